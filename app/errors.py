@@ -101,11 +101,14 @@ class UnknownNameError(InvalidInputError):
 
     code = "unknown_name"
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, pointer: str | None = None
+    ) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        super().__init__(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+        detail = f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+        super().__init__(detail, problems=[FieldProblem(pointer, detail)] if pointer else ())
 
 
 class NotFoundError(SextantError):

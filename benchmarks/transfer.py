@@ -236,15 +236,15 @@ def one_split(known, tested, lengths, seeds, most, widths):
                 found[way, count].append(figures(prediction, truth, usual[count][-1]))
     width = {count: float(np.mean(values)) for count, values in usual.items()}
     for (way, count), rows in by_curves(known, tested, counts, seeds, widths).items():
-        found[way, count] += [figures(told, truth, width.get(count, np.nan)) for told in rows]
+        if count == 0:  # of tests that end by themselves few may, of some seeds: all count alike
+            told, n_seeds = np.concatenate(rows, axis=1), len(rows)
+            found[way, count].append(figures(told, np.tile(truth, n_seeds), np.nan))
+        else:
+            found[way, count] += [figures(told, truth, width[count]) for told in rows]
     if len(known) >= LEAST_EXAMINEES:
         for count, told in before(known, tested, counts).items():
             found["score-model", count].append(figures(told, truth, width[count]))
-    # Of tests that go on until they know enough, some seeds may have none that gets there.
-    return {
-        key: np.nanmean(rows, axis=0) if key[1] == 0 else np.mean(rows, axis=0)
-        for key, rows in found.items()
-    }
+    return {key: np.mean(rows, axis=0) for key, rows in found.items()}
 
 
 def matrices(folder, names):

@@ -6,6 +6,8 @@ Postgres starts a process for each, which has to learn all tables anew.
 """
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -14,6 +16,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import SAWarning
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from app.storage.database import Database
@@ -109,7 +112,7 @@ class SharedDatabase:
     def database(self) -> Database:
         """The same, opened: what it has learned of Postgres and of our statements stays."""
         if self._database is None:
-            self._database = Database(self.url, pool_size=5)
+            self._database = Database(self.url)
             engine = self._database._engine.sync_engine
             event.listen(engine, "connect", self._note_opened)
             event.listen(engine, "close", lambda gone, _: self._served_by.pop(gone, None))
@@ -131,7 +134,7 @@ class SharedDatabase:
             pool = self._database._engine.pool
             assert isinstance(pool, AsyncAdaptedQueuePool)
             if pool.checkedout() or found != (pool.checkedin(),):
-                asyncio.run(self._database.dispose())
+                self._dispose(self._database)
             else:  # who waits for a connection in the next test does so on a loop of its own
                 queue: Any = pool._pool
                 queue._queue._loop = None
@@ -139,11 +142,27 @@ class SharedDatabase:
     def close(self) -> None:
         """Remove the database; the next one is new."""
         if self._database is not None:
-            asyncio.run(self._database.dispose())
+            self._dispose(self._database)
         if self._connection is not None:
             self._connection.close()
         self._open.close()
         self._url = self._database = self._connection = None
+
+    @staticmethod
+    def _dispose(database: Database) -> None:
+        """Close all connections, those too that nobody has given back.
+
+        A task that is cancelled as its test ends, while it gives its connection back, leaves that
+        to the garbage collector, who would find it in a later test and fail that one.
+        """
+        pool = database._engine.pool
+        assert isinstance(pool, AsyncAdaptedQueuePool)
+        is_one_left = pool.checkedout() > 0
+        asyncio.run(database.dispose())
+        if is_one_left:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SAWarning)
+                gc.collect()
 
     def _note_opened(self, opened: DBAPIConnection, _: object) -> None:
         self._served_by[opened] = opened.driver_connection.info.backend_pid

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterable
@@ -76,10 +77,10 @@ class _GuardedBackend(httpcore2.SyncBackend):
 class _GuardedTransport(httpx2.HTTPTransport):
     """httpx2's own on a pool with the guarded backend."""
 
-    def __init__(self, guard: AddressGuard) -> None:
-        super().__init__()
+    def __init__(self, guard: AddressGuard, trusted: ssl.SSLContext) -> None:
+        super().__init__(verify=trusted)
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=httpx2.create_ssl_context(), network_backend=_GuardedBackend(guard)
+            ssl_context=trusted, network_backend=_GuardedBackend(guard)
         )
 
 
@@ -87,8 +88,10 @@ class _Client(httpx2.Client):
     """A client that goes through the proxies of the environment, or past the guard to nobody."""
 
     def __init__(self, guard: AddressGuard, **options: Any) -> None:
-        super().__init__(follow_redirects=True, **options)
-        self._transport = _GuardedTransport(guard)
+        # Handed on, or each transport would parse the system's certificates anew.
+        trusted = httpx2.create_ssl_context()
+        super().__init__(follow_redirects=True, verify=trusted, **options)
+        self._transport = _GuardedTransport(guard, trusted)
 
 
 class _Reporter:
@@ -215,10 +218,10 @@ def _from_hub(guard: AddressGuard, _: str, place: dict[str, Any]) -> Path:
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
-    from huggingface_hub.utils._http import default_client_factory
+    from huggingface_hub.utils._http import hf_request_event_hook
     from huggingface_hub.utils.tqdm import tqdm
 
-    hooks = default_client_factory().event_hooks
+    hooks = {"request": [hf_request_event_hook]}  # as its own clients have them
     hub.set_client_factory(lambda: _Client(guard, timeout=None, event_hooks=hooks))
     reporter = _Reporter()
 

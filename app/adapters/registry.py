@@ -55,6 +55,6 @@ def build(config: EndpointConfig, transport: Transport) -> Examinee:
     if factory is None:
         point = _installed().get(config.kind)
         if point is None:
-            raise UnknownNameError("endpoint kind", config.kind, kinds())
+            raise UnknownNameError("endpoint kind", config.kind, kinds(), pointer="/kind")
         factory = point.load()
     return factory(config, transport)

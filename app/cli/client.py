@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -80,6 +81,7 @@ class ApiClient:
                 timeout=60.0 if transport is None else None,
                 trust_env=False,
                 transport=transport,
+                verify=_certificates(httpx2.URL(base_url)),
             )
         except (httpx2.InvalidURL, UnicodeError) as exc:
             raise InvalidInputError(f"--server: {base_url!r} is not a URL: {exc}.") from exc
@@ -304,3 +306,8 @@ def _require_finite(value: object, pointer: str) -> None:
     if isinstance(value, dict):
         for name, entry in value.items():
             _require_finite(entry, f"{pointer}/{name}")
+
+
+def _certificates(base_url: httpx2.URL) -> ssl.SSLContext | bool:
+    """Whom to trust: without TLS nobody; reading the system's store takes longer than a call."""
+    return base_url.scheme != "http" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -3,7 +3,7 @@
 | format | file |
 |---|---|
 | `mirt` | CSV `X,a1,d,g,u` as R's mirt writes it; `d` is an intercept |
-| `csv` | CSV `item,a,b,c,d`, of continuous scores also `k`; `b` is a difficulty |
+| `csv` | CSV `item,a,b,c,d`, of continuous scores also `k`; `intercept` for `b` if an a is 0 |
 | `py-irt` | `best_parameters.json` of py-irt |
 | `parquet` | `item, a, b, intercept, c, d, status`, of continuous scores also `k` |
 | `jsonl` | one item a line with its content and its parameters |
@@ -77,7 +77,7 @@ def write_bank(
         statuses: What each item is in its version, for formats that can tell.
 
     Raises:
-        ItemBankError: Parameters that the format cannot hold, such as a = 0 where it wants b.
+        ItemBankError: Parameters that the format cannot hold, such as several abilities.
     """
     match file_format:
         case BankFormat.MIRT:
@@ -95,7 +95,7 @@ def write_bank(
             from app.exchange.parquet_parameters import write_parquet_parameters
 
             bank = bank.standardised()
-            b = shortest_difficulties(bank, flat=True)
+            b = shortest_difficulties(bank)
             return write_parquet_parameters(bank, b, statuses)
         case BankFormat.JSONL:
             raise ValueError("items are written line by line")

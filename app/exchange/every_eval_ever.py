@@ -18,13 +18,14 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A figure with its uncertainty."""
+    """A figure with its uncertainty, and why to trust it less, in words."""
 
     value: float
     se: float | None
     lo: float | None
     hi: float | None
     method: str
+    caution: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +165,7 @@ def _result(
             "confidence_level": _CONFIDENCE,
             "method": figure.method,
         }
+    caution = {} if figure.caution is None else {"caution": figure.caution}
     not_scored = {f"not_scored_{outcome}": str(n) for outcome, n in test.not_scored.items() if n}
     return {
         "evaluation_result_id": f"{test.evaluation_id}#{name}",
@@ -177,7 +179,7 @@ def _result(
         "metric_config": {"metric_name": name, "lower_is_better": False, **metric},
         "score_details": {
             "score": figure.value,
-            "details": {**test.details, **not_scored},
+            "details": {**test.details, **not_scored, **caution},
             "uncertainty": uncertainty,
         },
     }

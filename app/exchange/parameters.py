@@ -9,6 +9,7 @@ the first column holds item ids, whatever its name, even none. The header tells 
 | mirt, IRTpars | `a, b`, optional `g` (0), `u` (1) | `b` is a difficulty |
 | generic | `a, b`, optional `c` (0), `d` (1) | `b` is a difficulty, `d` the upper asymptote |
 | continuous | `a, b, k`, optional `c` (0), `d` (1) | scores between c and d, k their dispersion |
+| flat items | `a, intercept`, optional `k`, `c` (0), `d` (1) | b has no value where a is 0 |
 | mirt, several abilities | `a1, a2, ..., d`, optional `g` (0), `u` (1) | slopes and intercept |
 | several abilities | `intercept, dimension_1, ...`, optional `general` | slopes by ability |
 
@@ -69,15 +70,23 @@ class _Form:
 _FORMS = (
     _Form(slope="a1", location="d", location_is_intercept=True, lower="g", upper="u"),
     _Form(slope="a", location="b", location_is_intercept=False, lower="g", upper="u"),
-    _Form(slope="a", location="b", location_is_intercept=False, lower="c", upper="d"),
-    _Form(
-        slope="a", location="b", location_is_intercept=False, lower="c", upper="d", dispersion="k"
+    *(
+        _Form(
+            slope="a",
+            location=location,
+            location_is_intercept=location == "intercept",
+            lower="c",
+            upper="d",
+            dispersion=dispersion,
+        )
+        for location in ("b", "intercept")
+        for dispersion in (None, "k")
     ),
 )
 _EXPECTED = (
     "expected a first column of item ids and then a1,d,g,u (mirt; d is an intercept)"
     " or a,b,g,u (mirt with IRTpars) or a,b,c,d (b is a difficulty)"
-    " or a,b,c,d,k (continuous scores from c to d)"
+    " or a,b,c,d,k (continuous scores from c to d), with intercept for b where a may be 0,"
     " or a1,a2,...,d or intercept,general,dimension_1,... (several abilities);"
     " the lower and the upper asymptote may be left out"
 )
@@ -163,39 +172,26 @@ def write_mirt(bank: ItemBank) -> bytes:
 def write_difficulties(bank: ItemBank) -> bytes:
     """The bank as `item,a,b,c,d`, with difficulties; of continuous scores with a last column k.
 
-    Of several abilities there is no one difficulty: `item,intercept,general,dimension_1,...`.
-
-    Raises:
-        ItemBankError: An item with a = 0 has no difficulty; `write_mirt` can hold it.
+    Where an item has a = 0 and so no difficulty, all have intercepts: `item,a,intercept,c,d`. Of
+    several abilities there is no one difficulty either: `item,intercept,general,dimension_1,...`.
     """
     bank = bank.standardised()
     if slopes := slopes_by_name(bank):
         return _csv(("item", "intercept", *slopes), bank, (bank.intercept, *slopes.values()))
-    columns = {"a": bank.a, "b": shortest_difficulties(bank), **bank.columns}
-    del columns["intercept"]
+    columns = bank.columns
+    if np.all(bank.a != 0):
+        columns = {"a": bank.a, "b": shortest_difficulties(bank), **bank.columns}
+        del columns["intercept"]
     return _csv(("item", *columns), bank, tuple(columns.values()))
 
 
-def shortest_difficulties(bank: ItemBank, *, flat: bool = False) -> FloatArray:
+def shortest_difficulties(bank: ItemBank) -> FloatArray:
     """Difficulties to be written: those with fewest digits that give back the intercepts.
 
     An intercept is -a b, rounded, so that dividing it by -a again may miss the b that it came from
     by a bit: 0.3 would come back as 0.30000000000000004. Where no b gives the intercept to the bit,
-    and there are such, the quotient is the nearest.
-
-    Args:
-        bank: The items.
-        flat: Leave NaN where a is 0, instead of refusing it.
-
-    Raises:
-        ItemBankError: An item with a = 0 has no difficulty.
+    and there are such, the quotient is the nearest. Where a is 0 there is none: NaN.
     """
-    without = [bank.item_ids[i] for i in np.flatnonzero(bank.a == 0)]
-    if without and not flat:
-        raise ItemBankError(
-            f"Expected slopes other than 0, which have a difficulty; {len(without)} items have"
-            f" a = 0, the first is {without[0]!r}. Write them with intercepts."
-        )
     quotients = bank.b
     tried = [_rounded(quotients, digits) for digits in (15, 16)] + [quotients]
     for direction in (-np.inf, np.inf):

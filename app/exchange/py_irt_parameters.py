@@ -73,11 +73,16 @@ def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
         b: Their difficulties as they are to be written.
 
     Raises:
-        ItemBankError: A lower and an upper asymptote, which no model of py-irt has together, or
-            continuous scores, which it does not know.
+        ItemBankError: A lower and an upper asymptote, which no model of py-irt has together, items
+            without difficulty, or continuous scores, which it does not know.
     """
     if bank.model is CONTINUOUS:
         raise ItemBankError("py-irt knows no continuous scores: export csv or parquet.")
+    if flat := [bank.item_ids[at] for at in np.flatnonzero(bank.a == 0)]:
+        raise ItemBankError(
+            f"py-irt files hold difficulties, which items with a = 0 do not have: {len(flat)} here,"
+            f" the first is {flat[0]!r}. Export mirt, csv, parquet or jsonl."
+        )
     lower, upper = bool(np.any(bank.c != 0)), bool(np.any(bank.d != 1))
     if lower and upper:
         guessed = int(np.argmax(bank.c != 0))

@@ -12,6 +12,7 @@ _Z_95 = 1.96
 #: Ends are shown with two decimals, and so is the SE: less than that, or than this share of the
 #: half width, shows no difference.
 _DECIMAL, _SHARE = 0.01, 0.05
+_MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 
 
 def counted_wrong(figures: Mapping[str, Any]) -> int:
@@ -29,6 +30,33 @@ def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
     }
     left_out[Outcome.UNPARSED] -= counted_wrong(figures)
     return {name: n for name, n in left_out.items() if n}
+
+
+def many_unmarked(figures: Mapping[str, Any]) -> float:
+    """Share of answers without a mark; 0 where they are too few to be told, or there is no result.
+
+    Theta and its interval are those of the marked answers; the lower end of the predicted score's
+    interval has room for the others.
+    """
+    progress = figures["progress"]
+    failed, closed = sum(unmarked(figures).values()), progress["items"]
+    untold = not progress["scored"] or figures["estimate"].get("reason") is not None
+    return 0.0 if untold or failed < max(_MANY * closed, 1) else failed / closed
+
+
+def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | None:
+    """What is to be said where nobody calibrated the bank's parameters.
+
+    Args:
+        uncertainty: What guesses are worth by now, in words; None where that is not known.
+        provisional: Whether they are guesses.
+    """
+    if uncertainty or not provisional:
+        return uncertainty
+    return (
+        "The bank's parameters are a guess: they were not calibrated on any model. The figures "
+        "show how the test works; do not decide anything by them."
+    )
 
 
 def whole_bank(n_counted: int, n_uncalibrated: int) -> str:
@@ -49,10 +77,12 @@ def uncounted(n_uncalibrated: int) -> str | None:
     """
     if not n_uncalibrated:
         return None
-    more = "1 more question" if n_uncalibrated == 1 else f"{n_uncalibrated:,} more questions"
+    one = n_uncalibrated == 1
+    more = "1 more question" if one else f"{n_uncalibrated:,} more questions"
     return (
-        f"The bank has {more} without parameters, which are new or were left out when it was "
-        "calibrated: the predicted score says nothing of them."
+        f"The bank has {more} without parameters, which "
+        f"{'is new or was' if one else 'are new or were'} left out when it was "
+        f"calibrated: the predicted score says nothing of {'it' if one else 'them'}."
     )
 
 

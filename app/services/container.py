@@ -24,6 +24,7 @@ from app.services.calibrations.from_results import ResultBanks
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
+from app.services.leased import Queue
 from app.services.logins import Logins
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
@@ -38,7 +39,6 @@ from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.drafts import SessionQueue
 from app.services.sessions.manual import ManualSessions
 from app.services.sessions.mark_checks import MarkChecks
 from app.services.sessions.previews import Previews
@@ -96,7 +96,7 @@ class Services:
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, database: Database, queue: SessionQueue
+    settings: Settings, database: Database, queue: Queue
 ) -> AsyncIterator[Services]:
     """Build the services on an open database, which stays its opener's to close.
 

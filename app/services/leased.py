@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -45,6 +45,16 @@ Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 R = TypeVar("R", bound=LeasedRecord)
+
+
+class Queue(Protocol):
+    """Whoever brings work to the workers."""
+
+    def enqueue(
+        self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False
+    ) -> Awaitable[None]:
+        """Ask for work to be done, within the given transaction; `is_new`: it was made in it."""
+        ...
 
 
 @contextmanager
@@ -229,25 +239,21 @@ class LeasedRunner(ABC, Generic[R]):
     async def fail(self, record: R, error: Exception) -> bool:
         """End claimed work that cannot go on, with the reason; whether it was still ours."""
         told = error if isinstance(error, SextantError) else SextantError(_FAULT)
+
+        async def abandoned() -> None:
+            async with self._database.unit_of_work() as uow:
+                await self._abandon(uow, record, told)
+
         try:
-            await self._write(lambda uow: self._abandon(uow, record, told))
+            await self._write(abandoned)
         except LeaseLostError:
             logger.info("lease_lost", epoch=record.lease_epoch)
             return False
         return True
 
-    async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
-        """Write under the lease in one transaction; see `_persist`."""
-
-        async def attempt() -> None:
-            async with self._database.unit_of_work() as uow:
-                await write(uow)
-
-        await self._persist(attempt)
-
     @staticmethod
-    async def _persist(write: Callable[[], Awaitable[None]]) -> None:
-        """Write under the lease, again while Postgres is away.
+    async def _write(write: Callable[[], Awaitable[None]]) -> None:
+        """Write under the lease in one transaction, again while Postgres is away.
 
         Raises:
             LeaseLostError: It is somebody else's by now.

@@ -43,9 +43,19 @@ OnWait = Callable[[Waiting | None], Awaitable[None]]
 """Told of each wait before it begins, and with `None` when it is over."""
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Do it again while Postgres is away or helpers are busy: work in hand is worth the wait."""
+async def patiently(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None = None) -> T:
+    """Do it again while Postgres is away or helpers are busy: work in hand is worth the wait.
+
+    Args:
+        attempt: What is done.
+        on_wait: Told at each look that a stored secret cannot be read by now: it, or the key, may
+            be put right. None: nobody waits for that, the error is raised.
+
+    Raises:
+        SecretsError: Nobody is told of waits.
+    """
     pause, longest = _RETRY_S
+    looks = 0
     while True:
         try:
             return await attempt()
@@ -53,22 +63,7 @@ async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
             logger.warning("waits_for_better_times", reason=error.code, retry_in_s=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
-
-
-async def once_readable(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None) -> T:
-    """Do it once the secrets that it needs can be read: they, or the key, may be put right.
-
-    Args:
-        attempt: Opens an endpoint.
-        on_wait: Told of the wait at each look. None: nobody waits, the error is raised.
-
-    Raises:
-        SecretsError: Nobody is told of waits.
-    """
-    looks = 0
-    while True:
-        try:
-            return await patiently(attempt)
+            continue
         except SecretsError as error:
             if on_wait is None:
                 raise

@@ -71,6 +71,11 @@ class Database:
             expire_on_commit=False,
             sync_session_class=ScopedSession,
         )
+        self._of_one_moment = async_sessionmaker(
+            self._engine.execution_options(isolation_level="REPEATABLE READ"),
+            expire_on_commit=False,
+            sync_session_class=ScopedSession,
+        )
 
     @property
     def url(self) -> str:
@@ -96,6 +101,10 @@ class Database:
         what writes, but for what writes by one statement alone.
         """
         return Reading(self._reading)
+
+    def snapshot(self) -> UnitOfWork:
+        """For questions whose answers must agree: all see what there was at the first of them."""
+        return UnitOfWork(self._of_one_moment)
 
     def _ping_after_a_rest(
         self, connection: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection

@@ -124,7 +124,6 @@ async def open_runners(
             calibrations=CalibrationRunner(
                 leasing,
                 calibrations=services.calibrations,
-                response_sets=services.response_sets,
                 queue=JobQueue(services.database),
             ),
             installations=InstallationRunner(

@@ -1,6 +1,9 @@
 """The API in this process, over a database of its own, and clients of several kinds."""
 
+import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -19,8 +22,29 @@ from app.storage.database import Database
 BASE_URL = "http://sextant.test"
 Client = httpx2.AsyncClient
 NewClient = Callable[..., Awaitable[Client]]
-#: What the API says of itself, once it was asked: making it takes half a second.
-_descriptions: list[dict[str, Any]] = []
+
+
+class Description:
+    """What the API says of itself, in a file of this run: making it takes more than a second."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, Any] | None = None
+
+    def read(self) -> dict[str, Any] | None:
+        """What one of the processes of this run has made, if any has."""
+        if self._known is None and self._file.exists():
+            self._known = json.loads(self._file.read_bytes())
+        return self._known
+
+    def keep(self, made: dict[str, Any] | None) -> None:
+        """Let the others have it."""
+        if made is None or self._known is not None:
+            return
+        self._known = made
+        written = self._file.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps(made))
+        written.replace(self._file)
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +60,27 @@ def _helpers_stay(helpers_stay: None) -> None:
     pass
 
 
+@pytest.fixture(scope="session")
+def description(tmp_path_factory: pytest.TempPathFactory) -> Description:
+    """Of the API, whichever process of this run makes it first."""
+    own = tmp_path_factory.getbasetemp()
+    # Each process of xdist has a folder in that of the run.
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return Description(folder / "openapi.json")
+
+
 @pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+async def app(
+    settings: Settings, database: Database, description: Description
+) -> AsyncIterator[FastAPI]:
     """The application between start and stop; nobody has asked it for anything yet."""
     for known in (rates._scheduled, rates._of_keys, rates._own, rates._asked):
         known.clear()
     app = create_app(settings, database)
-    app.openapi_schema = _descriptions[0] if _descriptions else None
+    app.openapi_schema = description.read()
     async with app.router.lifespan_context(app):
         yield app
-    if app.openapi_schema is not None:
-        _descriptions[:] = [app.openapi_schema]
+    description.keep(app.openapi_schema)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from tests.api.conftest import Client
 
 NEW = {"name": "ci", "scopes": ["read", "run"]}
@@ -49,21 +47,19 @@ async def test_a_key_can_have_an_end(client: Client) -> None:
     assert datetime.fromisoformat(key["expires_at"]) == datetime.fromisoformat(end)
 
 
-@pytest.mark.parametrize(
-    ("change", "pointer"),
-    [
-        ({"scopes": []}, "/scopes"),
-        ({"scopes": ["root"]}, "/scopes/0"),
-        ({"name": ""}, "/name"),
-        ({"name": " x"}, "/name"),
-        ({"expires_at": "2001-01-01T00:00:00Z"}, "/expires_at"),
-        ({"expires_at": "2101-01-01T00:00:00"}, "/expires_at"),
-        ({"expires_at": 7}, "/expires_at"),
-    ],
-)
-async def test_a_key_that_makes_no_sense_is_refused(
-    client: Client, change: dict[str, Any], pointer: str
-) -> None:
-    response = await client.post("/v1/api-keys", json=NEW | change)
-    assert response.status_code == 422
-    assert response.json()["errors"][0]["pointer"] == pointer
+SENSELESS: list[tuple[dict[str, Any], str]] = [
+    ({"scopes": []}, "/scopes"),
+    ({"scopes": ["root"]}, "/scopes/0"),
+    ({"name": ""}, "/name"),
+    ({"name": " x"}, "/name"),
+    ({"expires_at": "2001-01-01T00:00:00Z"}, "/expires_at"),
+    ({"expires_at": "2101-01-01T00:00:00"}, "/expires_at"),
+    ({"expires_at": 7}, "/expires_at"),
+]
+
+
+async def test_a_key_that_makes_no_sense_is_refused(client: Client) -> None:
+    for change, pointer in SENSELESS:
+        response = await client.post("/v1/api-keys", json=NEW | change)
+        assert response.status_code == 422, change
+        assert response.json()["errors"][0]["pointer"] == pointer

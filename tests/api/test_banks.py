@@ -62,24 +62,22 @@ async def test_a_bank_is_made_read_changed_and_deleted(client: Client) -> None:
     assert (await client.get("/v1/banks/sums")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "pointer"),
-    [
-        ({"name": "a/b"}, 422, "/name"),
-        ({"name": " x"}, 422, "/name"),
-        ({"name": "bnk_01m7w8jy4ggdynwdqzq6c115cz"}, 422, "/name"),
-        ({"name": "x", "visibility": "secret"}, 422, "/visibility"),
-        ({"name": "x", "prompt": {"system": 1}}, 422, "/prompt/system"),
-        ({"name": "x", "typo": 1}, 422, "/typo"),
-        ({}, 422, "/name"),
-    ],
-)
-async def test_a_bank_that_makes_no_sense_is_refused(
-    client: Client, body: dict[str, Any], status: int, pointer: str
-) -> None:
-    response = await client.post("/v1/banks", json=body)
-    assert response.status_code == status
-    assert pointers(response) == {pointer}
+SENSELESS: list[tuple[dict[str, Any], int, str]] = [
+    ({"name": "a/b"}, 422, "/name"),
+    ({"name": " x"}, 422, "/name"),
+    ({"name": "bnk_01m7w8jy4ggdynwdqzq6c115cz"}, 422, "/name"),
+    ({"name": "x", "visibility": "secret"}, 422, "/visibility"),
+    ({"name": "x", "prompt": {"system": 1}}, 422, "/prompt/system"),
+    ({"name": "x", "typo": 1}, 422, "/typo"),
+    ({}, 422, "/name"),
+]
+
+
+async def test_a_bank_that_makes_no_sense_is_refused(client: Client) -> None:
+    for body, status, pointer in SENSELESS:
+        response = await client.post("/v1/banks", json=body)
+        assert response.status_code == status, body
+        assert pointers(response) == {pointer}
 
 
 async def test_an_unknown_scorer_is_refused_with_the_known_ones(client: Client) -> None:
@@ -129,24 +127,22 @@ async def test_an_item_is_added_read_changed_and_deleted(client: Client) -> None
     assert (await client.get("/v1/banks/sums/items/q1")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("change", "pointer"),
-    [
-        ({"target": "C"}, "/target"),
-        ({"prompt": None}, "/prompt"),
-        ({"choices": ["only one"]}, "/choices"),
-        ({"expected_tokens": {"in": True}}, "/expected_tokens/in"),
-        ({"b": 1.0}, "/b"),
-        ({"scorer": {"name": "nope"}}, "/scorer"),
-    ],
-)
-async def test_a_faulty_item_is_refused_at_its_field(
-    client: Client, change: dict[str, Any], pointer: str
-) -> None:
+FAULTY_ITEMS: list[tuple[dict[str, Any], str]] = [
+    ({"target": "C"}, "/target"),
+    ({"prompt": None}, "/prompt"),
+    ({"choices": ["only one"]}, "/choices"),
+    ({"expected_tokens": {"in": True}}, "/expected_tokens/in"),
+    ({"b": 1.0}, "/b"),
+    ({"scorer": {"name": "nope"}}, "/scorer"),
+]
+
+
+async def test_a_faulty_item_is_refused_at_its_field(client: Client) -> None:
     await made(client)
-    response = await client.post("/v1/banks/sums/items", json={**ITEM, **change})
-    assert response.status_code == 422
-    assert pointers(response) == {pointer}
+    for change, pointer in FAULTY_ITEMS:
+        response = await client.post("/v1/banks/sums/items", json={**ITEM, **change})
+        assert response.status_code == 422, change
+        assert pointers(response) == {pointer}
 
 
 async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
@@ -195,14 +191,17 @@ async def test_files_are_imported_and_the_version_read_in_every_way(client: Clie
     assert listed["data"] == [version]
 
 
-@pytest.mark.parametrize(
-    "theta", ["1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"]
-)
-async def test_a_range_of_theta_that_is_none_is_refused(client: Client, theta: str) -> None:
+NO_RANGES = ["1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"]
+
+
+async def test_a_range_of_theta_that_is_none_is_refused(client: Client) -> None:
     await filled(client)
-    response = await client.get("/v1/banks/sums/versions/1/information", params={"theta": theta})
-    assert response.status_code == 422
-    assert pointers(response) == {"/query/theta"}
+    for theta in NO_RANGES:
+        response = await client.get(
+            "/v1/banks/sums/versions/1/information", params={"theta": theta}
+        )
+        assert response.status_code == 422, theta
+        assert pointers(response) == {"/query/theta"}
 
 
 async def test_items_of_a_version_are_frozen(client: Client) -> None:
@@ -237,25 +236,23 @@ async def test_findings_are_listed_and_can_be_overridden(client: Client) -> None
     assert (typo.status_code, typo.json()["code"]) == (422, "unknown_name")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "detail"),
-    [
-        ([], "parameters"),
-        ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),
-        ([{"key": "q1", "b": 0, "c": 0.5, "d": 0.4}], "0 <= c < d <= 1"),
-        ([{"key": "zz", "b": 0}], "none"),
-        ([{"key": "q1", "b": "0"}], "b"),
-        ([{"key": "q1", "b": 1e300}], "b"),
-    ],
-)
-async def test_parameters_that_cannot_be_used_make_no_version(
-    client: Client, parameters: list[dict[str, Any]], detail: str
-) -> None:
+UNUSABLE: list[tuple[list[dict[str, Any]], str]] = [
+    ([], "parameters"),
+    ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),
+    ([{"key": "q1", "b": 0, "c": 0.5, "d": 0.4}], "0 <= c < d <= 1"),
+    ([{"key": "zz", "b": 0}], "none"),
+    ([{"key": "q1", "b": "0"}], "b"),
+    ([{"key": "q1", "b": 1e300}], "b"),
+]
+
+
+async def test_parameters_that_cannot_be_used_make_no_version(client: Client) -> None:
     await filled(client)
-    response = await client.post("/v1/banks/sums/versions", json={"parameters": parameters})
-    assert response.status_code == 422
-    assert detail in response.text
-    assert (await client.get("/v1/banks/sums/versions")).json()["data"][0]["number"] == 1
+    for parameters, detail in UNUSABLE:
+        response = await client.post("/v1/banks/sums/versions", json={"parameters": parameters})
+        assert response.status_code == 422, parameters
+        assert detail in response.text
+        assert (await client.get("/v1/banks/sums/versions")).json()["data"][0]["number"] == 1
 
 
 async def test_a_dry_run_is_a_200_that_writes_nothing(client: Client) -> None:
@@ -278,25 +275,23 @@ async def test_a_dry_run_is_a_200_that_writes_nothing(client: Client) -> None:
     assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "text"),
-    [
-        ({}, "invalid_input", "give items, parameters or both"),
-        ({"items": {"content": "{"}}, "invalid_file", "items:1"),
-        ({"items": {"content": "x,y\n1,2\n", "name": "f.csv"}}, "invalid_file", "f.csv:1:x"),
-        ({"parameters": {"content": "item,a,b\nq1,1,nan\n"}}, "invalid_file", "finite"),
-        ({"parameters": {"content": "item,a,b,c,d\nq1,1,0,0.5,0.2\n"}}, "invalid_item_bank", "c"),
-        ({"parameters": {"content": "item,a,b\n"}}, "invalid_file", "at least one item"),
-        ({"parameters": {"content": "a,b\n"}, "scale": ""}, "invalid_input", "/scale"),
-    ],
-)
-async def test_files_with_faults_are_refused_with_the_place(
-    client: Client, body: dict[str, Any], code: str, text: str
-) -> None:
+FAULTY_FILES: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "invalid_input", "give items, parameters or both"),
+    ({"items": {"content": "{"}}, "invalid_file", "items:1"),
+    ({"items": {"content": "x,y\n1,2\n", "name": "f.csv"}}, "invalid_file", "f.csv:1:x"),
+    ({"parameters": {"content": "item,a,b\nq1,1,nan\n"}}, "invalid_file", "finite"),
+    ({"parameters": {"content": "item,a,b,c,d\nq1,1,0,0.5,0.2\n"}}, "invalid_item_bank", "c"),
+    ({"parameters": {"content": "item,a,b\n"}}, "invalid_file", "at least one item"),
+    ({"parameters": {"content": "a,b\n"}, "scale": ""}, "invalid_input", "/scale"),
+]
+
+
+async def test_files_with_faults_are_refused_with_the_place(client: Client) -> None:
     await made(client)
-    response = await client.post("/v1/banks/sums/imports", json=body)
-    assert (response.status_code, response.json()["code"]) == (422, code)
-    assert text in response.text
+    for body, code, text in FAULTY_FILES:
+        response = await client.post("/v1/banks/sums/imports", json=body)
+        assert (response.status_code, response.json()["code"]) == (422, code), body
+        assert text in response.text
 
 
 async def test_readers_see_no_content_of_a_withheld_bank(
@@ -333,24 +328,24 @@ async def test_writing_needs_the_scope(client: Client, client_with: NewClient) -
         assert (response.status_code, response.json()["code"]) == (403, "missing_scope")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/banks/none",
-        "/v1/banks/none/items",
-        "/v1/banks/none/versions",
-        "/v1/banks/sums/items/none",
-        "/v1/banks/sums/items?after=itm_0",
-        "/v1/banks/sums/versions/2",
-        "/v1/banks/sums/versions/999999999",
-        "/v1/banks/sums/versions/bkv_00000000000000000000000000/lint",
-        "/v1/banks/sums/versions/1/items?after=itm_0",
-    ],
-)
-async def test_what_is_not_there_is_a_404(client: Client, path: str) -> None:
+NOT_THERE = [
+    "/v1/banks/none",
+    "/v1/banks/none/items",
+    "/v1/banks/none/versions",
+    "/v1/banks/sums/items/none",
+    "/v1/banks/sums/items?after=itm_0",
+    "/v1/banks/sums/versions/2",
+    "/v1/banks/sums/versions/999999999",
+    "/v1/banks/sums/versions/bkv_00000000000000000000000000/lint",
+    "/v1/banks/sums/versions/1/items?after=itm_0",
+]
+
+
+async def test_what_is_not_there_is_a_404(client: Client) -> None:
     await filled(client)
-    response = await client.get(path)
-    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+    for path in NOT_THERE:
+        response = await client.get(path)
+        assert (response.status_code, response.json()["code"]) == (404, "not_found"), path
 
 
 async def test_a_creating_call_repeated_under_its_key_creates_once(client: Client) -> None:

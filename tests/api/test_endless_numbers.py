@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
 
 ENDLESS = 10**400
 DESIGN: dict[str, Any] = {
@@ -66,7 +67,7 @@ def with_one_endless(value: Any) -> Iterator[Any]:
 
 
 async def test_no_body_with_an_endless_number_fails_inside(app: FastAPI, client: Client) -> None:
-    await app.state.services.banks.ensure_demo_bank()
+    await install_demo_bank(app.state.services.database)
     seen = 0
     for path, body in BODIES.items():
         for changed in with_one_endless(body):

@@ -39,15 +39,14 @@ async def test_the_second_of_two_changes_to_one_state_is_refused(client: Client)
     assert (await client.get(path)).json()["name"] == "b"
 
 
-@pytest.mark.parametrize(
-    "tag", ["*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"']
-)
-async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(
-    client: Client, tag: str
-) -> None:
+NO_TAGS = ["*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"']
+
+
+async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: Client) -> None:
     path = await create(client)
-    response = await client.patch(path, json={"name": "b"}, headers={"If-Match": tag})
-    assert response.status_code == 412
+    for tag in NO_TAGS:
+        response = await client.patch(path, json={"name": "b"}, headers={"If-Match": tag})
+        assert response.status_code == 412, tag
 
 
 async def test_a_change_of_what_is_not_there_is_a_404(client: Client) -> None:

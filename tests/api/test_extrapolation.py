@@ -110,7 +110,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert again.json()["accuracy"] == strong["accuracy"]
     assert again.json()["estimate"]["extrapolation"] == stands
 
-    older = await answered(client, scores[77], prediction={"method": "p-irt"})
+    older = await answered(client, scores[77], length=12, prediction={"method": "p-irt"})
     assert older["accuracy"]["method"] == "p-irt"
     guess = {"session_id": older["id"], "metric": "score", "threshold": 0.1}
     told = (await client.post("/v1/gates", json=guess)).json()
@@ -127,6 +127,10 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert usual["accuracy"]["method"] == "combined"
     assert usual["estimate"]["extrapolation"]["standing"] == "within"
     assert usual["estimate"]["extrapolation"]["caution"] is None
+    # The page counts those that are weaker as the session does.
+    told = (await client.get(f"/v1/sessions/{usual['id']}/report")).json()["score"]["below"]
+    assert 100 * told["value"] == usual["estimate"]["extrapolation"]["percentile"]
+    assert told["lo"] < told["value"] < told["hi"]
 
 
 def walked(run: SessionRun, scores: FloatArray) -> dict[str, Any]:

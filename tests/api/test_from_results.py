@@ -192,39 +192,39 @@ MOSTLY_RIGHT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("files", "wanted", "words"),
-    [
-        ({"scores.csv": "model,q1,q2\na,1,0\nb,0,1\n"}, {}, "none: a bank needs its questions"),
-        ({NAME: _row(arguments=None)}, {}, "it has no `arguments`, which say what was asked"),
-        (
-            {NAME: _row(arguments={"gen_args_0": {"arg_0": "The", "arg_1": " end"}})},
-            {},
-            "it asks how likely one text is",
-        ),
-        (
-            {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
-            {},
-            "No scorer marks at least 90% of the right and of the wrong recorded answers",
-        ),
-        (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
-        ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
-        ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
-        ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
-        ({NAME: _row(target="")}, {}, "it has no right answer"),
-        ({NAME: "{broken"}, {}, "holds no answers in a format that is known"),
-        ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),
-    ],
-)
+NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    ({"scores.csv": "model,q1,q2\na,1,0\nb,0,1\n"}, {}, "none: a bank needs its questions"),
+    ({NAME: _row(arguments=None)}, {}, "it has no `arguments`, which say what was asked"),
+    (
+        {NAME: _row(arguments={"gen_args_0": {"arg_0": "The", "arg_1": " end"}})},
+        {},
+        "it asks how likely one text is",
+    ),
+    (
+        {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
+        {},
+        "No scorer marks at least 90% of the right and of the wrong recorded answers",
+    ),
+    (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
+    ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
+    ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
+    ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
+    ({NAME: _row(target="")}, {}, "it has no right answer"),
+    ({NAME: "{broken"}, {}, "holds no answers in a format that is known"),
+    ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),
+]
+
+
 async def test_what_cannot_become_a_bank_is_one_sentence_and_nothing_is_made(
-    client: Client, files: dict[str, str], wanted: dict[str, Any], words: str
+    client: Client,
 ) -> None:
-    sent = [{"name": name, "content": text} for name, text in files.items()]
-    reply = await client.post(URL, json={"name": "made", "files": sent, **wanted})
-    assert reply.status_code in (400, 422), reply.text
-    assert words in reply.json()["detail"]
-    assert (await client.get("/v1/banks")).json()["data"] == []
-    assert (await client.get("/v1/response-sets")).json()["data"] == []
+    for files, wanted, words in NO_BANKS:
+        sent = [{"name": name, "content": text} for name, text in files.items()]
+        reply = await client.post(URL, json={"name": "made", "files": sent, **wanted})
+        assert reply.status_code in (400, 422), (wanted, reply.text)
+        assert words in reply.json()["detail"]
+        assert (await client.get("/v1/banks")).json()["data"] == []
+        assert (await client.get("/v1/response-sets")).json()["data"] == []
 
 
 async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_told(
@@ -244,14 +244,14 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
         async def post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
             self.parts += 1
             assert body is not None
-            assert sum(len(file["content_base64"]) for file in body["files"]) < 12_000
+            assert sum(len(file["content_base64"]) for file in body["files"]) < 24_000
             reply = await client.post(path, json=body)
             assert reply.status_code == 202, reply.text
             made: dict[str, Any] = reply.json()
             return made
 
-    monkeypatch.setattr(sent_results, "_PART", 8000)
-    monkeypatch.setattr(sent_results, "_PIECE", 8000)  # no file goes in one piece
+    monkeypatch.setattr(sent_results, "_PART", 16_000)
+    monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # no file goes in one piece
     server, files = Server(), folders(24, 14)
     settings = {"model": "1pl", "report_card": False, "publish": True, "default_scorer": None}
     found = await sent_results.send(server, sources(files), {"name": "made", **settings})

@@ -24,6 +24,12 @@ _ANSWERS = (
     "entries that lie about their size",
     "a list of lists",
 )
+#: What is read to its end takes no more than it has rows, each of them at fault.
+_SHORTER = {
+    "rows that are no parameters": Bomb(
+        "parameters", "p.csv", lambda: b"item,a,b\n" + b"x,y,z\n" * 60_000
+    )
+}
 
 
 async def send(client: Client, bomb: Bomb) -> httpx2.Response:
@@ -70,7 +76,7 @@ async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client, name: str
 )
 async def test_items_are_read_within_limits_too(client: Client, name: str) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
-    assert_refused(await send(client, BOMBS[name]))
+    assert_refused(await send(client, _SHORTER.get(name, BOMBS[name])))
     assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0
 
 

@@ -175,29 +175,27 @@ async def test_events_go_on_after_somebody_joins(client: Client) -> None:
     assert again.status_code == 204
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"endpoints": [scripted(0.0)]}, "at least two examinees"),
-        ({"endpoints": [scripted(0.0), scripted(0.0)]}, "in the ranking twice"),
-        ({"endpoints": [scripted(0.0), {}]}, "exactly one of endpoint and endpoint_id"),
-        ({"budget": {"items": 5}}, "too small for the warm-up"),
-        ({"min_items": 30, "max_items": 20}, "min_items <= max_items"),
-        ({"min_items": 5000, "max_items": 6000, "budget": {}}, "items that examinee 1 of 2 can be"),
-        ({"bank": ["demo", "other"]}, "expected a text, got a list"),
-        ({"bank": None}, "exactly one of bank"),
-    ],
-)
-async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_spent(
-    client: Client, changes: dict[str, Any], words: str
-) -> None:
-    refused = await client.post("/v1/rankings", json={**BODY, **changes})
+UNRANKABLE: list[tuple[dict[str, Any], str]] = [
+    ({"endpoints": [scripted(0.0)]}, "at least two examinees"),
+    ({"endpoints": [scripted(0.0), scripted(0.0)]}, "in the ranking twice"),
+    ({"endpoints": [scripted(0.0), {}]}, "exactly one of endpoint and endpoint_id"),
+    ({"budget": {"items": 5}}, "too small for the warm-up"),
+    ({"min_items": 30, "max_items": 20}, "min_items <= max_items"),
+    ({"min_items": 5000, "max_items": 6000, "budget": {}}, "items that examinee 1 of 2 can be"),
+    ({"bank": ["demo", "other"]}, "expected a text, got a list"),
+    ({"bank": None}, "exactly one of bank"),
+]
 
-    assert refused.status_code == 422
-    assert refused.headers["content-type"] == "application/problem+json"
-    assert words in refused.text
-    assert (await client.get("/v1/rankings")).json()["data"] == []
-    assert (await client.get("/v1/sessions")).json()["data"] == []
+
+async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_spent(client: Client) -> None:
+    for changes, words in UNRANKABLE:
+        refused = await client.post("/v1/rankings", json={**BODY, **changes})
+
+        assert refused.status_code == 422, changes
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert words in refused.text
+        assert (await client.get("/v1/rankings")).json()["data"] == []
+        assert (await client.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_a_cancelled_ranking_is_a_conflict_for_whoever_wants_more_of_it(

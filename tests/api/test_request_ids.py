@@ -23,6 +23,7 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
     return settings.model_copy(update={"catalog": folder})
 
 
+@pytest.mark.usefixtures("fits_here")
 async def test_a_workers_lines_bear_the_id_of_the_request_that_made_the_work(
     app: FastAPI, database: Database, logs: list[EventDict]
 ) -> None:

@@ -127,24 +127,28 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     assert other["scale"] != board["scale"]
 
 
-@pytest.mark.parametrize(
-    ("threshold", "direction", "outcome"),
-    [(0.0, "above", "go"), (0.0, "below", "no_go"), (4.0, "above", "no_go")],
-)
+DECIDED: list[tuple[float, str, str]] = [
+    (0.0, "above", "go"),
+    (0.0, "below", "no_go"),
+    (4.0, "above", "no_go"),
+]
+
+
 async def test_a_gate_on_an_ended_session_decides_at_once(
-    client: Client, working: Services, threshold: float, direction: str, outcome: str
+    client: Client, working: Services
 ) -> None:
     session = await measured(client, working, "strong", 2.0)
-    body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
+    for threshold, direction, outcome in DECIDED:
+        body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
 
-    made = await client.post("/v1/gates", json=body)
+        made = await client.post("/v1/gates", json=body)
 
-    assert made.status_code == 201, made.text
-    gate = made.json()
-    assert (gate["status"], gate["outcome"]) == ("decided", outcome)
-    assert (gate["margin"] > 0) == (outcome == "go")
-    assert gate["ci"][0] < session["estimate"]["theta"] < gate["ci"][1]
-    assert (await client.get(made.headers["Location"])).json() == gate
+        assert made.status_code == 201, (threshold, made.text)
+        gate = made.json()
+        assert (gate["status"], gate["outcome"]) == ("decided", outcome)
+        assert (gate["margin"] > 0) == (outcome == "go")
+        assert gate["ci"][0] < session["estimate"]["theta"] < gate["ci"][1]
+        assert (await client.get(made.headers["Location"])).json() == gate
 
 
 async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_tell(

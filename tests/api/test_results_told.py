@@ -8,8 +8,10 @@ import pytest
 from fastapi import FastAPI
 
 from app.services.container import Services
+from app.services.results.ways import left_unmarked
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 #: Marked or not: 2 of 40 answers.
@@ -20,7 +22,7 @@ ALL = {"se": None, "min_items": 1, "max_items": 40}
 @pytest.fixture
 async def services(app: FastAPI) -> Services:
     found: Services = app.state.services
-    await found.banks.ensure_demo_bank()
+    await install_demo_bank(found.database)
     return found
 
 
@@ -109,6 +111,26 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
     assert json.loads(given.content)["evaluation_results"] == []
 
 
+@pytest.mark.parametrize(
+    ("metric", "room"),
+    [
+        ("theta", "ability and its interval are those of the others"),
+        ("score", "the lower end of the score's interval has room for them"),
+    ],
+)
+async def test_a_gate_says_what_its_session_is_warned_of(
+    client: Client, services: Services, metric: str, room: str
+) -> None:
+    marked: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
+    session = await answered(client, marked | dict.fromkeys(range(13, 19), "unparsed"))
+    asked = {"session_id": session["id"], "metric": metric, "threshold": 0.1}
+    gate = (await client.post("/v1/gates", json=asked)).json()
+
+    assert gate["outcome"] == "go"
+    assert "The bank's parameters are a guess" in gate["detail"]
+    assert f"33% of the answers have no mark: {room}." in gate["detail"]
+
+
 async def test_a_session_tells_nothing_until_the_fifth_mark(
     client: Client, services: Services
 ) -> None:
@@ -170,6 +192,11 @@ async def test_unmarked_answers_widen_the_predicted_score(
     report = (await client.get(f"/v1/sessions/{holes['id']}/report")).json()
     assert report["score"]["lo"] == pytest.approx(open_["lo"])
     assert report["trace"][-1]["score_lo"] == pytest.approx(open_["lo"])
+
+    ranked = [await services.sessions.get(session["id"]) for session in (full, holes)]
+    assert left_unmarked(ranked[:1]) is None
+    assert "no mark in 1 of 2 sessions, most in that of" in str(left_unmarked(ranked))
+    assert "(20%)" in str(left_unmarked(ranked))
 
 
 async def test_failures_are_watched_from_the_tenth_item_on(

@@ -19,22 +19,28 @@ async def test_every_scorer_is_listed_with_the_schema_of_its_parameters(client: 
         assert (await client.get(f"/v1/scorers/{scorer['name']}")).json() == scorer
 
 
-@pytest.mark.parametrize(
-    ("body", "outcome", "score"),
-    [
-        ({"item": ITEM, "answer": "4"}, "scored", 1.0),
-        ({"item": ITEM, "answer": "The answer is 5."}, "scored", 0.0),
-        ({"item": ITEM, "answer": "4", "finish": "length"}, "truncated", None),
-        ({"item": ITEM, "answer": "no idea"}, "unparsed", None),
-        ({"item": {**ITEM, "target": "4"}, "answer": "4"}, "scored", 1.0),
-    ],
-)
-async def test_a_trial_marks_like_a_session(
-    client: Client, body: dict[str, Any], outcome: str, score: float | None
-) -> None:
-    response = await client.post("/v1/scorers/numeric:test", json=body)
+TRIALS: list[tuple[dict[str, Any], str, float | None]] = [
+    ({"item": ITEM, "answer": "4"}, "scored", 1.0),
+    ({"item": ITEM, "answer": "The answer is 5."}, "scored", 0.0),
+    ({"item": ITEM, "answer": "4", "finish": "length"}, "truncated", None),
+    ({"item": ITEM, "answer": "no idea"}, "unparsed", None),
+    ({"item": {**ITEM, "target": "4"}, "answer": "4"}, "scored", 1.0),
+]
+
+
+async def test_a_trial_marks_like_a_session(client: Client) -> None:
+    for body, outcome, score in TRIALS:
+        response = await client.post("/v1/scorers/numeric:test", json=body)
+        assert response.status_code == 200, (body, response.text)
+        assert (response.json()["outcome"], response.json()["score"]) == (outcome, score)
+
+
+async def test_a_trial_that_never_ends_is_told_at_its_limit(client: Client) -> None:
+    params = {"pattern": r"(x+x+)+y", "timeout_s": 0.2}
+    trial = {"item": {"target": ["a"]}, "answer": "x" * 60, "params": params}
+    response = await client.post("/v1/scorers/pattern:test", json=trial)
     assert response.status_code == 200, response.text
-    assert (response.json()["outcome"], response.json()["score"]) == (outcome, score)
+    assert response.json()["outcome"] == "unparsed"
 
 
 async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: Client) -> None:

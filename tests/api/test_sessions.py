@@ -84,26 +84,24 @@ async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client)
     assert one["estimate"] == two["estimate"]
 
 
-@pytest.mark.parametrize(
-    ("change", "pointer"),
-    [
-        ({"bank": None}, ""),
-        ({"endpoint_id": "end_01jd0000000000000000000000"}, ""),
-        ({"stopping": {"se": -0.3}}, "/stopping/se"),
-        ({"stopping": {"max_items": True}}, "/stopping/max_items"),
-        ({"surprise": 1}, "/surprise"),
-        ({"selection": {"criterion": "luck"}}, "/selection/criterion"),
-        ({"seed": 2**70}, "/seed"),
-    ],
-)
-async def test_bad_input_is_a_problem_that_says_where(
-    client: Client, change: dict[str, Any], pointer: str
-) -> None:
-    answer = await client.post("/v1/sessions", json={**BODY, **change})
+BAD_INPUT: list[tuple[dict[str, Any], str]] = [
+    ({"bank": None}, ""),
+    ({"endpoint_id": "end_01jd0000000000000000000000"}, ""),
+    ({"stopping": {"se": -0.3}}, "/stopping/se"),
+    ({"stopping": {"max_items": True}}, "/stopping/max_items"),
+    ({"surprise": 1}, "/surprise"),
+    ({"selection": {"criterion": "luck"}}, "/selection/criterion"),
+    ({"seed": 2**70}, "/seed"),
+]
 
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert pointer in {entry["pointer"] for entry in answer.json()["errors"]}
+
+async def test_bad_input_is_a_problem_that_says_where(client: Client) -> None:
+    for change, pointer in BAD_INPUT:
+        answer = await client.post("/v1/sessions", json={**BODY, **change})
+
+        assert answer.status_code == 422, change
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert pointer in {entry["pointer"] for entry in answer.json()["errors"]}
 
 
 async def test_an_unknown_scored_bank_is_404(client: Client) -> None:
@@ -317,25 +315,26 @@ async def test_a_design_as_it_was_told_starts_another_session(client: Client) ->
     assert again.json()["design"] == told["design"]
 
 
-@pytest.mark.parametrize(
-    ("section", "pointer"),
-    [
-        ({"stopping": {"se": "0.3"}}, "/stopping/se"),
-        ({"stopping": {"any_of": [{"se": 0.1, "see": 1}]}}, "/stopping/any_of/0/see"),
-        ({"stopping": {"max_items": 2**70}}, "/stopping/max_items"),
-        ({"estimator": {"nodes": 20_002}}, "/estimator/nodes"),
-        ({"estimator": {str(number): 1 for number in range(300)}}, "/estimator"),
-        ({"selection": []}, "/selection"),
-        ({"preset": "atlass"}, "/preset"),
-    ],
-)
-async def test_a_design_is_refused_where_its_fault_lies(
-    client: Client, section: dict[str, Any], pointer: str
-) -> None:
-    refused = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo", **section})
+FAULTY_DESIGNS: list[tuple[dict[str, Any], str]] = [
+    ({"stopping": {"se": "0.3"}}, "/stopping/se"),
+    ({"stopping": {"any_of": [{"se": 0.1, "see": 1}]}}, "/stopping/any_of/0/see"),
+    ({"stopping": {"max_items": 2**70}}, "/stopping/max_items"),
+    ({"estimator": {"nodes": 20_002}}, "/estimator/nodes"),
+    ({"estimator": {"nodes": 3, "range": [-4, 4]}}, "/estimator/range"),
+    ({"estimator": {str(number): 1 for number in range(300)}}, "/estimator"),
+    ({"selection": []}, "/selection"),
+    ({"preset": "atlass"}, "/preset"),
+]
 
-    assert refused.status_code == 422
-    assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
+
+async def test_a_design_is_refused_where_its_fault_lies(client: Client) -> None:
+    for section, pointer in FAULTY_DESIGNS:
+        refused = await client.post(
+            "/v1/sessions", json={"mode": "manual", "bank": "demo", **section}
+        )
+
+        assert refused.status_code == 422, section
+        assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
 
 
 async def test_a_version_goes_on_from_another_with_new_items_in_pretest(
@@ -377,7 +376,7 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
     nowhere = {**v_optimal, "target": {"chess": 1.0}}
     by_cost = {**v_optimal, "cost_weight": 1.0}
     for bank, selection, pointer, says in (
-        ("demo", v_optimal, "/selection/criterion", "a bank with loadings"),
+        ("demo", v_optimal, "/selection/criterion", "or the prediction combined or design"),
         ("several", nowhere, "/selection/target", "'chess' has no items"),
         ("several", by_cost, "/selection/cost_weight", "expected tokens"),
     ):

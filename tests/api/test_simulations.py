@@ -104,6 +104,8 @@ async def test_what_cannot_be_forecast_is_refused_with_the_reason(
     assert reference["errors"][0]["pointer"] == "/population"
     budget = await refused(client, budget={"seconds": 60})
     assert "give latency_ms" in budget["detail"]
+    coarse = await refused(client, estimator={"nodes": 3, "range": [-4, 4]})
+    assert "at least 17 nodes" in coarse["detail"]
     both = await refused(client, thetas=[0.0], population="prior")
     assert "not both" in str(both)
     monkeypatch.setattr(simulations, "MAX_ITEMS", 100)

@@ -4,7 +4,7 @@ from scipy.special import chdtr, pdtr
 
 from app.calibration.fit import goodness
 from app.calibration.fit.goodness import M2, Goodness, goodness_of_fit, m2_of, verdict
-from app.calibration.fit.item_fit import item_fit, local_dependence
+from app.calibration.fit.item_fit import copies_warning, item_fit, local_dependence
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family, probabilities
 from app.calibration.logistic.expectation import LatentDensity
@@ -213,6 +213,27 @@ def test_a_copied_item_is_locally_dependent(missing: float) -> None:
     assert [(pair.first, pair.second) for pair in found.pairs] == [("4", "8")]
     assert found.n_flagged == 1
     assert found.mean < 0
+
+
+@pytest.mark.parametrize(
+    ("n_examinees", "missing", "is_told"), [(120, 0.0, True), (120, 0.2, True), (12, 0.0, False)]
+)
+def test_a_copy_is_warned_of_where_it_is_not_by_chance(
+    n_examinees: int, missing: float, is_told: bool
+) -> None:
+    rng = np.random.default_rng(15)
+    scores = simulate(15, Family.TWO_PL, n_examinees, 25).matrix.scores.astype(float)
+    scores[:, 7] = scores[:, 3]
+    scores[rng.random(scores.shape) < missing] = np.nan
+    means = np.nanmean(scores, axis=0)
+    matrix = ScoreMatrix.of(scores)
+    matrix = matrix.select(items=(means > 0) & (means < 1))
+    calibration = _calibrated(matrix)
+    dependence = local_dependence(matrix, calibration)
+    assert ("4", "8") in [(pair.first, pair.second) for pair in dependence.pairs]
+    said = copies_warning(matrix, calibration, dependence) or ""
+    assert ("1 pair of items is answered alike by everybody" in said) is is_told
+    assert ("'4' and '8'" in said) is is_told
 
 
 def test_q3_is_the_correlation_of_residuals() -> None:

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
-from app.calibration.multidimensional.curve_errors import hold_outs, learn_curves
+from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.models.base import FloatArray
-from app.engine.prediction.model_error import Seen, model_error
+from app.engine.prediction.model_error import SCORE, Seen, model_error
 from app.errors import CalibrationError
 
 
@@ -49,6 +50,45 @@ def test_hold_outs_keep_known_and_tested_apart_and_the_strong_strong() -> None:
         means[found["strongest_fifth"].tested].min() >= means[found["strongest_fifth"].known].max()
     )
     assert means[found["weakest_fifth"].tested].max() <= means[found["weakest_fifth"].known].min()
+
+
+def test_everybody_is_held_out_once_at_random() -> None:
+    parts = [one for one in hold_outs(records(41), np.random.default_rng(0)) if one.name == RANDOM]
+    assert len(parts) == 4
+    tested = np.concatenate([one.tested for one in parts])
+    np.testing.assert_array_equal(np.sort(tested), np.arange(41))
+
+
+def test_what_is_open_of_a_slope_makes_heavier_tails_and_few_records_leave_much() -> None:
+    """Errors drawn at a known scale: of those far beyond 95 % are within the t that is expected."""
+    rng = np.random.default_rng(5)
+    held = np.zeros(2)
+    n_banks, position = 150, 3.0
+    for _ in range(n_banks):
+        within, slope = rng.normal(-0.05, 0.15), max(rng.normal(0.15, 0.15), 0.0)
+        tested = [*rng.uniform(-1.0, 1.0, (4, 10)), rng.uniform(1.5, 3.0, 20)]
+        size = [np.exp(within + slope * np.maximum(at - 1.0, 0.0)) for at in tested]
+        seen = [
+            Seen(0.03 * one * rng.normal(size=one.size), np.full(one.size, 0.03), at)
+            for one, at in zip(size, tested, strict=True)
+        ]
+        found = model_error(seen, 1, margin=0.0, kind=SCORE)
+        near, far = found.spread_at(0.5), found.spread_at(position)
+        assert far[1] < near[1] == SCORE.degrees
+        assert found.at(position) > far[0] > near[0]
+        errors = np.exp(within + slope * (position - 1.0)) * rng.normal(size=100)
+        for way, degrees in enumerate((far[1], 1e6)):
+            held[way] += np.mean(abs(errors) < student.ppf(0.975, degrees) * far[0]) / n_banks
+    assert 0.95 < held[0] < 0.99
+    assert held[1] < 0.95
+
+
+def test_more_records_leave_less_of_a_slope_open() -> None:
+    rng = np.random.default_rng(6)
+    at = rng.uniform(1.5, 3.0, 20)
+    few = [Seen(0.03 * rng.normal(size=20), np.full(20, 0.03), at) for _ in range(8)]
+    open_ = [model_error(one, 1, margin=0.0, kind=SCORE).above_sd for one in (few[:1], few)]
+    assert 0.0 < open_[1] < 0.8 * open_[0]
 
 
 def test_errors_far_above_widen_intervals_there_and_not_below() -> None:

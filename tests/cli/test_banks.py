@@ -182,7 +182,7 @@ def test_an_export_that_cannot_be_is_one_clear_message(run: Run, tmp_path: Path)
     assert run("import", "flat", "--parameters", parameters).exit_code == 0
     target = tmp_path / "out.csv"
     for words, message in (
-        (("export", "flat", "--format", "csv", "--out", target), "'=flat'. Write them with"),
+        (("export", "flat", "--format", "py-irt", "--out", target), "'=flat'. Export mirt"),
         (("export", "flat", "--version", "7"), "There is no version of bank 'flat': '7'"),
         (("export", "none"), "There is no bank 'none'"),
         (("export", "flat", "--out", tmp_path / "no" / "dir"), "cannot be written"),

@@ -17,7 +17,12 @@ from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign, PredictionMethod
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.blended_score import BlendedScore
-from app.engine.prediction.combined_score import CombinedScore, DesignScore, LearnedCurves
+from app.engine.prediction.combined_score import (
+    CombinedScore,
+    DesignScore,
+    LearnedCurves,
+    Told,
+)
 from app.engine.prediction.correction import (
     CorrectedPredictor,
     IntervalCorrection,
@@ -201,11 +206,33 @@ def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
     assert curves_of(turned, {}) is None
 
 
-def test_a_version_of_before_predicts_as_it_did() -> None:
+@pytest.mark.parametrize(
+    ("learned", "expected"),
+    [
+        (
+            {},
+            [
+                (0.7705026052597146, 0.5086419483101308, 0.975),
+                (0.6739781531294309, 0.5600845375913278, 0.7940041592004439),
+            ],
+        ),
+        (
+            {"degrees": 8.0, "curved": True},
+            [
+                (0.7705026052597146, 0.5344137204410111, 0.975),
+                (0.6733850829777911, 0.5651702448510354, 0.7858585865832304),
+            ],
+        ),
+    ],
+    ids=["by slopes", "by curves"],
+)
+def test_a_version_of_before_predicts_as_it_did(
+    learned: dict[str, Any], expected: list[tuple[float, float, float]]
+) -> None:
     n_items = 80
     at = np.arange(n_items)
     slopes = np.vstack([1.0 + 0.5 * np.cos(at), 0.4 * np.sin(3.0 * at)])
-    stored = ModelError.from_dict({"within": -0.1, "above": 0.2, "below": 0.3})
+    stored = ModelError.from_dict({"within": -0.1, "above": 0.2, "below": 0.3, **learned})
     way = CombinedScore(
         ScoreCurves(slopes, np.linspace(-2.0, 2.0, n_items)), np.full(n_items, 1 / n_items), stored
     )
@@ -218,15 +245,53 @@ def test_a_version_of_before_predicts_as_it_did() -> None:
         for i in range(32)
     ]
     told = [way.told(answers[:count]) for count in (6, 32)]
-    np.testing.assert_allclose(
-        [(one.value, one.lo, one.hi) for one in told],
-        [
-            (0.7705026052597146, 0.5086419483101308, 0.975),
-            (0.6739781531294309, 0.5600845375913278, 0.7940041592004439),
-        ],
-        rtol=1e-9,
-    )
-    assert way.error != replace(stored, degrees=8.0, curved=True)
+    np.testing.assert_allclose([(one.value, one.lo, one.hi) for one in told], expected, rtol=1e-9)
+    today = replace(way, error=replace(stored, of_logits=True)).told(answers)
+    assert today.lo != pytest.approx(told[1].lo, rel=1e-3)
+
+
+@pytest.mark.parametrize("n_wrong", [1, 2, 3])
+def test_who_was_lucky_keeps_the_way_down(n_wrong: int) -> None:
+    """Up where the score's curve is flat an interval by its slope is too short on one side."""
+    n_items, n_answers, slope = 400, 12, 1.2
+    curves = ScoreCurves(np.full((1, n_items), slope), np.linspace(-2.0, 2.0, n_items))
+    items = (31 * np.arange(n_answers) + 9) % n_items
+    scores = np.where(np.isin(np.arange(n_answers), 1 + 3 * np.arange(n_wrong)), 0.0, 1.0)
+    x = np.linspace(-20.0, 20.0, 4001)
+    chance = 1 / (1 + np.exp(-(x[:, None] * slope + curves.intercept)))
+    asked = chance[:, items]
+    mass = np.where(scores > 0.0, asked, 1.0 - asked).prod(axis=1)
+    mass *= np.exp(-0.5 * (x / curves.prior_sd) ** 2)
+    score = (chance.sum(axis=1) - asked.sum(axis=1) + scores.sum()) / n_items
+    exact_lo, exact_hi = np.interp([0.025, 0.975], np.cumsum(mass) / mass.sum(), score)
+    answers = [Response(ItemIndex(i), s) for i, s in zip(items.tolist(), scores, strict=True)]
+    error = ModelError(0.0, 0.0, 0.0, degrees=100.0)
+
+    def told(error: ModelError) -> Told:
+        return CombinedScore(curves, np.full(n_items, 1 / n_items), error).told(answers)
+
+    of_logits, of_scores = told(error), told(replace(error, of_logits=False))
+    assert of_logits.lo < exact_lo < of_scores.lo
+    assert of_logits.hi < exact_hi < of_scores.hi
+    assert of_logits.value == pytest.approx(of_scores.value, abs=0.001)
+
+
+@pytest.mark.parametrize(("right", "end"), [(True, "hi"), (False, "lo")])
+def test_what_is_just_possible_is_within_where_half_an_item_is_missing(
+    right: bool, end: str
+) -> None:
+    """Scores of 40 items are 1/40 apart: who has had all right may have all of them."""
+    n_items = 40
+    curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
+    error = ModelError(0.0, 0.0, 0.0)
+    way = CombinedScore(curves, np.full(n_items, 1 / n_items), error)
+    told = way.told([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
+    assert getattr(told, end) == float(right)
+    assert told.lo < told.value < told.hi
+    # Items that do not count are no open ones.
+    of_a_tag = np.where(np.arange(n_items) < 20, 0.0, 1 / 20)
+    part = replace(way, weights=of_a_tag).told([Response(ItemIndex(i), i % 2) for i in range(20)])
+    assert 0.0 < part.lo < part.value < part.hi < 1.0
 
 
 def test_five_right_answers_of_five_leave_something_open() -> None:

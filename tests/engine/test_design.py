@@ -110,8 +110,6 @@ def test_the_presets_item_limits_give_way_to_what_is_said(
         ({"estimator": {"method": "eapp"}}, "/estimator/method", "eap"),
         ({"estimator": {"nodes": 1}}, "/estimator/nodes", ">= 2"),
         ({"estimator": {"range": [4, -4]}}, "/estimator/range", "lo < hi"),
-        ({"estimator": {"range": [-1e308, 1e308]}}, "/estimator/range", "within [-50, 50]"),
-        ({"estimator": {"range": [-4, 4], "nodes": 3}}, "/estimator/range", "at least 17 nodes"),
         ({"estimator": {"prior_sd": 0}}, "/estimator/prior_sd", ">= 0.001"),
         ({"selection": {"criterion": "mfi"}}, "/selection/criterion", "maximum_information"),
         ({"selection": {"top_k": 0}}, "/selection/top_k", ">= 1"),
@@ -142,6 +140,23 @@ def test_each_fault_is_named_by_its_pointer(
     document: dict[str, Any], pointer: str, words: str
 ) -> None:
     assert words in problems(document)[pointer]
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"range": [-1e308, 1e308]}, r"within \[-50, 50\]"),
+        ({"range": [-4, 4], "nodes": 3}, "at least 17 nodes"),
+    ],
+)
+def test_a_grid_that_holds_no_posterior_opens_where_stored_but_begins_no_test(
+    grid: dict[str, Any], words: str
+) -> None:
+    estimator = Design.from_dict({"estimator": grid}).estimator
+    assert estimator.build().grid is not None
+    with pytest.raises(InvalidInputError, match=words) as caught:
+        estimator.require_useful()
+    assert [problem.pointer for problem in caught.value.problems] == ["/estimator/range"]
 
 
 def test_a_number_of_items_below_none_is_no_fault_of_another_field() -> None:

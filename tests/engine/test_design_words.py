@@ -54,6 +54,27 @@ def test_goals_limits_and_the_least_number_of_answers_are_named(
     assert stops_when(Design.from_dict(document), reachable_se=0.01) == words
 
 
+@pytest.mark.parametrize(
+    ("n_items", "words"),
+    [
+        (50, "with at least 20 answers marked (min_items); at the latest at 50 items asked."),
+        (
+            30,
+            "with at least 20 answers marked (min_items); "
+            "at the latest at 30 items asked (all of the bank).",
+        ),
+        (
+            15,
+            "Stops at 15 items asked (all of the bank): "
+            "no goal ends a test before 20 answers are marked (min_items).",
+        ),
+    ],
+)
+def test_a_bank_of_fewer_items_than_the_limits_ends_the_test(n_items: int, words: str) -> None:
+    design = Design.from_dict({"stopping": {"se": 0.3}})
+    assert stops_when(design, 0.01, n_items).endswith(words)
+
+
 def test_a_target_out_of_reach_is_named_as_such() -> None:
     said = stops_when(Design.from_dict({}), reachable_se=0.2134)
     assert "SE 0.05 is out of reach" in said

@@ -9,6 +9,7 @@ from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.extrapolation import Extrapolation
 from app.engine.prediction.placing import Place, Placing, Standing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
@@ -101,3 +102,26 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
     assert placed
     assert not open_
     assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # what is told is what decides
+
+
+@pytest.mark.parametrize(
+    ("percentile", "place"),
+    [
+        (0.0, "As weak as the weakest of those"),
+        (64.4, "Stronger than 64 % of those"),
+        (100.0, "As strong as the strongest of those"),
+    ],
+)
+def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
+    percentile: float, place: str
+) -> None:
+    stands = Extrapolation(
+        position=2.3,
+        sd=0.4,
+        percentile=percentile,
+        standing=Standing.WITHIN,
+        difference=None,
+        p_value=None,
+    )
+    assert stands.detail.startswith(place)
+    assert stands.caution is None

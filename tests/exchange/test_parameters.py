@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
-from app.errors import FileFormatError, InvalidInputError, ItemBankError
+from app.errors import FileFormatError, ItemBankError
 from app.exchange.parameters import read_parameters, write_difficulties, write_mirt
 from app.exchange.parquet_parameters import write_parquet_parameters
 from app.exchange.py_irt_parameters import write_py_irt_parameters
@@ -165,11 +165,21 @@ def test_what_is_written_with_difficulties_reads_back() -> None:
     assert write_difficulties(again).startswith(b"item,a,b,c,d\nX1,2.0,0.5,0.2,1.0\n")
 
 
-def test_an_item_without_difficulty_cannot_be_written_with_one() -> None:
-    flat = ItemBank.from_intercepts(a=[0.0], intercept=[1.0], item_ids=["flat"])
-    with pytest.raises(InvalidInputError, match="'flat'"):
-        write_difficulties(flat)
-    assert read_parameters(write_mirt(flat)).intercept.tolist() == [1.0]
+@pytest.mark.parametrize(
+    ("k", "header"), [(None, b"item,a,intercept,c,d\n"), ([0.2, 0.1], b"item,a,intercept,c,d,k\n")]
+)
+def test_a_bank_with_an_item_without_difficulty_is_written_with_intercepts(
+    k: list[float] | None, header: bytes
+) -> None:
+    bank = ItemBank.from_intercepts(
+        a=[0.0, 1.2], intercept=[1.0, -0.3], c=[0.0, 0.1], k=k, item_ids=["flat", "other"]
+    )
+    written = write_difficulties(bank)
+    again = read_parameters(written)
+    assert written.startswith(header)
+    assert (again.model, again.item_ids) == (bank.model, bank.item_ids)
+    for name, values in bank.columns.items():
+        assert again.columns[name].tolist() == values.tolist()
 
 
 SCORED = b"item,a,b,c,d,k\nq1,1.5,0.25,0,1,0.08\nq2,1,-1,0.1,0.9,0.2\n"

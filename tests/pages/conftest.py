@@ -16,6 +16,7 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     app,
     client,
     client_with,
+    description,
     logs,
 )
 from tests.pages.browser import Browser, logged_in

@@ -48,7 +48,7 @@ async def test_a_calibration_is_sent_again_where_something_happened(
     assert "running" in begun.text
     assert await again(browser, polled(begun.text)) == 204
     async with services.database.unit_of_work() as uow:
-        await uow.calibrations.report(record.id, record.lease_epoch, {"cycle": 7})
+        await uow.calibrations.report(record, {"cycle": 7})
     assert "7" in (await browser.get(polled(begun.text), headers=_HTMX)).text
     await browser.form(f"{path}/cancel", of=path)
     ended = await browser.get(polled(begun.text), headers=_HTMX)

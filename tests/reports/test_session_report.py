@@ -168,7 +168,7 @@ def test_the_summary_speaks_plainly() -> None:
     assert "without parameters" not in wider
     narrower = " ".join(summary(binary(n_uncalibrated=1)))
     assert "On the bank's 60 calibrated questions it is expected to score" in narrower
-    assert "has 1 more question without parameters" in narrower
+    assert "has 1 more question without parameters, which is new or was left out" in narrower
     assert "whole bank" not in narrower
     assert "20 of the 60 calibrated questions of the bank" in narrower
     assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
@@ -186,6 +186,14 @@ def test_models_below_are_counted_among_those_calibrated_on() -> None:
     assert guessed.score is not None
     assert guessed.score.below is None
     assert guessed.warnings[0].code == "provisional"
+
+
+def test_nobody_is_counted_among_those_calibrated_whom_no_answers_place() -> None:
+    stands = {"standing": "unknown", "position": -4.0, "sd": 1.9, "caution": "Nobody can tell."}
+    estimate = {**binary().estimate, "extrapolation": stands}
+    score = binary(quantiles=QUANTILES, changes={"estimate": estimate}).score
+    assert score is not None
+    assert score.below is None
 
 
 def test_a_profile_is_told_task_by_task() -> None:

@@ -67,7 +67,6 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
     return CalibrationRunner(
         leasing,
         calibrations=services.calibrations,
-        response_sets=services.response_sets,
         queue=JobQueue(services.database),
     )
 

@@ -107,7 +107,7 @@ async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Service
     await services.calibrations.cancel(made.id)
     async with services.database.unit_of_work() as uow:
         with pytest.raises(LeaseLostError):
-            await uow.calibrations.report(running.id, running.lease_epoch, {"phase": "reading"})
+            await uow.calibrations.report(running, {"phase": "reading"})
         assert {part.status for part in await uow.calibrations.parts(made.id)} == {"cancelled"}
     await runner_of(services).drive(running)
     assert await claimed(services, parts[1]) is None

@@ -24,7 +24,6 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.calibrations import COLUMNS
-from app.records.response_sets import ResponseSet
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
@@ -91,23 +90,23 @@ async def test_answers_are_read_once_until_they_change(
     read: list[str] = []
     trials = services.response_sets.trials
 
-    async def noted(found: ResponseSet) -> Trials:
-        read.append(found.id)
-        return await trials(found)
+    async def noted(response_set: str) -> Trials:
+        read.append(response_set)
+        return await trials(response_set)
 
     monkeypatch.setattr(services.response_sets, "trials", noted)
     found = await imported(services, csv_of(answers(60, 5)))
     made = await services.calibrations.create("answers", PLAN)
-    await services.calibrations.prepared(found, CalibrationPlan.from_dict(made.settings))
+    await services.calibrations.prepared(found.id, CalibrationPlan.from_dict(made.settings))
     assert len(read) == 1  # by the API, for the worker as well
 
     newer = await imported(services, csv_of(answers(70, 5, seed=8)))
-    given = await services.calibrations.prepared(newer, PLAN)
+    given = await services.calibrations.prepared(newer.id, PLAN)
     assert len(read) == 2
     assert given.filtered.matrix.n_examinees == 70
 
 
-async def test_answers_that_come_in_while_they_are_read_are_all_taken(
+async def test_answers_that_come_in_while_they_are_read_are_for_the_next_calibration(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await imported(services, csv_of(answers(60, 5)))
@@ -120,11 +119,14 @@ async def test_answers_that_come_in_while_they_are_read_are_all_taken(
         return keys
 
     monkeypatch.setattr(ResponseSetRepository, "item_keys", overtaken)
-    given = await services.calibrations.prepared(found, PLAN)
+    given = await services.calibrations.prepared(found.id, PLAN)
 
     now = await services.response_sets.get(found.id)
-    assert given.response_set.revision == now.revision > found.revision
-    assert given.filtered.matrix.n_examinees == now.n_examinees
+    assert now.revision > given.response_set.revision == found.revision
+    assert given.filtered.matrix.n_examinees == found.n_examinees < now.n_examinees
+    later = await services.calibrations.prepared(found.id, PLAN)
+    assert later.response_set.revision == now.revision
+    assert later.filtered.matrix.n_examinees == now.n_examinees
 
 
 async def test_the_process_gives_what_the_same_calibration_gives_here(services: Services) -> None:
@@ -279,7 +281,7 @@ async def test_whoever_lost_the_lease_writes_nothing(services: Services) -> None
             == set()
         )
         with pytest.raises(LeaseLostError):
-            await uow.calibrations.report(made.id, late.lease_epoch, {"phase": "calibrating"})
+            await uow.calibrations.report(late, {"phase": "calibrating"})
     await runner_of(services).drive(late)
     assert await services.calibrations.get(made.id) == cancelled
     with pytest.raises(InvalidStateError, match="is cancelled; it has ended"):
@@ -333,7 +335,8 @@ async def test_how_unreadable_answers_counted_goes_with_the_version(services: Se
     async with services.database.unit_of_work() as uow:
         imports = [{**entry, "choices": {"unparsed_policy": "wrong"}} for entry in source.imports]
         locked = await uow.response_sets.find(source.id, for_update=True)
-        await uow.response_sets.replace(replace(locked, imports=imports))
+        changed = replace(locked, imports=imports)
+        await uow.response_sets.extend(changed, items={}, added=[], changed=[])
     version = await services.calibrations.publish(record.id, Publication(bank="arc"))
     assert version.knowledge["unparsed_policy"] == "wrong"
     loaded = await services.versions.load(version.id)

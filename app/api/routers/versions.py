@@ -152,7 +152,8 @@ async def export_version(
         Query(
             alias="format",
             description=(
-                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`; `py-irt`: "
+                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`, with "
+                "`intercept` for `b` where an item has `a = 0`; `py-irt`: "
                 "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters. "
                 "Several abilities have a slope for each: `a1,a2,...`, or "
                 "`general,dimension_1,...`."

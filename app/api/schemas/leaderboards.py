@@ -105,8 +105,8 @@ class BoardRead(Output):
     )
     caution: str | None = Field(
         default=None,
-        description="In which ways these sessions were not asked alike, and of which questions "
-        "their predicted scores say nothing.",
+        description="In which ways these sessions were not asked alike, whether many of their "
+        "answers have no mark, and of which questions their predicted scores say nothing.",
     )
 
     @classmethod

@@ -316,7 +316,9 @@ class SessionRead(OwnedRead):
                 "rescore": None,
                 **record.summary,
                 "stops_when": stops_when(
-                    SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
+                    SessionPlan.from_dict(record.design).design,
+                    provenance.get("reachable_se"),
+                    provenance["n_items"],
                 ),
                 "unparsed": _unparsed(provenance),
                 "asked": _asked(provenance),

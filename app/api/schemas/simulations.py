@@ -132,7 +132,11 @@ class SimulationRead(Output):
                 **simulation.forecast.to_dict(),
                 "bank_version_id": simulation.version.id,
                 "design": simulation.design.to_dict(),
-                "stops_when": stops_when(simulation.design, simulation.reachable_se),
+                "stops_when": stops_when(
+                    simulation.design,
+                    simulation.reachable_se,
+                    int(simulation.version.active.sum()),
+                ),
                 "population": simulation.population,
                 "caution": simulation.caution,
             }

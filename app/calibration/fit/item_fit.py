@@ -26,6 +26,7 @@ Q3_LIMIT = 0.2
 _LEAST_EXPECTED = 1.0  # right and wrong answers of a score group, as Orlando & Thissen
 _MOST_PAIRS = 100
 _PAIR_BLOCK = 512
+_COPY_LOG_CHANCE = np.log(1e-4)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,6 +136,42 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
             DependentPair(matrix.items[i], matrix.items[j], q3)
             for q3, i, j in nlargest(_MOST_PAIRS, flagged)
         ),
+    )
+
+
+def copies_warning(
+    matrix: ScoreMatrix, calibration: Calibration, dependence: LocalDependence
+) -> str | None:
+    """What is to be said of pairs that everybody answered alike, beyond what chance explains.
+
+    Copies tell the same twice, so that tests that ask both end too sure. Of few or easy items
+    chance alone makes answers the same: the chance that a pair agrees for all who answered both is
+    taken from its curves, and allowed for all the pairs there are.
+
+    Args:
+        matrix: What was calibrated.
+        calibration: Its curves.
+        dependence: Of the same; its strongest pairs are looked at.
+    """
+    if not dependence.pairs:
+        return None
+    column = {item: at for at, item in enumerate(matrix.items)}
+    first = np.array([column[pair.first] for pair in dependence.pairs])
+    second = np.array([column[pair.second] for pair in dependence.pairs])
+    here, there = matrix.scores[:, first], matrix.scores[:, second]
+    both = (here != MISSING) & (there != MISSING)
+    p, q = probabilities(calibration.items, calibration.score(matrix).theta)
+    agree = np.log(p[first] * p[second] + q[first] * q[second]).T
+    chance = np.where(both, agree, 0.0).sum(axis=0) + np.log(matrix.n_items**2 / 2)
+    alike = np.flatnonzero(((here == there) | ~both).all(axis=0) & (chance < _COPY_LOG_CHANCE))
+    if not alike.size:
+        return None
+    pair = dependence.pairs[int(alike[0])]
+    count = "1 pair of items is" if alike.size == 1 else f"{alike.size} pairs of items are"
+    return (
+        f"{count} answered alike by everybody, as copies are (such as {pair.first!r} and "
+        f"{pair.second!r}): a test that asks both counts one answer twice, and its theta is less "
+        "sure than it says. Keep one of each."
     )
 
 

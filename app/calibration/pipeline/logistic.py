@@ -17,7 +17,7 @@ from app.calibration.filters import (
 )
 from app.calibration.fit.goodness import Goodness, goodness_of_fit
 from app.calibration.fit.held_out import Blind
-from app.calibration.fit.item_fit import ItemFit, item_fit, local_dependence
+from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, local_dependence
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
@@ -170,6 +170,8 @@ def judged(
     report({"phase": "checking_fit", "cycle": calibration.cycles})
     goodness = goodness_of_fit(matrix, calibration)
     items = item_fit(matrix, calibration)
+    dependence = local_dependence(matrix, calibration)
+    copies = copies_warning(matrix, calibration, dependence)
     figures = {
         "scored_answers": calibration.n_answers,
         "log_likelihood": calibration.log_likelihood,
@@ -180,8 +182,8 @@ def judged(
         "converged": calibration.converged,
         "guessing_sd": calibration.guessing_sd,
         "fit": _fit(goodness),
-        "local_dependence": asdict(local_dependence(matrix, calibration)),
-        "warnings": list(calibration.warnings),
+        "local_dependence": asdict(dependence),
+        "warnings": [*calibration.warnings, *([copies] if copies else [])],
         "comparison": _comparison(matrix, plan, report),
         "link": _link(found, plan) if isinstance(found, Linked) else None,
     }

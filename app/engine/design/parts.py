@@ -78,17 +78,24 @@ class EstimatorDesign(Part):
     range: tuple[float, float] | None = None
     rule: Rule | None = None
 
-    def check(self, section: Section) -> None:
-        """Note a grid that can hold no posterior."""
-        try:
-            self._grid()
-        except InvalidInputError as unusable:
-            section.note("range", unusable.detail.removesuffix("."))
-
     def build(self) -> GridEstimator:
         """The estimator."""
         prior = NormalPrior(mean=self.prior_mean, sd=self.prior_sd)
         return GridEstimator(method=self.method, prior=prior, grid=self._grid(), se=self.se)
+
+    def require_useful(self) -> None:
+        """Refuse for a new test what a stored one may have: a grid that can hold no posterior.
+
+        Raises:
+            InvalidInputError: See `FixedGrid.require_useful`.
+        """
+        try:
+            if (grid := self._grid()) is not None:
+                grid.require_useful()
+        except InvalidInputError as unusable:
+            raise InvalidInputError(
+                unusable.detail, problems=[FieldProblem("/estimator/range", unusable.detail)]
+            ) from unusable
 
     def _grid(self) -> FixedGrid | None:
         if (self.nodes, self.range, self.rule) == (None, None, None):
@@ -96,7 +103,7 @@ class EstimatorDesign(Part):
         lo, hi = self.range or CATR_RANGE
         return FixedGrid(
             n_nodes=self.nodes or CATR_NODES, lo=lo, hi=hi, rule=self.rule or Rule.TRAPEZOID
-        ).require_useful()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,7 @@ class SelectionDesign(Part):
             known = {tag for tags in facts.tags for tag in tags}
             for tag in self.content.targets:
                 if tag not in known:
-                    raise UnknownNameError("tag", tag, known)
+                    raise UnknownNameError("tag", tag, known, pointer="/selection/content/targets")
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
 
@@ -268,9 +268,13 @@ class SelectionDesign(Part):
 
     def _optimal(self, optimality: Optimality, facts: BankFacts) -> Criterion:
         if facts.bank.abilities is None:
-            raise missing(
-                "/selection/criterion", "a bank with loadings, from the model nested or mirt"
-            )
+            needed = "a bank with loadings, from the model nested or mirt"
+            if optimality is Optimality.V:
+                needed += (
+                    ", or the prediction combined or design on a version that has learned score "
+                    "curves, from records of at least 20 examinees"
+                )
+            raise missing("/selection/criterion", needed)
         weights = self._weights(facts)
         if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
             return TargetVariance(target=target)

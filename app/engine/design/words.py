@@ -5,19 +5,28 @@ from app.engine.design.parts import StoppingDesign
 from app.engine.prediction.correction import KNOTS
 
 
-def stops_when(design: Design, reachable_se: float | None = None) -> str:
+def stops_when(
+    design: Design, reachable_se: float | None = None, n_items: int | None = None
+) -> str:
     """What will end a test by this design, in a sentence or two.
 
     Args:
         design: Of the test.
         reachable_se: Least SE that all items of the bank reach together; None where unknown.
+        n_items: That may be asked; None where unknown.
     """
     stopping, budget = design.stopping, design.budget
     goals = _goals(stopping)
+    most = stopping.max_items
+    if n_items is not None and (most is None or n_items < most):
+        most = n_items
     limits = [
         f"{cap:g} {unit}"
         for cap, unit in (
-            (stopping.max_items, "items asked"),
+            (
+                most,
+                "items asked" if most == stopping.max_items else "items asked (all of the bank)",
+            ),
             (budget.usd, "USD"),
             (budget.tokens, "tokens"),
             (budget.seconds, "seconds"),
@@ -25,11 +34,15 @@ def stops_when(design: Design, reachable_se: float | None = None) -> str:
         if cap is not None
     ]
     latest = " or ".join(limits) or "every item of the bank asked"
-    most = stopping.max_items
     few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} marked answers."
     if not goals:
         return f"Stops at {latest}.{few}"
     least = stopping.min_items or 0
+    if n_items is not None and least > n_items:
+        return (
+            f"Stops at {latest}: no goal ends a test before {least} answers are marked "
+            f"(min_items).{few}"
+        )
     waits = f", with at least {least} answers marked (min_items)" if least > 1 else ""
     said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
     target = stopping.se

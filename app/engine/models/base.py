@@ -88,6 +88,12 @@ class ResponseModel(Protocol):
         """Variance of the score at a known theta."""
         ...
 
+    def score_moments(
+        self, parameters: ItemParameters, theta: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the score, for little more than either costs."""
+        ...
+
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Fisher information about theta, 1/logit^2."""
         ...

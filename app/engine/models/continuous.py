@@ -53,10 +53,15 @@ class ContinuousModel:
 
     def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """The Bernoulli variance k (d - c)^2 times, k (d - c)^2 mu (1 - mu)."""
+        return self.score_moments(parameters, theta)[1]
+
+    def score_moments(
+        self, parameters: ItemParameters, theta: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        """See `expected_score` and `score_variance`."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
-        variance: FloatArray = k * (d - c) ** 2 * (s * t)
-        return variance
+        return c + (d - c) * s, k * (d - c) ** 2 * (s * t)
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """(dm/dtheta)^2 / v = a^2 mu (1 - mu) / k, whatever the bounds."""

@@ -44,10 +44,18 @@ class LogisticModel:
 
     def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """P Q, the Bernoulli variance."""
+        return self.score_moments(parameters, theta)[1]
+
+    def score_moments(
+        self, parameters: ItemParameters, theta: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        """P and P Q."""
         a, intercept, c, d, _ = parameters
-        z = a * theta + intercept
-        variance: FloatArray = (c + (d - c) * _sigmoid(z)) * ((1 - d) + (d - c) * _sigmoid(-z))
-        return variance
+        e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
+        s = 1 / (1 + e)
+        rise = d - c
+        right, wrong = c + rise * s, (1 - d) + rise * (e * s)
+        return right, right * wrong
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Fisher information (dP/dtheta)^2 / (P Q), in its true 3PL/4PL form.

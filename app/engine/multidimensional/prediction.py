@@ -20,7 +20,8 @@ from scipy.special import expit
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Profile
 from app.engine.multidimensional.belief import ProfileBelief, abilities_of
-from app.engine.prediction.p_irt import P_IRT, Prediction, mixture_interval, still_counted
+from app.engine.prediction.mixtures import mixture_interval
+from app.engine.prediction.p_irt import P_IRT, Prediction, still_counted
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError
 
@@ -73,7 +74,7 @@ class ProfilePIrt:
         most = float(weights[items].sum())
         return Prediction(
             value=observed + rest,
-            lo=observed + min(float(lo), rest),
+            lo=observed + min(max(float(lo), 0.0), rest),
             hi=observed + max(min(float(hi), most), rest),
             method=self.name,
         )

@@ -10,36 +10,47 @@ of the t are heavy.
 
 | symbol | meaning |
 |---|---|
-| m, s^2 | score by the model, and its variance by the model |
+| m, s^2 | logit of the score by the model, and its variance by the model |
 | f | factor on s, by the distance from those calibrated: what was learned from held-out examinees |
-| e = f s t | error of m, t with 8 degrees of freedom: normal of variance f^2 s^2 / l, l gamma |
-| B, b^2 | estimate of the error by the draws, and its variance |
+| e = f s t | error of m, t with 8 degrees of freedom, with fewer the less is known of f at that |
+| | distance: normal of variance f^2 s^2 / l, l gamma |
+| c^2 / (c^2 + s^2) | share of an error's variance that is bias: c^2 = f^2 s^2 / l - s^2 |
+| B, b^2 | estimate of the bias by the draws, in scores, and its variance |
 
-Given l, the model's own s^2 is beyond what draws can tell of this examinee's answers, and the rest,
-c^2 = f^2 s^2 / l - s^2, is its bias: B is normal with variance c^2 + b^2, and the score with mean
-m + B c^2 / (c^2 + b^2). Summed over l, and over one chance more: that the examinee is like no
-other, and the bias anything. Answers that surprise the model by z standard deviations raise the
-odds of that by exp(z^2 / 2).
+Errors are of logits: an examinee who was lucky is put where the score's curve is flat, and by the
+slope there hardly anything is open, least of all how far down the truth may be. On the scale of
+logits the curve is nearly straight, and errors are alike wherever an examinee stands. In scores an
+interval is then the longer towards the middle, and never reaches beyond what is possible. Otherwise
+a test that stops at a narrow interval stops for who was lucky.
 
-What a version of before has learned goes with s by the slopes of the curves, and a t with 5 degrees
-of freedom: it predicts as it always did.
+The model's own s^2 is beyond what draws can tell of this examinee's answers, and the rest is bias:
+given the score, and l, B is normal about its share of the error. Summed over l, and over one chance
+more: that the examinee is like no other, and the bias anything. Answers that surprise the model by
+z standard deviations raise the odds of that by exp(z^2 / 2). The score is the median of what then
+is known of all scores that the answers leave possible.
+
+A version of before has learned errors of the score itself, and predicts as it always did: by a
+mixture of normals, cut to what is possible.
 
 Sources: O'Hagan (1979), Journal of the Royal Statistical Society B 41, for heavy tails and
 conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one estimate.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaincinv, ndtr, stdtrit
+from scipy.special import expit, gammaincinv, stdtrit
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.densities import quantiles
 from app.engine.prediction.design_based import Discrepancy, discrepancy
+from app.engine.prediction.mixtures import mixture_interval
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import (
     COMBINED,
@@ -65,9 +76,12 @@ else:  # Python has it from 3.12 on, and the engine loads nothing but numpy and 
 #: Of examinees like no other, of whom the model knows nothing: their share, unless their answers
 #: speak for more, and the standard deviation of its bias about them.
 IGNORANT, IGNORANCE = 0.01, 0.2
+#: No more than that in logits: so far apart they are where any score is as likely as another.
+_ANYTHING = math.pi / math.sqrt(3.0)
 _MOST_IGNORANT = 0.95
 _POINTS = 32  # of the gamma distribution
-_BISECTIONS = 40
+_EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
+_LEAST = 1e-9  # of scores that are told apart from 0 and 1
 _SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
 
 
@@ -168,9 +182,13 @@ class CombinedScore:
         value, variance = self.by_model(at, weights, items, scores)
         frame = weights > 0.0 if self.askable is None else (weights > 0.0) & self.askable
         drawn = discrepancy(self.curves, at, weights, responses, frame)
-        mixture = self._mixture(value, variance, at, drawn)
-        middle = float(mixture[0] @ mixture[1])
-        middle, lo, hi = certain.clip(middle, *_ends(*mixture))
+        if self.error.of_logits:
+            middle, lo, hi = self._by_logits(value, at, weights, items, drawn, certain)
+        else:
+            mixture = self._mixture(value, variance, at, drawn)
+            middle = float(mixture[0] @ mixture[1])
+            (below,), (above,) = mixture_interval(*(part[None, :] for part in mixture))
+            middle, lo, hi = certain.clip(middle, float(below), float(above))
         return Told(
             value=middle,
             lo=lo,
@@ -193,29 +211,105 @@ class CombinedScore:
         certain = Certain.after(weights, items, scores)
         return certain.of(value), variance, at.position
 
+    def logit_alone(
+        self, responses: Sequence[Response], exclude: Sequence[int] = ()
+    ) -> tuple[float, float, float]:
+        """By the model alone: the score's logit, its standard deviation, and the position."""
+        weights = still_counted(self.weights, exclude)
+        items, scores = answered(responses)
+        at = self.curves.locate(items, scores)
+        value, _ = self.by_model(at, weights, items, scores)
+        inner, variance = self._on_logits(value, at, weights, items)
+        return logit_of(inner), variance**0.5, at.position
+
     def by_model(
         self, at: Located, weights: FloatArray, items: IntArray, scores: FloatArray
     ) -> tuple[float, float]:
         """The score by the model alone, and its variance."""
-        curves = self.curves
-        expected = curves.expected(at)
+        left, expected = self._left(at, weights, items)
+        value = float(weights[items] @ scores + left @ expected)
+        return value, self._variance(at, left, expected, curved=self.error.curved)
+
+    def _left(
+        self, at: Located, weights: FloatArray, items: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """What the items not asked count, and what is expected of every item."""
         left = weights.copy()
         left[items] = 0.0
-        value = float(weights[items] @ scores + left @ expected)
-        noise = curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
-        return value, curves.doubt(at, left, expected, curved=self.error.curved) + noise
+        return left, self.curves.expected(at)
+
+    def _variance(
+        self, at: Located, left: FloatArray, expected: FloatArray, *, curved: bool
+    ) -> float:
+        noise = self.curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
+        return self.curves.doubt(at, left, expected, curved=curved) + noise
+
+    def _on_logits(
+        self, value: float, at: Located, weights: FloatArray, items: IntArray
+    ) -> tuple[float, float]:
+        """The score, with a logit, and the variance of that logit by the model."""
+        inner = min(max(value, _EDGE), 1.0 - _EDGE)
+        variance = self._variance(at, *self._left(at, weights, items), curved=False)
+        return inner, variance / (inner * (1.0 - inner)) ** 2
+
+    def _by_logits(
+        self,
+        value: float,
+        at: Located,
+        weights: FloatArray,
+        items: IntArray,
+        drawn: Discrepancy | None,
+        certain: Certain,
+    ) -> tuple[float, float, float]:
+        """Median of the score's distribution, and the ends of its central 95 %."""
+        inner, variance = self._on_logits(value, at, weights, items)
+        slope, middle = inner * (1.0 - inner), logit_of(inner)
+        if min(certain.most - certain.least, variance**0.5 * slope) <= _SURE:
+            return certain.clip(value, value, value)
+        total, mass = self._totals(at, variance, min(IGNORANCE / slope, _ANYTHING))
+        log_prior = np.log(mass / np.sqrt(total))[:, None]
+        total = total[:, None]
+        bias = np.maximum(1.0 - variance / total, 0.0)
+
+        def log_density(logits: FloatArray) -> FloatArray:
+            """Of each part, shape (n_parts, n_logits), but for a constant."""
+            found: FloatArray = log_prior - 0.5 * (logits - middle) ** 2 / total
+            if drawn is not None and drawn.variance > 0.0:
+                spread = bias * (1.0 - bias) * total * slope**2 + drawn.variance
+                off = drawn.value - bias * (expit(logits) - inner)
+                found -= 0.5 * (off**2 / spread + np.log(spread))
+            return found
+
+        possible = logit_of(max(certain.least, _LEAST)), logit_of(min(certain.most, 1.0 - _LEAST))
+        found = quantiles(
+            log_density, possible, about=middle, sd=float(total[_POINTS // 2, 0]) ** 0.5
+        )
+        lo, middle, hi = (float(expit(one)) for one in found)
+        # Scores go up by an item at a time: the nearest to an end may be what is just possible.
+        n_open = int(np.count_nonzero(weights) - np.count_nonzero(weights[items]))
+        half = 0.5 * (certain.most - certain.least) / max(n_open, 1)
+        lo = certain.least if lo < certain.least + half else lo
+        hi = certain.most if hi > certain.most - half else hi
+        return certain.clip(middle, lo, hi)
+
+    def _totals(
+        self, at: Located, variance: float, ignorance: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Variances that the error may have, and the mass of each; the last is ignorance."""
+        factor, degrees = self.error.spread_at(at.position)
+        scale = factor**2 * variance
+        # Once all was asked there is nothing to be ignorant of.
+        widest = scale + (ignorance**2 if variance > _SURE**2 else 0.0)
+        odds = IGNORANT / (1.0 - IGNORANT) * np.exp(0.5 * min(max(at.surprise, 0.0), 6.0) ** 2)
+        ignorant = min(float(odds / (1.0 + odds)), _MOST_IGNORANT)
+        mass = np.append(np.full(_POINTS, (1.0 - ignorant) / _POINTS), ignorant)
+        return np.append(scale / _scales(degrees), widest), mass
 
     def _mixture(
         self, value: float, variance: float, at: Located, drawn: Discrepancy | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mass, mean and standard deviation of the score's distribution, each (n_points,)."""
-        scale = self.error.at(at.position) ** 2 * variance
-        # Once all was asked there is nothing to be ignorant of.
-        widest = scale + (IGNORANCE**2 if variance > _SURE**2 else 0.0)
-        total = np.append(scale / _scales(self.error.degrees), widest)
-        odds = IGNORANT / (1.0 - IGNORANT) * np.exp(0.5 * min(max(at.surprise, 0.0), 6.0) ** 2)
-        ignorant = min(float(odds / (1.0 + odds)), _MOST_IGNORANT)
-        prior = np.append(np.full(_POINTS, (1.0 - ignorant) / _POINTS), ignorant)
+        total, prior = self._totals(at, variance, IGNORANCE)
         if drawn is None or drawn.variance <= 0.0:
             return prior, np.full(total.size, value), np.sqrt(total)
         bias = np.maximum(total - variance, 0.0)
@@ -256,7 +350,7 @@ class DesignScore(CombinedScore):
         return replace(told, value=middle, lo=lo, hi=hi)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=64)
 def _scales(degrees: float) -> FloatArray:
     """Equally likely values of l, of which the mean is 1, shape (n_points,)."""
     middles = (np.arange(_POINTS) + 0.5) / _POINTS
@@ -265,15 +359,6 @@ def _scales(degrees: float) -> FloatArray:
     return found
 
 
-def _ends(mass: FloatArray, mean: FloatArray, sd: FloatArray) -> tuple[float, float]:
-    """Central 95 % of a mixture of normals, by bisection of its distribution function."""
-    sd = np.maximum(sd, 1e-12)
-    target = np.array([0.025, 0.975])
-    lo = np.full(2, float((mean - 10.0 * sd).min()))
-    hi = np.full(2, float((mean + 10.0 * sd).max()))
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (lo + hi)
-        below = ndtr((middle[:, None] - mean) / sd) @ mass < target
-        lo, hi = np.where(below, middle, lo), np.where(below, hi, middle)
-    ends = 0.5 * (lo + hi)
-    return float(ends[0]), float(ends[1])
+def logit_of(score: float) -> float:
+    """Logarithm of the odds of a score between 0 and 1."""
+    return math.log(score / (1.0 - score))

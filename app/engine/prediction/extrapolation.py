@@ -14,6 +14,7 @@ from app.engine.prediction.placing import Place, Standing
 
 #: Below this p model and design are said to disagree.
 DISAGREES = 0.05
+_ALL = 99.5  # rounds to all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,15 @@ class Extrapolation:
         """Both in words."""
         if self.standing is not Standing.WITHIN:
             return self.caution or ""
-        share = f"Stronger than {self.percentile:.0f} % of those that the bank was calibrated on."
-        return f"{share} {self._test()}"
+        return f"{self._place()} of those that the bank was calibrated on. {self._test()}"
+
+    def _place(self) -> str:
+        # Nobody within them is said to be stronger than all of them, or than none.
+        if self.percentile >= _ALL:
+            return "As strong as the strongest"
+        if self.percentile <= 100.0 - _ALL:
+            return "As weak as the weakest"
+        return f"Stronger than {self.percentile:.0f} %"
 
     def _test(self) -> str:
         if self.p_value is None or self.difference is None:
@@ -83,6 +91,16 @@ class Extrapolation:
         )
 
 
+def share_below(position: float, population: Sequence[float]) -> float:
+    """Share of those calibrated that are weaker than a position, from 0 to 1.
+
+    Args:
+        position: Of the general ability, in standard deviations of those calibrated.
+        population: See `extrapolation`.
+    """
+    return bisect_left(population, position) / max(len(population), 1)
+
+
 def extrapolation(told: Told, place: Place, population: Sequence[float]) -> Extrapolation:
     """Where the examinee stands.
 
@@ -92,12 +110,11 @@ def extrapolation(told: Told, place: Place, population: Sequence[float]) -> Extr
         population: Quantiles of the general ability of those calibrated, evenly spaced from the
             weakest to the strongest, in their standard deviations.
     """
-    share = bisect_left(population, told.position) / max(len(population), 1)
     drawn = told.discrepancy
     return Extrapolation(
         position=told.position,
         sd=place.sd,
-        percentile=100.0 * share,
+        percentile=100.0 * share_below(told.position, population),
         standing=place.standing,
         difference=None if drawn is None else drawn.value,
         p_value=None if drawn is None else drawn.p_value,

@@ -5,10 +5,13 @@ scale f = exp(within + slope * distance); the slope above those known may differ
 Errors of scores are nearly normal among examinees of one bank; their scale is known to a fifth, so
 that of the next one is expected a t with 8 degrees of freedom. Errors of ability are given 5.
 
-Learned is the posterior: `within` is its mean, which keeps few records from teaching too much; the
-slopes are a standard deviation more, for what few records leave open is how wrong a model is where
-hardly anybody was. Examinees of one hold-out share what is wrong with its model, so that together
-they count for no more than ten.
+Learned is the posterior: `within` is its mean, which keeps few records from teaching too much. What
+few records leave open is how wrong a model is where hardly anybody was: of a slope there is a mean
+and a standard deviation. An error whose scale is that open is a t of fewer degrees the farther an
+examinee is: the logarithm of the scale of a t with n of them has variance 1 / 2n, and what is open
+of the slope adds to it. Where a normal's factor is wanted, the slope is taken a standard deviation
+more. Examinees of one hold-out share what is wrong with its model, so that together they count for
+no more than ten.
 
 Errors of ability lean to one side, too, the more the farther an examinee is: items that are asked
 for their steepness are less steep than they seemed, and flatter beyond those who made them seem so.
@@ -37,6 +40,8 @@ _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested 
 _WITHIN, _FARTHER = (0.05, 0.35), 0.1
 _LEANING_SD = 0.2  # prior of `leaning`, about none: that of errors' growth, and a little more
 _LEAST_SCALE, _ROUNDS = 0.25, 50
+#: Tails grow no heavier: with fewer degrees an error has no variance.
+_FEWEST_DEGREES = 3.0
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 
 
@@ -67,6 +72,10 @@ class ModelError:
         degrees: Of freedom.
         curved: Whether the model's standard deviations follow the curves; in versions of before
             they are by the slopes, see `app.engine.prediction.score_curves.ScoreCurves.doubt`.
+        above_sd: What is open of `above`; 0 in versions of before, whose slopes have it in them.
+        below_sd: The same of `below`.
+        of_logits: Whether the errors are those of the score's logit; in versions of before they
+            are of the score itself, see `app.engine.prediction.combined_score`.
     """
 
     within: float = 0.0
@@ -74,11 +83,33 @@ class ModelError:
     below: float = 0.1
     degrees: float = SCORE.degrees
     curved: bool = True
+    above_sd: float = 0.0
+    below_sd: float = 0.0
+    of_logits: bool = True
 
     def at(self, position: float) -> float:
-        """Factor at a position of the general ability, which is in sds of those calibrated."""
-        slope = self.above if position > 0.0 else self.below
-        return float(np.exp(self.within + slope * distance(position)))
+        """Factor for a normal error, with a margin for what is open of the slopes.
+
+        Args:
+            position: Of the general ability, in standard deviations of those calibrated.
+        """
+        slope, sd = self._slope(position)
+        return float(np.exp(self.within + (slope + sd) * distance(position)))
+
+    def spread_at(self, position: float) -> tuple[float, float]:
+        """Factor f for an error that is t, and its degrees of freedom, by what is open of f.
+
+        Args:
+            position: As for `at`.
+        """
+        (slope, sd), away = self._slope(position), distance(position)
+        open_ = 1.0 / self.degrees + 2.0 * (sd * away) ** 2
+        degrees = max(1.0 / open_, min(_FEWEST_DEGREES, self.degrees))
+        return float(np.exp(self.within + slope * away)), degrees if sd > 0.0 else self.degrees
+
+    def _slope(self, position: float) -> tuple[float, float]:
+        """Mean and standard deviation of the slope on the side of a position."""
+        return (self.above, self.above_sd) if position > 0.0 else (self.below, self.below_sd)
 
     def to_dict(self) -> dict[str, float | bool]:
         """JSON-able."""
@@ -87,7 +118,7 @@ class ModelError:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
         """From what `to_dict` made."""
-        of_before = {"degrees": DEGREES, "curved": False}
+        of_before = {"degrees": DEGREES, "curved": False, "of_logits": False}
         return cls(**{**of_before, **document})
 
 
@@ -115,7 +146,7 @@ def model_error(
         seen: Of each hold-out, and of each number of answers.
         looks: How often each examinee was looked at: its looks count for one together.
         margin: Standard deviations that the slopes are more than their mean; 0 where what is open
-            is allowed for elsewhere.
+            is allowed for elsewhere, and told beside them.
         kind: Of the errors.
     """
     degrees = kind.degrees
@@ -138,13 +169,19 @@ def model_error(
         within = within + counts * log_density(one.error[near], scale, degrees).sum(axis=1)
     of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
     mass = _mass(within + of_side[1.0] + of_side[-1.0])
-    farther = {}
+    farther, open_ = {}, {}
     for side, log_mass in sides.items():
         marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
         mean = float(marginal @ _FARTHER_GRID)
-        farther[side] = mean + margin * float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+        sd = float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+        farther[side], open_[side] = mean + margin * sd, (1.0 - margin) * sd
     return ModelError(
-        float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0], degrees=degrees
+        float(mass @ _WITHIN_GRID),
+        above=farther[1.0],
+        below=farther[-1.0],
+        degrees=degrees,
+        above_sd=open_[1.0],
+        below_sd=open_[-1.0],
     )
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.prediction.mixtures import mixture_interval
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError, UnknownNameError
 
@@ -23,7 +23,6 @@ P_IRT, SCORE_MODEL = "p-irt", "score-model"
 COMBINED, DESIGN = "combined", "design"
 
 _MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
-_BISECTIONS = 32  # ends of the interval to 1e-9 of the bank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +132,16 @@ class PIrt:
             raise InvalidInputError("A prediction needs items that count; all were excluded.")
         unseen = (np.isnan(scores) & counted).astype(np.float64)
         observed = np.nansum(scores[:, counted], axis=1)
-        mean = unseen @ self._expected(bank, nodes).T
-        noise = np.sqrt(unseen @ self._variance(bank, nodes).T)
+        expected, variance = bank.model.score_moments(bank.parameters, nodes[:, None])
+        mean = unseen @ self._by_rule(bank, expected).T
+        noise = np.sqrt(unseen @ variance.T)
         value = np.einsum("ij,ij->i", weights, mean)
         if self.negative_slope == "c":
-            value = np.einsum("ij,ij->i", unseen, self._expected(bank, theta))
+            value = np.einsum("ij,ij->i", unseen, self._by_rule(bank, bank.expected_score(theta)))
         lo, hi = mixture_interval(weights, mean, noise)
         most = unseen.sum(axis=1)
-        lo, hi = np.minimum(lo, value), np.maximum(np.minimum(hi, most), value)
+        lo = np.minimum(np.maximum(lo, 0.0), value)
+        hi = np.maximum(np.minimum(hi, most), value)
         return [
             Prediction(value=v, lo=low, hi=high, method=self.name)
             for v, low, high in zip(
@@ -148,14 +149,11 @@ class PIrt:
             )
         ]
 
-    def _expected(self, bank: ItemBank, theta: FloatArray) -> FloatArray:
-        expected = bank.expected_score(theta)
+    def _by_rule(self, bank: ItemBank, expected: FloatArray) -> FloatArray:
+        """Expected scores as `negative_slope` has them; changes those given."""
         if self.negative_slope == "c":
             expected[:, bank.a <= 0] = bank.c[bank.a <= 0]
         return expected
-
-    def _variance(self, bank: ItemBank, theta: FloatArray) -> FloatArray:
-        return bank.model.score_variance(bank.parameters, theta[:, None])
 
 
 PREDICTORS: dict[str, PIrt] = {
@@ -240,29 +238,3 @@ def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, Floa
     starts = np.unique(np.linspace(0, len(nodes), _MAX_POINTS, endpoint=False).astype(np.intp))
     mass = np.add.reduceat(weights, starts)
     return np.add.reduceat(weights * nodes, starts) / mass, mass / mass.sum()
-
-
-def mixture_interval(
-    weights: FloatArray, mean: FloatArray, noise: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Central 95 % of a mixture of normals per row, by bisection of its distribution function.
-
-    Args:
-        weights: Mass of the components, shape (n_rows, n_components).
-        mean: Their means, at least 0, of the same shape.
-        noise: Their standard deviations.
-
-    Returns:
-        Lower and upper ends, shape (n_rows,) each, not below 0.
-    """
-    noise = np.maximum(noise, 1e-12)
-    lowest = np.maximum((mean - 6 * noise).min(axis=1), 0.0)
-    highest = (mean + 6 * noise).max(axis=1)
-    target = np.array([[0.025], [0.975]])
-    lo, hi = np.stack([lowest, lowest]), np.stack([highest, highest])
-    for _ in range(_BISECTIONS):
-        middle = (lo + hi) / 2
-        below = np.einsum("ij,kij->ki", weights, ndtr((middle[..., None] - mean) / noise)) < target
-        lo, hi = np.where(below, middle, lo), np.where(below, hi, middle)
-    ends = (lo + hi) / 2
-    return ends[0], ends[1]

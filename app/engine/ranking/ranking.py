@@ -248,7 +248,12 @@ class Ranking:
         return Verdict.OPEN
 
     def ask(
-        self, state: RankingState, seed: int, *, free: Collection[int] | None = None
+        self,
+        state: RankingState,
+        seed: int,
+        *,
+        free: Collection[int] | None = None,
+        ranks: Ranks | None = None,
     ) -> RankingAsk | Stop | None:
         """The next member and its item, or the end.
 
@@ -258,15 +263,17 @@ class Ranking:
             state: The ranking so far.
             seed: Of its random choices; a member's step draws from `[seed, member, step]`.
             free: Members who can take one more item now; None means all.
+            ranks: Of this state, where the caller has them: to ask somebody changes nothing.
 
         Returns:
             None where somebody is to be asked, but nobody who is free: or they are worth so much
             less that they had better wait for those who are busy.
         """
-        doubts = self._doubts(state)
+        ranks = ranks or self.ranks(state)
+        doubts = self._doubts(state, ranks)
         wanted = [member for member in doubts if self._remaining(state, member)]
         if not wanted:
-            return self._content(state)
+            return self._content(state, ranks)
         affordable = [member for member in wanted if self._affords(state, member)]
         if not affordable:
             spent = state.usage
@@ -303,13 +310,13 @@ class Ranking:
         test = self.tests[member]
         return self._ability(state, member).by_answers(test.estimator.prior_in(test.bank))
 
-    def _doubts(self, state: RankingState) -> dict[int, dict[int, float]]:
+    def _doubts(self, state: RankingState, ranks: Ranks) -> dict[int, dict[int, float]]:
         """Who needs answers, against whom, and how much; the warm-up before all else."""
         if cold := self._cold(state):
             others = range(len(state.members))
             return {member: {other: 1.0 for other in others if other != member} for member in cold}
         doubts: dict[int, dict[int, float]] = {}
-        for pair in self.ranks(state).neighbours:
+        for pair in ranks.neighbours:
             if self.verdict(state, pair) is Verdict.OPEN:
                 doubt = (1 - pair.p_above) ** _SHARPNESS
                 doubts.setdefault(pair.above, {})[pair.below] = doubt
@@ -408,8 +415,8 @@ class Ranking:
             raise InvalidInputError(f"No item is left for examinee {member}.")
         return selected
 
-    def _content(self, state: RankingState) -> Stop:
-        verdicts = [self.verdict(state, pair) for pair in self.ranks(state).neighbours]
+    def _content(self, state: RankingState, ranks: Ranks) -> Stop:
+        verdicts = [self.verdict(state, pair) for pair in ranks.neighbours]
         open_ = sum(verdict is not Verdict.DECIDED for verdict in verdicts)
         if not open_:
             return Stop(StopReason.DECISION_REACHED, "Every pair of neighbours is decided.")

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
+from app.engine.estimation.estimators import Z_95
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
+from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.p_irt import P_IRT
+from app.engine.prediction.placing import Standing
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
@@ -51,6 +54,7 @@ class Known:
         targets: Scores that a score model predicts, by tag.
         quantiles: Of the abilities of the models it was calibrated on, evenly spaced; empty where
             unknown.
+        population: Of the general ability by which score curves place them, likewise.
         standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
         test: The test as it was designed, for what was known after each answer.
         join: Whether parameters and questions belong together, by all answers to the version so
@@ -61,6 +65,7 @@ class Known:
     tags: Sequence[Collection[str]]
     targets: Mapping[str, Target] = field(default_factory=dict)
     quantiles: Sequence[float] = ()
+    population: Sequence[float] = ()
     standard: bool = False
     test: AdaptiveTest
     join: JoinCheck | None = None
@@ -180,7 +185,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
 
 
 def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
-    """The share of calibrated models below: by the predicted score, else by ability."""
+    """The share of calibrated models below: by a score model, as the session says, by ability."""
     predicted, estimate, predictor = figures["accuracy"], figures["estimate"], known.test.predictor
     if isinstance(predictor, ScorePredictor) and predicted["method"] == predictor.name:
         target = predictor.target
@@ -189,6 +194,13 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
             return None
         population = NormalDist(mean, math.sqrt(target.variance))
         value, lo, hi = (population.cdf(predicted[end]) for end in ("value", "lo", "hi"))
+        return Share(value=value, lo=lo, hi=hi)
+    stands = estimate.get("extrapolation") or {}
+    if stands.get("standing") == Standing.UNKNOWN:  # their cautions say that nobody can tell
+        return None
+    if known.population and "sd" in stands:  # not told by sessions of before
+        at, reach = stands["position"], Z_95 * stands["sd"]
+        lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
         return Share(value=value, lo=lo, hi=hi)
     ends = (estimate["theta"], *estimate["ci"])
     if any(end is None for end in ends):

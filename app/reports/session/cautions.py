@@ -5,13 +5,16 @@ from typing import Any
 
 from app.engine.inference.join import JoinCheck
 from app.items import Outcome
-from app.reports.figures import asked_caution, unmarked, unparsed_caution
+from app.reports.figures import (
+    asked_caution,
+    many_unmarked,
+    provisional_caution,
+    unparsed_caution,
+)
 from app.reports.joins import join_sentence
 from app.reports.parts import count, percent
 from app.reports.session.facts import Caution, Score, SessionIdentity
 
-#: Answers without a mark, as a share of all, that are worth a warning.
-MANY_FAILURES = 0.1
 #: Marked answers below which a result is called a first impression.
 FEW_ANSWERS = 10
 
@@ -89,16 +92,9 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
                 text="The test goes on, and what this page shows will change: load it again later.",
             )
         )
-    if identity.uncertainty:
-        found.append(Caution(code="provisional", text=identity.uncertainty))
-    elif identity.provisional:
-        found.append(
-            Caution(
-                code="provisional",
-                text="The bank's parameters are a guess: they were not calibrated on any model. "
-                "The figures show how the test works; do not decide anything by them.",
-            )
-        )
+    guessed = provisional_caution(identity.uncertainty, provisional=identity.provisional)
+    if guessed is not None:
+        found.append(Caution(code="provisional", text=guessed))
     scored = figures["progress"]["scored"]
     reason = figures["estimate"].get("reason")
     if reason is not None and identity.status in ("completed", "cancelled"):
@@ -130,15 +126,13 @@ def _of_unparsed(identity: SessionIdentity) -> list[Caution]:
 
 
 def _of_failures(figures: Mapping[str, Any]) -> list[Caution]:
-    closed = figures["progress"]["items"]
-    failed = sum(unmarked(figures).values())
-    untold = not figures["progress"]["scored"] or figures["estimate"].get("reason") is not None
-    if untold or failed < max(MANY_FAILURES * closed, 1):
+    share = many_unmarked(figures)
+    if not share:
         return []
     return [
         Caution(
             code="unmarked_answers",
-            text=f"{percent(failed / closed)} of the answers have no mark and are left out of the "
+            text=f"{percent(share)} of the answers have no mark and are left out of the "
             "score. If the model fails more often where questions are hard, its true score is "
             "lower than the one shown: the lower end of the score's interval has room for that, "
             "ability and its interval have not. If whoever uses the model would meet the same "

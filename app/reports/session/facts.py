@@ -81,7 +81,7 @@ class Score:
     Attributes:
         of: Shares by tag that it is a score of; empty for the whole bank.
         checked: The interval was made to hold on models that nothing was learned from.
-        below: None where the calibrated models are not known.
+        below: None where the calibrated models are not known, or nobody can tell.
     """
 
     value: float

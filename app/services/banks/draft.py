@@ -1,10 +1,12 @@
-"""What becomes a bank version: response model, findings, who may be asked, and the hash. Pure."""
+"""What becomes a bank version: response model, findings, who may be asked, and the hash. No I/O."""
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,20 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
-from app.records.banks import ACTIVE, PRETEST, QUARANTINED, ItemOutline, VersionItem
+from app.records.banks import (
+    ACTIVE,
+    PRETEST,
+    QUARANTINED,
+    Bank,
+    BankVersion,
+    ItemOutline,
+    VersionItem,
+)
 from app.records.fields import shallow
 from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
+from app.storage.identifiers import new_id
 
 #: What each family holds fixed, from the smallest to the largest: slopes at one, c at 0, d at 1.
 _FIXED: Mapping[str, Sequence[str]] = {
@@ -33,31 +44,31 @@ _FIXED: Mapping[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_NO_NUMBERS: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True)
 class VersionDraft:
-    """A version that is ready to be written, but for its id and number.
+    """A version that is ready to be written, with its items and what is to be said of them."""
 
-    Attributes:
-        knowledge: What was learned about it, and its loadings, where the table brought them.
-    """
-
-    response_model: str
-    bank: ItemBank
-    digest: str
-    items: tuple[VersionItem, ...]
+    version: BankVersion
+    items: Sequence[VersionItem]
     findings: tuple[Finding, ...]
-    n_calibrated: int
-    has_content: bool
-    summary: Mapping[str, Any] = field(default_factory=dict)
-    knowledge: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draft_version(
-    items: Sequence[ItemOutline], matched: MatchedParameters, table: ItemBank, request: BankImport
+    owner: Bank,
+    number: int,
+    items: Sequence[ItemOutline],
+    matched: MatchedParameters,
+    table: ItemBank,
+    request: BankImport,
 ) -> VersionDraft:
     """Decide model, states and findings of a version.
 
     Args:
+        owner: The bank that it is of.
+        number: Its number.
         items: All items of the bank, oldest first; those without parameters go to pretest.
         matched: Whose the rows of `table` are.
         table: The parameters.
@@ -75,24 +86,7 @@ def draft_version(
     )
     findings = [*lint(bank), *_of_rows(request.findings, matched, table), *content_findings(items)]
     left_out = quarantined(findings, {item.key for item in items}, request.allow, request.keep)
-    flags: dict[str, list[dict[str, Any]]] = {}
-    for finding in findings:
-        flags.setdefault(finding.item_id, []).append(_flag(finding))
-    members = [
-        VersionItem(
-            position=position,
-            item_id=item.id,
-            key=item.key,
-            a=own["a"],
-            intercept=own["intercept"],
-            c=own["c"],
-            d=own["d"],
-            k=own.get("k"),
-            status=QUARANTINED if item.key in left_out else ACTIVE,
-            flags=flags.get(item.key, []),
-        )
-        for position, (item, own) in enumerate(zip(matched.items, _rows(bank), strict=True))
-    ]
+    members = _members(items, matched, bank, left_out, findings)
     states = Counter(member.status for member in members)
     if not states[ACTIVE]:
         codes = ", ".join(sorted({finding.code for finding in findings}))
@@ -100,59 +94,99 @@ def draft_version(
             f"Lint leaves none of {bank.n_items} items to be asked ({codes}). Repair them, or allow"
             " a code."
         )
+    several = None if table.abilities is None else table.abilities.take(rows)
+    knowledge, wanted = _knowledge(request, several, bank.item_ids)
+    bank = with_abilities(bank, knowledge)
+    model = response_model_of(bank, wanted)
+    # Part of the hash in the name: a bank deleted and made again has a scale of another name,
+    # unless its parameters are the same, and then so is the scale.
+    scale = request.scale or f"{owner.name}-v{number}-{_sha256(bank, {})[:8]}"
+    version = BankVersion(
+        id=new_id("bkv"),
+        bank_id=owner.id,
+        number=number,
+        response_model=model,
+        scale=scale,
+        parameters_hash=parameters_hash(bank, model, scale),
+        provisional=request.provisional,
+        notes=request.notes,
+        lint={
+            "findings": dict(Counter(finding.code for finding in findings)),
+            "items": {state: states[state] for state in (ACTIVE, QUARANTINED, PRETEST)},
+            "allow": sorted(request.allow),
+            "keep": sorted(request.keep),
+        },
+        n_items=len(members),
+        n_calibrated=bank.n_items,
+        has_content=all(item.has_content for item in matched.items),
+        calibration=request.calibration,
+        knowledge=knowledge,
+        created_at=datetime.now(UTC),
+    )
+    return VersionDraft(version, members, tuple(findings))
+
+
+def _members(
+    items: Sequence[ItemOutline],
+    matched: MatchedParameters,
+    bank: ItemBank,
+    left_out: Collection[str],
+    findings: Iterable[Finding],
+) -> list[VersionItem]:
+    """The items with their states: those with parameters in the order of these, then the rest."""
+    flags: dict[str, list[dict[str, Any]]] = {}
+    for finding in findings:
+        flags.setdefault(finding.item_id, []).append(_flag(finding))
+    calibrated = {item.id for item in matched.items}
+    known = (
+        (item, QUARANTINED if item.key in left_out else ACTIVE, own)
+        for item, own in zip(matched.items, _rows(bank), strict=True)
+    )
+    rest = ((item, PRETEST, _NO_NUMBERS) for item in items if item.id not in calibrated)
+    return [
+        VersionItem(
+            position=position,
+            item_id=item.id,
+            key=item.key,
+            a=own.get("a"),
+            intercept=own.get("intercept"),
+            c=own.get("c"),
+            d=own.get("d"),
+            k=own.get("k"),
+            status=status,
+            flags=flags.get(item.key, []),
+        )
+        for position, (item, status, own) in enumerate(chain(known, rest))
+    ]
+
+
+def _knowledge(
+    request: BankImport, several: MultidimensionalModel | None, keys: Sequence[str]
+) -> tuple[dict[str, Any], str | None]:
+    """What was learned about a version, its loadings among it, and the model that is wanted.
+
+    Args:
+        request: What is said of it.
+        several: Slopes that the table brought, in the order of `keys`.
+        keys: Of the items.
+
+    Raises:
+        ItemBankError: Loadings that the model has not, or lacks.
+    """
     knowledge, wanted = dict(request.knowledge), request.response_model
     if request.unparsed_policy is not None:
         knowledge[UNPARSED_POLICY] = request.unparsed_policy
     if asked := {name: known for name, known in request.asked.items() if known is not None}:
         knowledge[ASKED] = asked
-    if table.abilities is not None and ABILITIES not in knowledge:
-        several = table.abilities.take(rows)
+    if several is not None and ABILITIES not in knowledge:
         wanted = _model_of(several, wanted)
-        knowledge[ABILITIES] = abilities_to_dict(several, bank.item_ids)
+        knowledge[ABILITIES] = abilities_to_dict(several, keys)
     if wanted in SEVERAL_ABILITIES and ABILITIES not in knowledge:
         raise ItemBankError(
             f"A {wanted} version needs the loadings of its items: a calibration brings them, or "
             "a table with slopes a1, a2, ... or general, dimension_1, ..."
         )
-    bank = with_abilities(bank, knowledge)
-    calibrated = {item.id for item in matched.items}
-    members += [
-        VersionItem(
-            position=position,
-            item_id=item.id,
-            key=item.key,
-            a=None,
-            intercept=None,
-            c=None,
-            d=None,
-            k=None,
-            status=PRETEST,
-            flags=flags.get(item.key, []),
-        )
-        for position, item in enumerate(
-            (item for item in items if item.id not in calibrated), start=bank.n_items
-        )
-    ]
-    return VersionDraft(
-        response_model=response_model_of(bank, wanted),
-        bank=bank,
-        digest=_digest(bank),
-        items=tuple(members),
-        findings=tuple(findings),
-        n_calibrated=bank.n_items,
-        has_content=all(item.has_content for item in matched.items),
-        knowledge=knowledge,
-        summary={
-            "findings": dict(Counter(finding.code for finding in findings)),
-            "items": {
-                ACTIVE: states[ACTIVE],
-                QUARANTINED: states[QUARANTINED],
-                PRETEST: len(members) - bank.n_items,
-            },
-            "allow": sorted(request.allow),
-            "keep": sorted(request.keep),
-        },
-    )
+    return knowledge, wanted
 
 
 def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
@@ -280,10 +314,6 @@ def parameters_hash(bank: ItemBank, response_model: str, scale: str) -> str:
     Where scores are continuous, k follows; of several abilities their slopes, row by row.
     """
     return _sha256(bank, {"response_model": response_model, "scale": scale})
-
-
-def _digest(bank: ItemBank) -> str:
-    return _sha256(bank, {})
 
 
 def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:

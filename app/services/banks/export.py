@@ -157,7 +157,7 @@ class _Numbers:
     @classmethod
     def of(cls, bank: ItemBank) -> "_Numbers":
         bank = bank.standardised()
-        return cls(bank, shortest_difficulties(bank, flat=True), slopes_by_name(bank))
+        return cls(bank, shortest_difficulties(bank), slopes_by_name(bank))
 
 
 def _lines(page: Page, *, numbers: "_Numbers", withheld: bool) -> bytes:

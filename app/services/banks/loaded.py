@@ -255,6 +255,12 @@ class LoadedVersion:
             unparsed_policy=stored["unparsed_policy"],
         )
 
+    def put_as(self, style: PromptStyle) -> "LoadedVersion":
+        """The same version with its items put in this way; the bank's, if another, is noted."""
+        is_other = self.prompt_style.mode == LOGLIKELIHOOD != style.mode
+        wanted = LOGLIKELIHOOD if is_other else self.wanted_mode
+        return replace(self, prompt_style=style, wanted_mode=wanted)
+
     @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:
         """Those of its scorers that call out."""

@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from app.confined import Lane
@@ -13,13 +12,11 @@ from app.demo.bank import demo_bank
 from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.mapped_items import FieldMap
-from app.records.banks import Bank, BankVersion
+from app.records.banks import Bank, BankVersion, VersionItem
 from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
-    VersionDraft,
     content_findings,
     draft_version,
-    parameters_hash,
 )
 from app.services.banks.imports import (
     BankImport,
@@ -40,7 +37,6 @@ from app.services.banks.spec import BankSpec, check_spec, is_bank_id, new_bank
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
-from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
@@ -265,19 +261,22 @@ class BankService:
         """
         return _made(await self.import_into(bank, request))
 
-    async def publish(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> BankVersion:
+    async def publish(
+        self, uow: UnitOfWork, spec: BankSpec, request: BankImport, held: Bank | None = None
+    ) -> BankVersion:
         """Make a version within the caller's transaction, and its bank if there is none.
 
         Args:
             uow: Open; commits what belongs together with the version.
             spec: Of the bank, by its id or name; one that is there keeps its own settings.
             request: The parameters; it brings no items with scorers.
+            held: The bank, where the transaction holds it.
 
         Raises:
             InvalidInputError: As for `create_version`.
         """
         try:
-            bank = await uow.banks.find(spec.name, for_update=True)
+            bank = held or await uow.banks.find(spec.name, for_update=True)
         except NotFoundError:
             if is_bank_id(spec.name):
                 raise
@@ -348,13 +347,7 @@ class BankService:
             return await self._import(uow, bank, request, faults, dry_run=dry_run)
 
     async def _import(
-        self,
-        uow: UnitOfWork,
-        bank: Bank,
-        request: BankImport,
-        faults: Faults,
-        *,
-        dry_run: bool,
+        self, uow: UnitOfWork, bank: Bank, request: BankImport, faults: Faults, *, dry_run: bool
     ) -> ImportReport:
         if request.from_version is not None:
             request = await from_version(uow, bank, request)
@@ -388,24 +381,25 @@ class BankService:
             before = {} if latest is None else latest.knowledge
             request = await asyncio.to_thread(with_guesses, request, outlines, before)
             table = request.parameters
-        draft: VersionDraft | None = None
+        version: BankVersion | None = None
+        members: Sequence[VersionItem] = ()
         parameters = Tally()
         renamed: tuple[Renamed, ...] = ()
-        findings = tuple(await asyncio.to_thread(content_findings, outlines))
-        if table is not None:
+        if table is None:
+            findings = tuple(await asyncio.to_thread(content_findings, outlines))
+        else:
             matched = await asyncio.to_thread(match_parameters, outlines, table)
-            parameters, renamed = matched.tally, matched.renamed
-            draft = await asyncio.to_thread(draft_version, outlines, matched, table, request)
-            findings = draft.findings
-        version = None
-        if draft is not None:
             number = await uow.versions.next_number(bank.id)
-            version = _version_of(bank, number, draft, request)
+            draft = await asyncio.to_thread(
+                draft_version, bank, number, outlines, matched, table, request
+            )
+            parameters, renamed = matched.tally, matched.renamed
+            version, members, findings = draft.version, draft.items, draft.findings
         if not dry_run:
             await uow.items.add(bank.id, added)
             await uow.items.fill(bank.id, coming.filled)
-            if version is not None and draft is not None:
-                await uow.versions.add(version, draft.items)
+            if version is not None:
+                await uow.versions.add(version, members)
         return ImportReport(
             dry_run=dry_run,
             bank=bank,
@@ -425,26 +419,3 @@ def _made(report: ImportReport) -> BankVersion:
     if report.version is None:
         raise InvalidInputError("Expected parameters of the items, got none.")
     return report.version
-
-
-def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImport) -> BankVersion:
-    # Part of the hash in the name: a bank deleted and made again has a scale of another name,
-    # unless its parameters are the same, and then so is the scale.
-    scale = request.scale or f"{bank.name}-v{number}-{draft.digest[:8]}"
-    return BankVersion(
-        id=new_id("bkv"),
-        bank_id=bank.id,
-        number=number,
-        response_model=draft.response_model,
-        scale=scale,
-        parameters_hash=parameters_hash(draft.bank, draft.response_model, scale),
-        provisional=request.provisional,
-        notes=request.notes,
-        lint=draft.summary,
-        n_items=len(draft.items),
-        n_calibrated=draft.n_calibrated,
-        has_content=draft.has_content,
-        calibration=request.calibration,
-        knowledge=draft.knowledge,
-        created_at=datetime.now(UTC),
-    )

@@ -13,6 +13,7 @@ from app.records.response_sets import ResponseSet
 from app.services.banks.versions import VersionService
 from app.services.calibrations.links import require_family
 from app.services.responses.service import ResponseSetService
+from app.services.responses.sheets import table_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class DriftService:
         found = await self._versions.get(bank, version)
         loaded = await self._versions.load(found.id)
         require_family(loaded)
-        given = await self._response_sets.trials(await self._response_sets.get(response_set))
-        answers, table = given.response_set, await asyncio.to_thread(given.table)
+        answers, items, sheets = await self._response_sets.trials(response_set)
+        table = await asyncio.to_thread(table_of, items, sheets)
         if table.n_answers == 0:
             raise InvalidInputError(
                 f"Response set {answers.name!r} has no scored answers: collect sessions first."

@@ -28,7 +28,7 @@ import numpy as np
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import CALIBRATORS, fit
+from app.calibration.pipeline.fit import CALIBRATORS
 from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part
 from app.calibration.pipeline.plan import CalibrationPlan
@@ -56,17 +56,17 @@ async def fit_in_process(
     part: int | None = None,
     parts: Sequence[FittedPart] = (),
 ) -> Fitted:
-    """Do what `fit` does; cancelling the task, or an error of `report`, kills the process.
+    """Calibrate there; cancelling the task, or an error of `report`, kills the process.
 
     Args:
         matrix: Answers.
-        plan: How.
+        plan: How; decided.
         report: Takes the progress.
         part: Do what `fit_part` does: this part, whose answers alone are given.
         parts: Do what `fit_joined` does.
 
     Raises:
-        CalibrationError: As `fit` does.
+        CalibrationError: A matrix without information.
         SextantError: The process ended without a result.
     """
     process = await asyncio.create_subprocess_exec(
@@ -206,7 +206,7 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     matrix = calibrator.matrix(scores, examinees=given["examinees"], items=given["items"])
     if given["part"] is not None:
         return partial(fit_part, matrix, plan, given["part"])
-    whole = partial(fit, matrix, plan)
+    whole = partial(calibrator.fit, matrix, plan)
     if given["parts"]:
         parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in given["parts"]]
         whole = partial(fit_joined, matrix, plan, parts)

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import structlog
@@ -19,13 +20,12 @@ from app.errors import (
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
+from app.records.response_sets import ResponseSet
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
-from app.services.calibrations.queue import CalibrationQueue
 from app.services.calibrations.service import CalibrationService
-from app.services.leased import LeasedRunner, Leasing
+from app.services.leased import LeasedRunner, Leasing, Queue
 from app.services.patience import patiently
-from app.services.responses.service import ResponseSetService
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -40,6 +40,7 @@ class _Fruit(NamedTuple):
 
     result: dict[str, Any]
     items: FittedItems
+    source: ResponseSet
     examinees: FittedExaminees | None = None
 
 
@@ -58,12 +59,10 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         leasing: Leasing,
         *,
         calibrations: CalibrationService,
-        response_sets: ResponseSetService,
-        queue: CalibrationQueue,
+        queue: Queue,
     ) -> None:
         super().__init__(leasing)
         self._calibrations = calibrations
-        self._response_sets = response_sets
         self._queue = queue
 
     @override
@@ -73,7 +72,16 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     @override
     async def _run(self, record: CalibrationRecord) -> None:
         fruit = await self._fit(record)
-        await self._finish(record, fruit)
+        wanted = None if record.publication is None else Publication(**record.publication)
+        try:
+            await self._write(lambda: self._store(record, fruit, wanted))
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except SextantError as error:
+            if wanted is None:
+                raise
+            failure = _failure(error)
+            await self._write(lambda: self._store(record, fruit, unpublished=failure))
         logger.info("calibration_completed", converged=fruit.result["converged"])
 
     async def _fit(self, record: CalibrationRecord) -> _Fruit:
@@ -87,18 +95,14 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         async def report(progress: dict[str, Any]) -> None:
             try:
                 async with self._database.unit_of_work() as uow:
-                    await uow.calibrations.report(
-                        record.id,
-                        record.lease_epoch,
-                        {**progress, "seconds": round(time.monotonic() - started, 1)},
-                    )
+                    seconds = round(time.monotonic() - started, 1)
+                    await uow.calibrations.report(record, {**progress, "seconds": seconds})
             except DatabaseUnavailableError:
                 logger.warning("progress_not_stored")
 
         await report({"phase": "reading"})
         asked = CalibrationPlan.from_dict(record.settings)
-        source = await patiently(lambda: self._response_sets.get(record.response_set_id))
-        given = await patiently(lambda: self._calibrations.prepared(source, asked))
+        given = await patiently(lambda: self._calibrations.prepared(record.response_set_id, asked))
         filtered = given.filtered
         plan = await asyncio.to_thread(decided, filtered.matrix, given.plan)
         if record.part is not None:
@@ -107,7 +111,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             fitted = await fit_in_process(own, plan, report, part=record.part)
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
             figures = {**answers, **fitted.figures}
-            return _Fruit(figures, FittedItems(own.items, fitted.columns))
+            return _Fruit(figures, FittedItems(own.items, fitted.columns), given.response_set)
         parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
@@ -123,6 +127,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         return _Fruit(
             result,
             FittedItems(filtered.matrix.items, fitted.columns),
+            given.response_set,
             fitted.abilities and FittedExaminees(filtered.matrix.examinees, *fitted.abilities),
         )
 
@@ -138,43 +143,34 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             if result is not None and fitted is not None
         ]
 
-    async def _finish(self, record: CalibrationRecord, fruit: _Fruit) -> None:
+    async def _store(
+        self,
+        record: CalibrationRecord,
+        fruit: _Fruit,
+        publication: Publication | None = None,
+        unpublished: Mapping[str, Any] | None = None,
+    ) -> None:
         """Store what came out, and with it the version that was asked for, or why there is none."""
-
-        async def published(uow: UnitOfWork) -> None:
+        async with self._database.unit_of_work() as uow:
+            held = None if publication is None else await uow.banks.hold(publication.bank)
+            ready = await uow.calibrations.complete(
+                record, fruit.result, fruit.items, fruit.examinees
+            )
+            if ready is not None:
+                await self._queue.enqueue(uow, ready)
             if publication is not None:
-                await uow.banks.hold(publication.bank)
-            await self._complete(uow, record, fruit)
-            if publication is not None:
-                done = await uow.calibrations.get(record.id)
-                await self._calibrations.publish_within(uow, done, fruit.items, publication)
-
-        publication = None if record.publication is None else Publication(**record.publication)
-        try:
-            await self._write(published)
-        except (LeaseLostError, DatabaseUnavailableError):
-            raise
-        except SextantError as error:
-            if publication is None:
-                raise
-            failure = _failure(error)
-
-            async def kept(uow: UnitOfWork) -> None:
-                await self._complete(uow, record, fruit)
-                await uow.calibrations.note_unpublished(record.id, failure)
-
-            await self._write(kept)
-
-    async def _complete(self, uow: UnitOfWork, record: CalibrationRecord, fruit: _Fruit) -> None:
-        ready = await uow.calibrations.complete(record.id, record.lease_epoch, *fruit)
-        if ready is not None:
-            await self._queue.enqueue(uow, ready)
+                done = replace(record, status="completed", result=fruit.result)
+                await self._calibrations.publish_within(
+                    uow, done, fruit.items, publication, held, fruit.source
+                )
+            if unpublished is not None:
+                await uow.calibrations.note_unpublished(record.id, unpublished)
 
     @override
     async def _abandon(
         self, uow: UnitOfWork, record: CalibrationRecord, error: SextantError
     ) -> None:
-        await uow.calibrations.fail(record.id, record.lease_epoch, _failure(error))
+        await uow.calibrations.fail(record, _failure(error))
 
 
 def _failure(error: SextantError) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +12,7 @@ from app.calibration.pipeline.parts import parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
-from app.records.banks import BankVersion
+from app.records.banks import Bank, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.events import StoredEvent
 from app.records.response_sets import ResponseSet
@@ -31,8 +29,9 @@ from app.services.calibrations.links import (
     with_target,
 )
 from app.services.calibrations.publication import Publication, require_publishable
-from app.services.calibrations.queue import CalibrationQueue
+from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
+from app.services.responses.sheets import table_of
 from app.services.responses.unparsed import asked_in, policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -101,7 +100,7 @@ class CalibrationService:
         response_sets: ResponseSetService,
         banks: BankService,
         versions: VersionService,
-        queue: CalibrationQueue,
+        queue: Queue,
     ) -> None:
         self._database = database
         self._response_sets = response_sets
@@ -110,7 +109,7 @@ class CalibrationService:
         self._queue = queue
         # Answers take memory: one look at a time, however many ask at once.
         self._looking = asyncio.Lock()
-        self._prepared: tuple[str, Prepared] | None = None
+        self._prepared: tuple[CalibrationPlan, Prepared] | None = None
 
     async def create(
         self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
@@ -129,11 +128,10 @@ class CalibrationService:
             UnknownNameError: An anchor that is not in both banks.
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
-        found = await self._response_sets.get(response_set)
         if publication is not None:
             async with self._database.reading() as uow:
                 await require_publishable(uow, publication, plan)
-        given = await self.prepared(found, plan)
+        given = await self.prepared(response_set, plan)
         plan = given.plan
         n_parts = len(await asyncio.to_thread(parts_for, given.filtered.matrix, plan))
         if n_parts == 1:  # that one would be all
@@ -142,45 +140,46 @@ class CalibrationService:
         async with self._database.unit_of_work() as uow:
             made = await uow.calibrations.add(
                 new_id("cal"),
-                response_set_id=found.id,
+                response_set_id=given.response_set.id,
                 settings=plan.to_dict(),
                 part_ids=part_ids,
                 publication=None if publication is None else publication.to_dict(),
             )
             for calibration_id in part_ids or [made.id]:
-                await self._queue.enqueue(uow, calibration_id)
+                await self._queue.enqueue(uow, calibration_id, is_new=True)
         return made
 
-    async def prepared(self, found: ResponseSet, plan: CalibrationPlan) -> Prepared:
+    async def prepared(self, response_set: str, plan: CalibrationPlan) -> Prepared:
         """The answers that take part, and the plan with the items on whose scale it lands.
 
         Who creates a calibration and the worker that runs it want the same, mostly in one process
         and a moment apart: it is kept for that long.
 
         Args:
-            found: The response set, as it was a moment ago.
+            response_set: Id or name.
             plan: How it is calibrated.
 
         Raises:
-            NotFoundError: No such version to link to.
+            NotFoundError: No such set, or no such version to link to.
             InvalidInputError: No answers, too many of them, or scores that the model is not of.
             UnknownNameError: An anchor that is not in both banks.
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
-        asked = plan.to_dict()
         async with self._looking:
-            if self._prepared is not None and self._prepared[0] == _key(found, asked):
-                return self._prepared[1]
-            plan = await with_target(plan, self._versions)
-            trials = await self._response_sets.trials(found)
+            if self._prepared is not None and self._prepared[0] == plan:
+                given, found = self._prepared[1], await self._response_sets.get(response_set)
+                of = given.response_set
+                if (of.id, of.revision) == (found.id, found.revision):
+                    return given
+            onto = await with_target(plan, self._versions)
+            of, items, sheets = await self._response_sets.trials(response_set)
             # The table is eight times the matrix: nothing holds it any longer than that.
-            filtered = await asyncio.to_thread(lambda: prepared(trials.table(), plan))
-            made = Prepared(trials.response_set, filtered, plan)
-            self._prepared = kept = _key(made.response_set, asked), made
+            filtered = await asyncio.to_thread(lambda: prepared(table_of(items, sheets), onto))
+            self._prepared = kept = plan, Prepared(of, filtered, onto)
             asyncio.get_running_loop().call_later(_KEPT_S, self._forget, kept)
-        return made
+        return kept[1]
 
-    def _forget(self, kept: tuple[str, Prepared]) -> None:
+    def _forget(self, kept: tuple[CalibrationPlan, Prepared]) -> None:
         if self._prepared is kept:
             self._prepared = None
 
@@ -296,10 +295,11 @@ class CalibrationService:
         """
         try:
             async with self._database.unit_of_work() as uow:
-                await uow.banks.hold(publication.bank)
+                held = await uow.banks.hold(publication.bank)
                 record = await uow.calibrations.get(calibration_id, for_update=True)
                 fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
-                made = await self.publish_within(uow, record, fitted, publication)
+                source = await uow.response_sets.find(record.response_set_id)
+                made = await self.publish_within(uow, record, fitted, publication, held, source)
                 require_news(made, await uow.versions.before(made))
                 return made
         except NothingNewError as nothing:
@@ -311,6 +311,8 @@ class CalibrationService:
         record: CalibrationRecord,
         fitted: FittedItems,
         publication: Publication,
+        held: Bank | None,
+        source: ResponseSet,
     ) -> BankVersion:
         """The same of a completed one within the caller's transaction, which holds bank and it."""
         result = record.result or {}
@@ -321,14 +323,7 @@ class CalibrationService:
                 "with allow_unconverged."
             )
         parameters = await self._parameters(record, fitted, publication)
-        request = _import_of(record, fitted, parameters, publication)
-        source = await uow.response_sets.find(record.response_set_id)
-        said = {name: known for name, known in request.asked.items() if known is not None}
-        request = replace(
-            request,
-            unparsed_policy=request.unparsed_policy or policy_of(source.imports),
-            asked={**asked_in(source.imports), **said},
-        )
+        request = _import_of(record, fitted, parameters, publication, source)
         if request.scale is None and record.bank_version_id is not None:
             # The same parameters again: abilities on both versions compare.
             earlier = await uow.versions.get(record.bank_version_id)
@@ -341,7 +336,7 @@ class CalibrationService:
         if (started_from := record.settings.get("prior_version_id")) is not None:
             request = revised(request, await uow.versions.get(started_from))
         spec = BankSpec(name=publication.bank)
-        version = await self._banks.publish(uow, spec, request)
+        version = await self._banks.publish(uow, spec, request, held)
         await uow.calibrations.note_published(
             record.id, bank_id=version.bank_id, bank_version_id=version.id
         )
@@ -370,11 +365,6 @@ class CalibrationService:
         return carried_over(bank, target, dropped)
 
 
-def _key(found: ResponseSet, plan: Mapping[str, Any]) -> str:
-    """Names the answers of a set under a plan."""
-    return json.dumps([found.id, found.revision, plan], sort_keys=True)
-
-
 def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:
     if fitted is None:
         raise InvalidStateError(
@@ -392,9 +382,11 @@ def _import_of(
     fitted: FittedItems,
     parameters: ItemBank,
     publication: Publication,
+    source: ResponseSet,
 ) -> BankImport:
     result = record.result or {}
     link = result.get("link")
+    said = {name: known for name, known in publication.asked.items() if known is not None}
     return BankImport(
         parameters=parameters,
         scale=link and link["scale"],
@@ -402,8 +394,8 @@ def _import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        unparsed_policy=publication.unparsed_policy,
-        asked=publication.asked,
+        unparsed_policy=publication.unparsed_policy or policy_of(source.imports),
+        asked={**asked_in(source.imports), **said},
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),

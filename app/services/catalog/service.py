@@ -1,10 +1,10 @@
 """The catalogue: what can be installed, and installations asked for, watched and ended."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from app.adapters.guard import AddressGuard
 from app.errors import AlreadyExistsError, NotFoundError, UnknownNameError
@@ -13,18 +13,11 @@ from app.records.banks import BankVersion
 from app.records.installations import InstallationRecord
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, Report, prepare, write
+from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
-
-
-class InstallationQueue(Protocol):
-    """Whoever brings installations to the workers."""
-
-    def enqueue(self, uow: UnitOfWork, installation_id: str) -> Awaitable[None]:
-        """Ask for an installation to be run, within the given transaction."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,7 @@ class CatalogService:
         *,
         database: Database,
         banks: BankService,
-        queue: InstallationQueue,
+        queue: Queue,
         guard: AddressGuard,
         folder: Path | None,
     ) -> None:

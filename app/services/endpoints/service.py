@@ -24,6 +24,7 @@ from app.errors import (
     InvalidStateError,
     NotFoundError,
     SecretsError,
+    SextantError,
 )
 from app.records.endpoints import (
     Endpoint,
@@ -100,28 +101,37 @@ class EndpointService:
             BlockedAddressError: Its URL names an address that this server does not call.
             AlreadyExistsError: Another endpoint has this name.
         """
-        new = self.prepare(spec)
+        self.check(spec)
+        new = NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.add(new)
 
-    def prepare(self, spec: EndpointSpec) -> NewEndpoint:
-        """An endpoint that is checked and not stored yet: it goes with what is made for it.
+    async def to_ask(
+        self, chosen: str | EndpointSpec, *, at: str = "/endpoint"
+    ) -> Endpoint | NewEndpoint:
+        """A saved endpoint, or one that is checked and not stored yet: it goes with what asks it.
 
-        Raises:
-            InvalidInputError: Its kind, URL or options cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
-        """
-        self.check(spec)
-        return NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
-
-    async def readable(self, endpoint_id: str) -> Endpoint:
-        """A saved endpoint that is to be asked.
+        Args:
+            chosen: Its id, or what it is to be.
+            at: Pointer to the latter in what came in.
 
         Raises:
             NotFoundError: No such endpoint.
             SecretsError: Its key cannot be decrypted: that is said now.
+            InvalidInputError: Its kind, URL or options cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
         """
-        endpoint = await self.get(endpoint_id, archived=True)
+        if isinstance(chosen, EndpointSpec):
+            try:
+                self.check(chosen)
+            except SextantError as exc:
+                exc.problems = tuple(
+                    replace(problem, pointer=f"{at}{problem.pointer}") for problem in exc.problems
+                )
+                raise
+            sealed = self._sealed(chosen)
+            return NewEndpoint(id=new_id("end"), settings=chosen.settings, sealed=sealed)
+        endpoint = await self.get(chosen, archived=True)
         self._opened(endpoint)
         return endpoint
 

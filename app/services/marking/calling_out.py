@@ -18,7 +18,7 @@ from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited, persist
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.patience import OnWait, once_readable
+from app.services.patience import OnWait, patiently
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ class ScorerCalls:
         found = self._opened.get(endpoint)
         if found is None:
             endpoint_id = self._resolved.get(endpoint, endpoint)
-            ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
+            ready = await patiently(lambda: self._endpoints.ready(endpoint_id), on_wait)
             limited = RateLimited(ready, self._endpoints, self.transport)
             found = Opened(ready, limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from app.engine import AdaptiveTest, Stop, StopReason
+from app.engine import Stop, StopReason
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
+from app.engine.ranking.ranks import Ranks
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
@@ -56,14 +57,6 @@ class RankingPlan:
             "prompt": dict(self.prompt),
         }
 
-    def ranking(self, tests: Sequence[AdaptiveTest], closed: frozenset[int]) -> Ranking:
-        """The rules on these tests.
-
-        Raises:
-            InvalidInputError: Fewer than two, or a budget too small for the warm-up.
-        """
-        return Ranking(tests=tuple(tests), rules=self.rules, budget=self.budget, closed=closed)
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -92,7 +85,13 @@ class RankingRun:
         self._seed = seed
         self._concurrency = plan.asking.design.concurrency
         self._ended = frozenset(i for i, member in enumerate(members) if member.has_ended)
-        self._ranking = plan.ranking([member.run.test for member in members], self._ended)
+        self._ranking = Ranking(
+            tests=tuple(member.run.test for member in members),
+            rules=plan.rules,
+            budget=plan.budget,
+            closed=self._ended,
+        )
+        self._ranked: tuple[tuple[tuple[int, ...], int], Ranks] | None = None
 
     @property
     def state(self) -> RankingState:
@@ -112,18 +111,19 @@ class RankingRun:
     def choose(self) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
         """As many new items as may be in flight, by member, and why there are no more."""
         asked: dict[int, list[SelectedItem]] = {}
+        closed = self._closed()
+        placed = self._placed(closed)
+        ranking = self._among(placed, closed)
+        if isinstance(ranking, Stop):
+            return asked, ranking
+        ranks = self._ranks(placed)
         while True:
-            closed = self._closed()
-            placed = self._placed(closed)
-            ranking = self._among(placed, closed)
-            if isinstance(ranking, Stop):
-                return asked, ranking
             free = [
                 at
                 for at, i in enumerate(placed)
                 if i not in closed and len(self._members[i].run.pending) < self._concurrency
             ]
-            step = ranking.ask(self._state_of(placed), self._seed, free=free)
+            step = ranking.ask(self._state_of(placed), self._seed, free=free, ranks=ranks)
             if not isinstance(step, RankingAsk):
                 return asked, step
             member = placed[step.member]
@@ -158,11 +158,7 @@ class RankingRun:
         """The figures of `GET /v1/rankings/{id}` as of now, JSON-able."""
         state = self.state
         placed = self._placed(self._closed())
-        ranked = replace(
-            self._ranking,
-            tests=tuple(self._members[i].run.test for i in placed),
-            closed=frozenset(range(len(placed))),
-        ).ranks(self._state_of(placed))
+        ranked = self._ranks(placed)
         ids = [member.record.endpoint_id for member in self._members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
@@ -246,6 +242,18 @@ class RankingRun:
             if i not in closed or member.run.state.n_scored + len(member.run.pending) >= least
         )
         return placed if len(placed) >= 2 else tuple(range(len(self._members)))
+
+    def _ranks(self, placed: tuple[int, ...]) -> Ranks:
+        """Of these by the answers there are; kept until there is one more."""
+        at = placed, sum(member.run.state.n_scored for member in self._members)
+        if self._ranked is None or self._ranked[0] != at:
+            ranking = replace(
+                self._ranking,
+                tests=tuple(self._members[i].run.test for i in placed),
+                closed=frozenset(range(len(placed))),
+            )
+            self._ranked = at, ranking.ranks(self._state_of(placed))
+        return self._ranked[1]
 
     def _state_of(self, members: Sequence[int]) -> RankingState:
         return RankingState(tuple(self._members[i].run.state for i in members))

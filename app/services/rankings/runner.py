@@ -1,9 +1,7 @@
 """Runs a claimed ranking: asks all its endpoints at once and stores each step under its lease."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import structlog
 from typing_extensions import override
@@ -22,7 +20,7 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner, Leasing
-from app.services.patience import OnWait, Waiting, once_readable
+from app.services.patience import OnWait, Waiting, patiently
 from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
@@ -31,16 +29,6 @@ from app.storage.repositories.rankings import RankingRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRanking:
-    """A claimed ranking with everything needed to go on with it."""
-
-    record: RankingRecord
-    run: RankingRun
-    sessions: dict[int, LiveSession]
-    """Of the members that are asked, by position."""
 
 
 class RankingRunner(LeasedRunner[RankingRecord]):
@@ -69,30 +57,31 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
     @override
     async def _run(self, record: RankingRecord) -> None:
-        live = await once_readable(lambda: self._prepare(record), self._waiting_note(record))
+        run, sessions = await patiently(lambda: self._prepare(record), self._waiting_note(record))
         calls = {
             asyncio.create_task(self._sessions.ask(session, step)): (member, step)
-            for member, session in live.sessions.items()
+            for member, session in sessions.items()
             for step in session.run.pending
         }
         closed: dict[int, dict[int, Closing]] = {}
         try:
             while True:
-                asked, stop = live.run.choose()
-                is_over = stop is not None and not live.run.is_waiting
+                asked, stop = run.choose()
+                is_over = stop is not None and not run.is_waiting
                 if closed or asked or is_over:
-                    await self._store(live, closed, asked, stop if is_over else None)
+                    ends = stop if is_over else None
+                    await self._store(record, run, sessions, closed, asked, ends)
                 if is_over:
                     return
                 for member, items in asked.items():
                     for item in items:
-                        call = self._sessions.ask(live.sessions[member], item.step)
+                        call = self._sessions.ask(sessions[member], item.step)
                         calls[asyncio.create_task(call)] = member, item.step
                 done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
                 closed = {}
                 for task in done:
                     member, step = calls.pop(task)
-                    closing = live.sessions[member].run.close(step, task.result())
+                    closing = sessions[member].run.close(step, task.result())
                     closed.setdefault(member, {})[step] = closing
         finally:
             for task in calls:
@@ -109,11 +98,19 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             told = {"until": until, "reason": waiting.reason, "error_code": waiting.error_code}
             summary = {**record.summary, "waiting_until": until, "waiting_reason": waiting.reason}
             events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
-            await self._write_step(record, {}, summary, events, None)
+
+            async def stored() -> None:
+                async with self._database.unit_of_work() as uow:
+                    await uow.rankings.advance(
+                        record.id, record.lease_epoch, summary=summary, events=events
+                    )
+
+            await self._write(stored)
 
         return note
 
-    async def _prepare(self, record: RankingRecord) -> LiveRanking:
+    async def _prepare(self, record: RankingRecord) -> tuple[RankingRun, dict[int, LiveSession]]:
+        """The ranking as far as it is, and the sessions of who is asked, by position."""
         # Loaded once, for thetas compare on one bank only.
         version = await self._versions.load(record.bank_version_id)
         async with self._database.unit_of_work() as uow:
@@ -133,8 +130,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             )
             for position, member in enumerate(records)
         ]
-        run = RankingRun(plan=plan, members=members, seed=record.seed)
-        return LiveRanking(record=record, run=run, sessions=sessions)
+        return RankingRun(plan=plan, members=members, seed=record.seed), sessions
 
     async def _of_before(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
         """The ended session of a member who was there before somebody joined."""
@@ -145,15 +141,17 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
     async def _store(
         self,
-        live: LiveRanking,
-        closed: dict[int, dict[int, Closing]],
-        asked: dict[int, list[SelectedItem]],
+        record: RankingRecord,
+        run: RankingRun,
+        sessions: Mapping[int, LiveSession],
+        closed: Mapping[int, dict[int, Closing]],
+        asked: Mapping[int, list[SelectedItem]],
         stop: Stop | None,
     ) -> None:
         """Write one step of all members and of the ranking, or nothing."""
         steps: dict[str, Advance] = {}
-        for member, session in live.sessions.items():
-            ending = None if stop is None else session.run.ending(live.run.stop_of(member, stop))
+        for member, session in sessions.items():
+            ending = None if stop is None else session.run.ending(run.stop_of(member, stop))
             if member in closed or member in asked or ending is not None:
                 steps[session.record.id] = session.run.step_forward(
                     closed=closed.get(member, {}),
@@ -161,38 +159,28 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                     elapsed_s=session.elapsed_s(),
                     ending=ending,
                 )
-        end = None if stop is None else live.run.end(stop)
-        summary = live.run.summary()
-        await self._write_step(live.record, steps, summary, [event_of(summary, end)], end)
+        end = None if stop is None else run.end(stop)
+        summary = run.summary()
+
+        async def stored() -> None:
+            async with self._database.unit_of_work() as uow:
+                await uow.rankings.advance(
+                    record.id,
+                    record.lease_epoch,
+                    summary=summary,
+                    events=[event_of(summary, end)],
+                    end=end,
+                    steps=steps,
+                )
+
+        await self._write(stored)
         if end is not None:
             logger.info("ranking_ended", status=end.status, stop_reason=end.stop_reason)
 
-    async def _write_step(
-        self,
-        record: RankingRecord,
-        steps: Mapping[str, Advance],
-        summary: Mapping[str, Any],
-        events: Sequence[SessionEvent],
-        end: RankingEnd | None,
-    ) -> None:
-        async def write(uow: UnitOfWork) -> None:
-            # The ranking's row before its members', as by whoever claims or cancels it: the other
-            # way about, each would wait for what the other holds.
-            await uow.rankings.advance(
-                record.id, record.lease_epoch, summary=summary, events=events, end=end
-            )
-            if steps:
-                await uow.sessions.advance(steps, record.lease_epoch)
-
-        await self._write(write)
-
     @override
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
-        ending, epoch = failed(error), record.lease_epoch
+        ending = failed(error)
         members = await uow.sessions.of_ranking(record.id)
-        steps = {
-            member.id: abandoned(member, ending) for member in members if member.status in UNDERWAY
-        }
         end = RankingEnd(
             status=ending.status,
             stop_reason=ending.stop_reason,
@@ -200,10 +188,16 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             failure=ending.failure,
         )
         told = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
-        event = SessionEvent("ranking.failed", {**told, **(ending.failure or {})})
         stored = await uow.rankings.get(record.id)
         await uow.rankings.advance(
-            record.id, epoch, summary=stored.summary, events=[event], end=end
+            record.id,
+            record.lease_epoch,
+            summary=stored.summary,
+            events=[SessionEvent("ranking.failed", {**told, **(ending.failure or {})})],
+            end=end,
+            steps={
+                member.id: abandoned(member, ending)
+                for member in members
+                if member.status in UNDERWAY
+            },
         )
-        if steps:
-            await uow.sessions.advance(steps, epoch)

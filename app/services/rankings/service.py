@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
+from app.engine.design.parts import BudgetDesign
+from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.endpoints import EndpointSettings, Price
 from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import SessionEvent
@@ -18,15 +20,14 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec
+from app.services.leased import Queue
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.checks import require_content
-from app.services.sessions.drafts import SessionDraft, SessionQueue
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.unit_of_work import UnitOfWork
 
 #: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
 MAX_ENDPOINTS = 64
@@ -84,7 +85,7 @@ class RankingService:
         versions: VersionService,
         endpoints: EndpointService,
         sessions: SessionService,
-        queue: SessionQueue,
+        queue: Queue,
     ) -> None:
         self._database = database
         self._versions = versions
@@ -101,21 +102,21 @@ class RankingService:
             NotFoundError: No such endpoint or bank version.
         """
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
-        n = len(spec.endpoints)
         budget = spec.budget
         if budget.items is None:
-            budget = replace(budget, items=spec.rules.usual_budget(n))
+            budget = replace(budget, items=spec.rules.usual_budget(len(spec.endpoints)))
         plan = RankingPlan(
             rules=spec.rules,
             budget=budget,
-            asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
+            asking=_asking(spec, version, budget),
             prompt=spec.prompt,
         )
-        endpoints = [await self._to_ask(endpoint) for endpoint in spec.endpoints]
+        endpoints = [
+            await self._endpoints.to_ask(chosen, at=f"/endpoints/{nth}/endpoint")
+            for nth, chosen in enumerate(spec.endpoints)
+        ]
         settings = [endpoint.settings for endpoint in endpoints]
         _require_different(settings)
-        test = await self._versions.adaptive_test(version, plan.asking.design)
-        plan.ranking([test] * n, frozenset())  # refuses what can never be
         require_content(version)
         _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
@@ -132,6 +133,8 @@ class RankingService:
             )
             for position, endpoint in enumerate(endpoints)
         ]
+        # Refuses what can never be.
+        Ranking(tests=tuple(each.test for each in members), rules=plan.rules, budget=budget)
         figures = members[0].run().summary(elapsed_s=0.0)  # of all the same: nobody has answered
         ranking_id = new_id("rnk")
         async with self._database.unit_of_work() as uow:
@@ -143,14 +146,12 @@ class RankingService:
                 metadata=spec.metadata,
             )
             for position, draft in enumerate(members):
-                await _add(uow, draft, figures, ranking_id, position)
+                if draft.endpoint is not None:
+                    await uow.endpoints.add(draft.endpoint)
+                member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
+                await uow.sessions.add(member, summary=figures)
             await self._queue.enqueue(uow, ranking_id, is_new=True)
             return await uow.rankings.get(ranking_id)
-
-    async def _to_ask(self, choice: EndpointChoice) -> Endpoint | NewEndpoint:
-        if isinstance(choice, EndpointSpec):
-            return self._endpoints.prepare(choice)
-        return await self._endpoints.readable(choice)
 
     async def join(
         self, ranking_id: str, endpoint: EndpointChoice, budget: RankingBudget
@@ -173,17 +174,13 @@ class RankingService:
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        joining = await self._to_ask(endpoint)
+        joining = await self._endpoints.to_ask(endpoint)
         settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
-        plan = replace(
-            before,
-            budget=budget,
-            asking=_asking(before.asking.to_dict(), before.rules, budget),
-        )
+        caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
+        design = replace(before.asking.design, budget=caps)
+        plan = replace(before, budget=budget, asking=replace(before.asking, design=design))
         version = await self._versions.load(record.bank_version_id)
-        test = await self._versions.adaptive_test(version, plan.asking.design)
-        plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
         _require_warm_up(plan, version, [joining.settings.price])
         async with self._database.reading() as uow:
             members = await uow.sessions.of_ranking(ranking_id)
@@ -196,13 +193,19 @@ class RankingService:
             seed=_seed_of(record.seed, len(in_it)),
             markers=await self._sessions.markers_of(version),
         )
+        # Refuses what can never be.
+        tests, closed = (draft.test,) * (len(in_it) + 1), frozenset(range(len(in_it)))
+        Ranking(tests=tests, rules=plan.rules, budget=budget, closed=closed)
         figures = draft.run().summary(elapsed_s=0.0)
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
                 raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
-            await _add(uow, draft, figures, ranking_id, len(in_it))
+            if draft.endpoint is not None:
+                await uow.endpoints.add(draft.endpoint)
+            member = replace(draft.new, ranking_id=ranking_id, ranking_member=len(in_it))
+            await uow.sessions.add(member, summary=figures)
             continued = replace(plan, budget=_beyond(record, budget)).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
@@ -280,33 +283,16 @@ def _seed_of(seed: int, position: int) -> int:
     return int(np.random.default_rng([seed, position]).integers(2**_SEED_BITS))
 
 
-async def _add(
-    uow: UnitOfWork,
-    draft: SessionDraft,
-    figures: dict[str, Any],
-    ranking_id: str,
-    position: int,
-) -> None:
-    if draft.endpoint is not None:
-        await uow.endpoints.add(draft.endpoint)
-    member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
-    await uow.sessions.add(member, summary=figures)
-
-
-def _with_criterion(sections: Mapping[str, Any], version: LoadedVersion) -> dict[str, Any]:
-    criterion = usual_criterion(version.bank).value
-    selection = {"criterion": criterion, **(sections.get("selection") or {})}
-    return {**sections, "selection": selection}
-
-
-def _asking(sections: Mapping[str, Any], rules: RankingRules, budget: RankingBudget) -> SessionPlan:
+def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) -> SessionPlan:
     """How each endpoint is asked: a session's plan whose end the ranking decides.
 
     It knows the shared caps, so that an endpoint that hides what it costs cannot exceed them.
     """
+    rules, selection = spec.rules, spec.asking.get("selection") or {}
     return SessionPlan.from_dict(
         {
-            **sections,
+            **spec.asking,
+            "selection": {"criterion": usual_criterion(version.bank).value, **selection},
             "stopping": {"se": None, "min_items": rules.min_items, "max_items": rules.max_items},
             "budget": {"usd": budget.usd, "tokens": budget.tokens},
             "pretest": {"items_per_session": 0},

@@ -10,7 +10,7 @@ from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.recorded import FIRST_TRIAL
 from app.services.responses.service import ResponseSetService, Trials
-from app.services.responses.sheets import Sheet
+from app.services.responses.sheets import Sheet, table_of
 
 #: Lines are given out in blocks: each block is a message of its own.
 _BLOCK_BYTES = 1 << 18
@@ -71,12 +71,14 @@ async def export_answers(
         NotFoundError: No such set.
         InvalidInputError: More cells than fit into memory, or a score between 0 and 1 for py-irt.
     """
-    found = await sets.get(response_set)
+    found = await sets.trials(response_set)
     if file_format is MatrixFormat.LONG:
-        blocks = _blocks(_long(await sets.trials(found)))
+        blocks = _blocks(_long(found))
     else:
-        blocks = await asyncio.to_thread(_written, await sets.matrix(found.id), file_format)
-    return MatrixFile(f"{found.name}.{file_format.suffix}", file_format.media_type, blocks)
+        table = await asyncio.to_thread(table_of, found.items, found.sheets)
+        blocks = await asyncio.to_thread(_written, table, file_format)
+    name = f"{found.response_set.name}.{file_format.suffix}"
+    return MatrixFile(name, file_format.media_type, blocks)
 
 
 def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]:

@@ -116,16 +116,6 @@ class Draft:
         """Everyone the files name, in order of appearance."""
         return list(dict.fromkeys(examinee for examinee, _ in self.sheets))
 
-    @property
-    def without_scores(self) -> tuple[str, ...]:
-        """Examinees of whom the files have no scored answer."""
-        scored = {
-            examinee
-            for (examinee, _), sheet in self.sheets.items()
-            if sheet.counts()[Outcome.SCORED.value]
-        }
-        return tuple(examinee for examinee in self.examinees if examinee not in scored)
-
     def add(self, record: Recorded, file: str) -> None:
         """Put one answer on its sheet."""
         examinee, item, trial, score, outcome, row = record
@@ -270,6 +260,7 @@ class Change:
         accepted: Answers of the import that are now in the set.
         outcomes: By how much the answers of each outcome become more.
         skipped: Rows left out, by reason.
+        without_scores: Examinees of whom the import has no scored answer.
     """
 
     new_items: tuple[str, ...]
@@ -278,6 +269,7 @@ class Change:
     accepted: int
     outcomes: Mapping[str, int]
     skipped: tuple[SkippedRows, ...]
+    without_scores: tuple[str, ...]
 
 
 def change_of(
@@ -301,18 +293,21 @@ def change_of(
     accepted = draft.accepted
     n_bytes = 0
     n_sheets = len(draft.sheets)
+    is_scored = dict.fromkeys(draft.examinees, False)
     for examinee, trial in list(draft.sheets):
         drafted = draft.sheets.pop((examinee, trial))
         sheet = drafted.moved(into) if moves else drafted
         n_bytes += sheet.n_bytes
         if n_bytes > MAX_BYTES:
             raise _too_large(n_sheets, len(position_of))
+        counts = sheet.counts()
+        is_scored[examinee] |= counts[Outcome.SCORED.value] > 0
         stored = held.get((examinee, trial))
         if stored is None:
             ready = sheet.stored(examinee, trial)
             if ready.codes:  # somebody who answered nothing is in the report alone
                 new.append(ready)
-                outcomes.update(sheet.counts())
+                outcomes.update(counts)
             continue
         old = Sheet.of_stored(stored)
         outcomes.subtract(old.counts())
@@ -329,6 +324,7 @@ def change_of(
         accepted=accepted,
         outcomes=outcomes,
         skipped=draft.skipped(),
+        without_scores=tuple(name for name, scored in is_scored.items() if not scored),
     )
 
 

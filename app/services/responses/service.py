@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
-from app.exchange.files import MAX_CELLS
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
@@ -69,14 +68,6 @@ class Trials(NamedTuple):
     items: list[str]
     """Their names, by position in the sheets."""
     sheets: list[StoredSheet]
-
-    def table(self) -> ResponseTable:
-        """All scores, of repeated answers the mean; NaN where there is none.
-
-        Raises:
-            InvalidInputError: More cells than fit into memory.
-        """
-        return table_of(self.items, self.sheets, MAX_CELLS)
 
 
 class ResponseSetService:
@@ -189,7 +180,8 @@ class ResponseSetService:
             NotFoundError: No such set.
             InvalidInputError: More cells than fit into memory.
         """
-        return await asyncio.to_thread((await self.trials(await self.get(response_set))).table)
+        found = await self.trials(response_set)
+        return await asyncio.to_thread(table_of, found.items, found.sheets)
 
     async def answers_to(
         self, response_set: str, key: str, *, limit: int, skip: int = 0
@@ -201,23 +193,17 @@ class ResponseSetService:
         """
         return await answers_to(self._database, response_set, key, limit=limit, skip=skip)
 
-    async def trials(self, found: ResponseSet) -> Trials:
-        """Every answer of a set as it is now, repeated ones apart.
-
-        Args:
-            found: The set as it was a moment ago.
+    async def trials(self, response_set: str) -> Trials:
+        """Every answer of a set at one moment, repeated ones apart.
 
         Raises:
-            NotFoundError: It is gone.
+            NotFoundError: No such set.
         """
-        async with self._database.unit_of_work() as uow:
-            while True:
-                items = await uow.response_sets.item_keys(found.id)
-                sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]
-                now = await uow.response_sets.find(found.id)
-                if now.revision == found.revision:
-                    return Trials(found, items, sheets)
-                found = now  # answers came in between the one and the other
+        async with self._database.snapshot() as uow:
+            found = await uow.response_sets.find(response_set)
+            items = await uow.response_sets.item_keys(found.id)
+            sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]
+        return Trials(found, items, sheets)
 
 
 async def import_draft(
@@ -226,7 +212,6 @@ async def import_draft(
     """Bring a draft into a set that is locked, within the caller's transaction."""
     sets = uow.response_sets
     examinees = draft.examinees
-    without_scores = await asyncio.to_thread(lambda: draft.without_scores)
     items = await sets.item_keys(found.id)
     positions: dict[str, int] = {}
     held: dict[tuple[str, int], StoredSheet] = {}
@@ -248,11 +233,12 @@ async def import_draft(
     n_new = len(positions) - n_known
     changed = _after(found, change, n_new, draft)
     if not dry_run:
-        await sets.add_items(found.id, len(items), change.new_items)
-        added = [(positions[sheet.examinee], sheet) for sheet in change.new_sheets]
-        await sets.add_sheets(found.id, added)
-        await sets.replace_sheets(found.id, change.changed_sheets)
-        changed = await sets.replace(changed)
+        changed = await sets.extend(
+            changed,
+            items=dict(enumerate(change.new_items, start=len(items))),
+            added=[(positions[sheet.examinee], sheet) for sheet in change.new_sheets],
+            changed=change.changed_sheets,
+        )
     return AnswerImportReport(
         dry_run=dry_run,
         response_set=changed,
@@ -264,7 +250,7 @@ async def import_draft(
         new_examinees=n_new,
         new_items=len(change.new_items),
         outcomes=dict(change.outcomes),
-        without_scores=without_scores,
+        without_scores=change.without_scores,
     )
 
 

@@ -21,6 +21,7 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
+from app.exchange.files import MAX_CELLS
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
 
@@ -212,23 +213,22 @@ def code_of(outcome: Outcome, score: float | None) -> int:
     return int(score) if score in {0.0, 1.0} else FRACTION
 
 
-def table_of(items: Sequence[str], sheets: Iterable[StoredSheet], max_cells: int) -> ResponseTable:
-    """The scores of a response set; of repeated answers the mean.
+def table_of(items: Sequence[str], sheets: Iterable[StoredSheet]) -> ResponseTable:
+    """The scores of a response set, of repeated answers the mean; NaN where there is none.
 
     Args:
         items: Keys in order of position.
         sheets: Trials of one examinee follow each other.
-        max_cells: Examinees x items at most.
 
     Raises:
-        InvalidInputError: More cells.
+        InvalidInputError: More cells than fit into memory.
     """
     trials: dict[str, list[StoredSheet]] = {}
     for stored in sheets:
         trials.setdefault(stored.examinee, []).append(stored)
-    if len(trials) * len(items) > max_cells:
+    if len(trials) * len(items) > MAX_CELLS:
         raise InvalidInputError(
-            f"Expected at most {max_cells:,} cells, got {len(trials):,} examinees x "
+            f"Expected at most {MAX_CELLS:,} cells, got {len(trials):,} examinees x "
             f"{len(items):,} items."
         )
     scores = np.empty((len(trials), len(items)))  # filled in place: rows beside it would double it

@@ -9,7 +9,6 @@ import numpy as np
 from app.engine.inference.comparison import Difference, of_abilities, paired
 from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
-from app.exchange.files import MAX_CELLS
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -152,7 +151,7 @@ class ComparisonService:
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id, [first, second])]
-        table = await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+        table = await asyncio.to_thread(table_of, items, sheets)
         rows = dict(zip(table.examinees, table.scores, strict=True))
         for name in (first, second):
             if name not in rows:

@@ -12,10 +12,9 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
 from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
-from app.reports.figures import uncounted
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.results.ways import unlike_calibrated
+from app.services.sessions.cautions import cautions_of
 from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
@@ -193,12 +192,13 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
             f"{said} That is a guess: intervals of this method of prediction do not hold for such "
             "an examinee, so nothing is decided."
         )
+    cautions = cautions_of(session, is_score=record.metric == "score")
     return Gate(
         record=record,
         session=session,
         value=value,
         result=decision,
-        detail=said + _cautioned(record, result, session),
+        detail=said if cautions is None else f"{said} {cautions}",
         extrapolation=result.extrapolation,
     )
 
@@ -207,11 +207,10 @@ async def _to_decide(
     result: Result, session: SessionRecord, uow: UnitOfWork
 ) -> tuple[float | None, float | None]:
     """The interval of theta; a wider one of whom nobody knows to be like those calibrated."""
-    if result.theta is None or not result.is_open:
+    if not result.is_open:
         return result.ci
     taught = await uow.versions.learned({session.bank_version_id})
-    learned = VersionLearning.from_dict(taught[session.bank_version_id])
-    return result.ci if learned.interval_correction is None else result.ability(learned).stated().ci
+    return result.to_decide(VersionLearning.from_dict(taught[session.bank_version_id]))
 
 
 def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> bool:
@@ -229,16 +228,6 @@ async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
         found += at.relation == EXTEND
         at = await uow.sessions.get(at.parent_id)
     return found
-
-
-def _cautioned(record: GateRecord, result: Result, session: SessionRecord) -> str:
-    is_score, left_out = record.metric == "score", session.provenance.get("n_uncalibrated", 0)
-    cautions = (
-        (result.extrapolation or {}).get("caution"),
-        unlike_calibrated(session),
-        uncounted(left_out) if is_score else None,
-    )
-    return "".join(f" {caution}" for caution in cautions if caution is not None)
 
 
 def _said(

@@ -8,9 +8,11 @@ from app.engine.prediction.correction import VersionLearning
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
-from app.services.results.ways import apart, scores_left_out
+from app.services.results.ways import apart, left_unmarked, scores_left_out
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
+
+_CAUTIONS = (apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,8 @@ class Board:
     """Results on one scale, best first, and endpoints without one.
 
     Attributes:
-        caution: In which ways the sessions were not asked alike, and of which questions predicted
-            scores say nothing; None where there is neither.
+        caution: In which ways the sessions were not asked alike, whether many answers have no
+            mark, and of which questions predicted scores say nothing; None where all is well.
     """
 
     scale: str
@@ -130,5 +132,5 @@ def _board(
             for place in ranks.order
         ),
         unranked=tuple(unranked),
-        caution=" ".join(filter(None, (apart(compared), scores_left_out(compared)))) or None,
+        caution=" ".join(filter(None, (say(compared) for say in _CAUTIONS))) or None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.records.sessions import SessionRecord
-from app.reports.figures import asked_caution, uncounted, unparsed_caution
+from app.reports.figures import many_unmarked, uncounted
 
 #: What makes two ways of asking different, and how it is told.
 _TOLD = {
@@ -63,14 +63,15 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
     )
 
 
-def unlike_calibrated(session: SessionRecord) -> str | None:
-    """What is to be said where a session asked or counted otherwise than its bank's calibration."""
-    asked = dict(session.provenance.get("asked", {}))
-    if session.withheld:
-        asked.pop("scorer", None)
-    counted = unparsed_caution(
-        session.provenance["asking"]["unparsed_policy"],
-        session.provenance.get("unparsed_when_calibrated"),
+def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
+    """What is to be said where abilities leave out many answers; None where none does."""
+    shares = {session.id: many_unmarked(session.summary) for session in sessions}
+    n = sum(share > 0.0 for share in shares.values())
+    if not n:
+        return None
+    worst = max(sessions, key=lambda session: shares[session.id])
+    name = worst.endpoint_name or worst.endpoint_model or worst.id
+    return (
+        f"A tenth or more of the answers have no mark in {n} of {len(sessions)} sessions, most in "
+        f"that of {name} ({shares[worst.id]:.0%}): ability and rank are those of the marked ones."
     )
-    told = (asked_caution(asked, session.provenance.get("asked_when_calibrated", {})), counted)
-    return " ".join(one for one in told if one is not None) or None

@@ -30,7 +30,7 @@ UNUSABLE_OPTIONS = "options_unusable"
 
 
 def chosen_style(
-    style: PromptStyle, prompt: Mapping[str, Any], *, kind: str, tells: bool
+    style: PromptStyle, prompt: Mapping[str, Any], *, kind: str, tells: Callable[[], bool]
 ) -> PromptStyle:
     """How an endpoint is asked.
 
@@ -48,7 +48,7 @@ def chosen_style(
     if "shots" in prompt:
         style = style.with_shots(prompt["shots"])
     style = replace(style, **{name: prompt[name] for name in ("mode", "system") if name in prompt})
-    if style.mode != LOGLIKELIHOOD or tells:
+    if style.mode != LOGLIKELIHOOD or tells():
         return style
     if prompt.get("mode") != LOGLIKELIHOOD:
         return replace(style, mode=GENERATE)

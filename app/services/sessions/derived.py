@@ -9,12 +9,14 @@ from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import made_of
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
+from app.services.leased import Queue
 from app.services.sessions.checks import check_plan, check_reachable
 from app.services.sessions.copies import as_asked, moved, renumbered
-from app.services.sessions.drafts import SessionDraft, SessionQueue
+from app.services.sessions.drafts import SessionDraft, provenance_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
@@ -63,7 +65,7 @@ class DerivedSessions:
         database: Database,
         versions: VersionService,
         endpoints: EndpointService,
-        queue: SessionQueue,
+        queue: Queue,
         sessions: SessionService,
     ) -> None:
         self._database = database
@@ -115,7 +117,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._sessions.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **self._provenance(parent, version, endpoint, _markers_of(parent)),
                 **reach,
             },
         )
@@ -162,7 +164,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._sessions.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **self._provenance(parent, version, endpoint, _markers_of(parent)),
                 **_rescored_with(parent),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
@@ -227,7 +229,7 @@ class DerivedSessions:
             active_s=0.0,
             metadata=metadata,
             provenance={
-                **self._sessions.provenance(version, endpoint, parent.seed, markers),
+                **self._provenance(parent, version, endpoint, markers),
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
@@ -265,6 +267,22 @@ class DerivedSessions:
                 f"Session {session_id} is {record.status}; this needs one that has ended."
             )
         return record, administrations
+
+    def _provenance(
+        self,
+        parent: SessionRecord,
+        version: LoadedVersion,
+        endpoint: Endpoint | None,
+        markers: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """What a copy is made of and under; it draws as the session did."""
+        return provenance_of(
+            version,
+            endpoint,
+            seed=parent.seed,
+            markers=markers,
+            private_endpoints=self._sessions.may_call_private,
+        )
 
     async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
         if parent.endpoint_id is None:

@@ -1,10 +1,10 @@
 """New sessions, as they are asked for and as they are checked; `SessionService` stores them."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as installed_version
-from typing import Any, Protocol
+from typing import Any
 
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
@@ -17,17 +17,8 @@ from app.services.endpoints.origin import origin_of
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.storage.unit_of_work import UnitOfWork
 
 _SEED_BITS = 31
-
-
-class SessionQueue(Protocol):
-    """Whoever brings sessions to the workers."""
-
-    def enqueue(self, uow: UnitOfWork, session_id: str, *, is_new: bool = False) -> Awaitable[None]:
-        """Ask for a session to be run, within the given transaction."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

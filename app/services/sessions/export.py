@@ -20,6 +20,7 @@ from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unmarked, whole_bank
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
+from app.services.sessions.cautions import cautions_of
 from app.services.sessions.result import score_in
 from app.services.sessions.service import AskedAnswer, SessionService
 from app.services.visibility import Sight
@@ -134,8 +135,8 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         bank_version_id=record.bank_version_id,
         library_version=str(provenance["code_version"]),
         ended_at=record.finished_at,
-        theta=_theta(summary["estimate"]),
-        accuracy=_accuracy(score_in(summary)),
+        theta=_theta(summary["estimate"], cautions_of(record, is_score=False)),
+        accuracy=_accuracy(score_in(summary), cautions_of(record, is_score=True)),
         scored_on=whole_bank(
             provenance["n_items"] + provenance.get("n_never_asked", 0),
             provenance.get("n_uncalibrated", 0),
@@ -146,16 +147,21 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     )
 
 
-def _theta(estimate: dict[str, Any]) -> Measured | None:
+def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
     if estimate["theta"] is None:
         return None
     lo, hi = estimate["ci"]
     return Measured(
-        value=estimate["theta"], se=estimate["se"], lo=lo, hi=hi, method=estimate["method"]
+        value=estimate["theta"],
+        se=estimate["se"],
+        lo=lo,
+        hi=hi,
+        method=estimate["method"],
+        caution=caution,
     )
 
 
-def _accuracy(accuracy: dict[str, Any] | None) -> Measured | None:
+def _accuracy(accuracy: dict[str, Any] | None, caution: str | None) -> Measured | None:
     if accuracy is None:
         return None
     return Measured(
@@ -164,4 +170,5 @@ def _accuracy(accuracy: dict[str, Any] | None) -> Measured | None:
         lo=accuracy["lo"],
         hi=accuracy["hi"],
         method=accuracy["method"],
+        caution=caution,
     )

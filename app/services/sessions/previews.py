@@ -113,7 +113,7 @@ class Previews:
             PromptStyle.from_dict(bank.prompt),
             spec.prompt,
             kind=kind,
-            tells=self._endpoints.tells_likelihoods(ready.endpoint.settings),
+            tells=lambda: self._endpoints.tells_likelihoods(ready.endpoint.settings),
         )
         item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
         async with self._database.reading() as uow:

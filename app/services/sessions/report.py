@@ -91,6 +91,7 @@ class SessionReports:
             tags=version.tags,
             targets=version.targets,
             quantiles=version.reference_abilities,
+            population=() if version.curves is None else version.curves.population,
             standard=calibration is not None and not calibration.get("link"),
             join=(await self._joins.of_sessions(stored)).check,
             test=await self._versions.adaptive_test(version, replace(design, selection=selection)),
@@ -117,7 +118,9 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         parameters_hash=version.parameters_hash,
         code_version=provenance.get("code_version"),
         stops_when=stops_when(
-            SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
+            SessionPlan.from_dict(record.design).design,
+            provenance.get("reachable_se"),
+            provenance["n_items"],
         ),
         unparsed_policy=provenance["asking"]["unparsed_policy"],
         unparsed_when_calibrated=provenance.get("unparsed_when_calibrated"),

@@ -53,6 +53,18 @@ class Result:
             is_open=self.is_open,
         )
 
+    def to_decide(self, learned: VersionLearning) -> tuple[float | None, float | None]:
+        """The interval of theta that decides, given what was learned of the session's version.
+
+        That of the session; of whom nobody knows to be like those calibrated one that holds both
+        that and theirs by whom abilities are compared, and is nowhere narrower than either.
+        """
+        lo, hi = self.ci
+        if not self.is_open or learned.interval_correction is None or lo is None or hi is None:
+            return self.ci
+        least, most = self.ability(learned).stated().ci
+        return min(lo, least), max(hi, most)
+
 
 def result_of(record: SessionRecord) -> Result:
     """The result of a session that ended with one.

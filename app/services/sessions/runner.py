@@ -29,7 +29,7 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.leased import LeasedRunner, Leasing, acting_as
 from app.services.marking.marker import AnswerMarker
-from app.services.patience import OnWait, Waiting, once_readable, patiently
+from app.services.patience import OnWait, Waiting, patiently
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.in_flight import InFlight
@@ -135,7 +135,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         if record.relation == RESCORE:
             await self._rescoring(record).run()
             return
-        live = await once_readable(lambda: self.prepare(record), self.waiting_note(record))
+        live = await patiently(lambda: self.prepare(record), self.waiting_note(record))
         run = live.run
         calls: InFlight[Closing] = InFlight()
         for step in run.pending:
@@ -202,19 +202,21 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         run = await open_run(
             self._versions, record, administrations, version=version, plan=plan, spare=self._spare
         )
+        keeping, transport = self._keeping(record, run), self._networks.of(record)
+        calling = RateLimited(endpoint, self._endpoints, transport)
         return LiveSession(
             record=record,
             run=run,
             endpoint=endpoint,
             asker=Asker(
-                examinee=self._examinee(endpoint, record, run),
+                examinee=calling if keeping is None else keeping(calling),
                 endpoint=endpoint,
                 marker=AnswerMarker.of(
                     record,
                     administrations,
                     endpoints=self._endpoints,
-                    transport=self._networks.of(record),
-                    keeping=self._keeping(record, run),
+                    transport=transport,
+                    keeping=keeping,
                 ),
                 style=version.prompt_style,
                 unparsed_is_wrong=version.unparsed_policy == "wrong",
@@ -222,13 +224,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             ),
             started=time.monotonic(),
         )
-
-    def _examinee(
-        self, endpoint: ReadyEndpoint, record: SessionRecord, run: SessionRun
-    ) -> RateLimited | Cached:
-        calling = RateLimited(endpoint, self._endpoints, self._networks.of(record))
-        keeping = self._keeping(record, run)
-        return calling if keeping is None else keeping(calling)
 
     def _keeping(
         self, record: SessionRecord, run: SessionRun
@@ -301,7 +296,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return note
 
     async def _write_step(self, record: SessionRecord, step: Advance) -> None:
-        await self._persist(lambda: self._steps.write(record.id, record.lease_epoch, step))
+        await self._write(lambda: self._steps.write(record.id, record.lease_epoch, step))
 
     @override
     async def _abandon(self, uow: UnitOfWork, record: SessionRecord, error: SextantError) -> None:

@@ -14,7 +14,7 @@ from app.errors import (
 )
 from app.items import ScorerSpec
 from app.records.banks import OPEN
-from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint
+from app.records.endpoints import Endpoint, NewEndpoint
 from app.records.events import StoredEvent
 from app.records.fields import shallow
 from app.records.sessions import UNDERWAY, Administration, NewSession, SessionEvent, SessionRecord
@@ -22,6 +22,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
+from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
 from app.services.sessions.checks import (
     check_plan,
@@ -33,7 +34,6 @@ from app.services.sessions.checks import (
 )
 from app.services.sessions.drafts import (
     SessionDraft,
-    SessionQueue,
     SessionSpec,
     drawn_by_lot,
     provenance_of,
@@ -79,7 +79,7 @@ class SessionService:
         database: Database,
         versions: VersionService,
         endpoints: EndpointService,
-        queue: SessionQueue,
+        queue: Queue,
         private_endpoints: bool,
     ) -> None:
         self._database = database
@@ -108,12 +108,10 @@ class SessionService:
         endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
             require_content(version)
-            if spec.endpoint is not None:
-                endpoint = self._endpoints.prepare(spec.endpoint)
-            elif spec.endpoint_id is not None:
-                endpoint = await self._endpoints.readable(spec.endpoint_id)
-            else:
+            chosen = spec.endpoint or spec.endpoint_id
+            if chosen is None:
                 raise InvalidInputError("A live session needs an endpoint.")
+            endpoint = await self._endpoints.to_ask(chosen)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         draft = await self.draft(
             endpoint, version, plan, prompt=spec.prompt, seed=seed, markers=markers
@@ -145,14 +143,24 @@ class SessionService:
         Raises:
             InvalidInputError: A plan that makes no sense for this bank or endpoint.
         """
-        price = None if endpoint is None else endpoint.settings.price
+        settings = None if endpoint is None else endpoint.settings
+        price = None if settings is None else settings.price
         check_plan(plan, price)
-        if endpoint is not None:
-            require_answers(endpoint.settings.kind)
-            await self._endpoints.budgets.require_bounds(endpoint.settings, owner())
+        if settings is not None:
+            require_answers(settings.kind)
+            await self._endpoints.budgets.require_bounds(settings, owner())
         test = await self._versions.adaptive_test(version, plan.design, price)
-        if endpoint is not None:
-            version = await self._asking(version, prompt, endpoint.settings)
+        if settings is not None:
+            style = chosen_style(
+                version.prompt_style,
+                prompt,
+                kind=settings.kind,
+                tells=lambda: self._endpoints.tells_likelihoods(settings),
+            )
+            if style.mode == LOGLIKELIHOOD:
+                async with self._database.reading() as uow:
+                    require_options(version, await uow.versions.without_options(version.id))
+            version = version.put_as(style)
             check_repeats(plan, version.prompt_style)
         return SessionDraft(
             new=NewSession(
@@ -163,7 +171,13 @@ class SessionService:
                 bank_version_id=version.id,
                 design=plan.to_dict(),
                 seed=seed,
-                provenance=self.provenance(version, endpoint, seed, markers),
+                provenance=provenance_of(
+                    version,
+                    endpoint,
+                    seed=seed,
+                    markers=markers,
+                    private_endpoints=self.may_call_private,
+                ),
             ),
             version=version,
             plan=plan,
@@ -226,21 +240,10 @@ class SessionService:
             await self._endpoints.budgets.require_bounds(endpoint.settings, owner())
         return described(found)
 
-    def provenance(
-        self,
-        version: LoadedVersion,
-        endpoint: Endpoint | NewEndpoint | None,
-        seed: int,
-        markers: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """What a session was made of and under, JSON-able; `markers` as of `markers`."""
-        return provenance_of(
-            version,
-            endpoint,
-            seed=seed,
-            markers=markers,
-            private_endpoints=self._private_endpoints and not present().is_from_elsewhere,
-        )
+    @property
+    def may_call_private(self) -> bool:
+        """Whether sessions that are made now may call loopback and private addresses."""
+        return self._private_endpoints and not present().is_from_elsewhere
 
     async def get(self, session_id: str) -> SessionRecord:
         """One session.
@@ -398,24 +401,6 @@ class SessionService:
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
             )
-
-    async def _asking(
-        self, version: LoadedVersion, prompt: Mapping[str, Any], endpoint: EndpointSettings
-    ) -> LoadedVersion:
-        """The version as this endpoint is asked.
-
-        Raises:
-            InvalidInputError: More examples than there are, likelihoods of an endpoint that does
-                not tell them, or of items without options.
-        """
-        tells = self._endpoints.tells_likelihoods(endpoint)
-        style = chosen_style(version.prompt_style, prompt, kind=endpoint.kind, tells=tells)
-        if version.prompt_style.mode == LOGLIKELIHOOD != style.mode:
-            version = replace(version, wanted_mode=LOGLIKELIHOOD)
-        if style.mode == LOGLIKELIHOOD:
-            async with self._database.reading() as uow:
-                require_options(version, await uow.versions.without_options(version.id))
-        return replace(version, prompt_style=style)
 
 
 def _chars(item: Administration) -> int:

@@ -1,6 +1,5 @@
 """Banks: their settings. Their items and versions have repositories of their own."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -85,13 +84,15 @@ class BankRepository:
         bank, version_id = row
         return read_bank(bank), version_id
 
-    async def hold(self, id_or_name: str) -> None:
+    async def hold(self, id_or_name: str) -> Bank | None:
         """Lock a bank, if there is one, until the transaction ends.
 
         For whoever goes on to a calibration that is published in it: as does who removes it.
         """
-        with contextlib.suppress(NotFoundError):
-            await self.find(id_or_name, for_update=True)
+        try:
+            return await self.find(id_or_name, for_update=True)
+        except NotFoundError:
+            return None
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, delete, func, insert, null, select, update
+from sqlalchemy import ColumnElement, delete, func, null, select, update
 from sqlalchemy.orm import aliased
 from typing_extensions import override
 
@@ -18,9 +18,11 @@ from app.records.calibrations import (
 )
 from app.records.fields import made_of
 from app.records.leased import UNDERWAY
+from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.calibrations import CalibrationEventRow, CalibrationRow
+from app.storage.repositories.events import note_events
+from app.storage.rows.calibrations import CalibrationRow
 
 
 class CalibrationRepository(LeasedRepository[CalibrationRecord]):
@@ -59,19 +61,17 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             "status": "queued",
         }
         told = None if publication is None else dict(publication)
-        self._db.add(
-            CalibrationRow(
-                id=calibration_id, n_parts=len(part_ids) or None, publication=told, **shared
-            )
-        )
+        n_parts = len(part_ids) or None
+        row = CalibrationRow(id=calibration_id, n_parts=n_parts, publication=told, **shared)
+        self._db.add(row)
         await self._db.flush()
         self._db.add_all(
             CalibrationRow(id=part_id, parent_id=calibration_id, part=part, **shared)
             for part, part_id in enumerate(part_ids)
         )
         await self._db.flush()
-        await self._note(calibration_id, "queued", {"n_parts": len(part_ids) or None})
-        return await self.get(calibration_id)
+        await self._note(calibration_id, "queued", {"n_parts": n_parts})
+        return _read(row)
 
     async def get(
         self, calibration_id: str, *, for_update: bool = False, or_part: bool = False
@@ -152,7 +152,9 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
 
         None if it has ended, somebody has it, or its parts are still to be done.
         """
-        parent_id = await self._lock_parent(calibration_id)
+        query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
+        parent_id = (await self._db.scalars(query)).one_or_none()
+        await self._hold(parent_id)
         if await self._take(calibration_id, worker_id=worker_id, lease=lease) is None:
             return None
         record = await self.get(calibration_id, or_part=True)
@@ -171,20 +173,19 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             await self._note(parent_id, "part_started", {"part": record.part, **attempt})
         return record
 
-    async def report(self, calibration_id: str, epoch: int, progress: Mapping[str, Any]) -> None:
-        """Write how far a calibration is.
+    async def report(self, claimed: CalibrationRecord, progress: Mapping[str, Any]) -> None:
+        """Write how far a calibration, or a part of one, is.
 
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        await self._write(calibration_id, epoch, progress=dict(progress), lapses=0)
-        if await self._parent_of(calibration_id) is None:
-            await self._note(calibration_id, "progress", progress)
+        await self._write(claimed.id, claimed.lease_epoch, progress=dict(progress), lapses=0)
+        if claimed.parent_id is None:
+            await self._note(claimed.id, "progress", progress)
 
     async def complete(
         self,
-        calibration_id: str,
-        epoch: int,
+        claimed: CalibrationRecord,
         result: Mapping[str, Any],
         items: FittedItems,
         examinees: FittedExaminees | None = None,
@@ -197,7 +198,8 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        parent_id = await self._lock_parent(calibration_id)
+        parent_id = claimed.parent_id
+        await self._hold(parent_id)
         table = np.array(list(items.columns.values()))
         abilities: dict[str, Any] = {}
         if examinees is not None:
@@ -205,8 +207,8 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             abilities["examinee_names"] = list(examinees.names)
             abilities["examinee_values"] = columns.astype("<f8").tobytes()
         await self._write(
-            calibration_id,
-            epoch,
+            claimed.id,
+            claimed.lease_epoch,
             status="completed",
             result=dict(result),
             item_keys=list(items.keys),
@@ -217,11 +219,11 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             finished_at=func.now(),
         )
         if parent_id is None:
-            # What the parts found is in the whole.
-            await self._db.execute(
-                delete(CalibrationRow).where(CalibrationRow.parent_id == calibration_id)
-            )
-            await self._note(calibration_id, "completed", {"converged": result["converged"]})
+            if claimed.n_parts:  # what they found is in the whole
+                await self._db.execute(
+                    delete(CalibrationRow).where(CalibrationRow.parent_id == claimed.id)
+                )
+            await self._note(claimed.id, "completed", {"converged": result["converged"]})
             return None
         parts = await self.parts(parent_id)
         done = sum(part.status == "completed" for part in parts)
@@ -232,16 +234,17 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         await self._note(parent_id, "progress", progress)
         return parent_id if done == len(parts) else None
 
-    async def fail(self, calibration_id: str, epoch: int, failure: Mapping[str, Any]) -> None:
+    async def fail(self, claimed: CalibrationRecord, failure: Mapping[str, Any]) -> None:
         """Write why nothing came out; a part takes its calibration and the other parts with it.
 
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        parent_id = await self._lock_parent(calibration_id)
+        parent_id = claimed.parent_id
+        await self._hold(parent_id)
         await self._write(
-            calibration_id,
-            epoch,
+            claimed.id,
+            claimed.lease_epoch,
             status="failed",
             failure=dict(failure),
             lease_expires_at=None,
@@ -250,7 +253,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         if parent_id is not None:
             await self._end(CalibrationRow.id == parent_id, "failed", failure=dict(failure))
             await self._end(CalibrationRow.parent_id == parent_id, "cancelled")
-        await self._note(parent_id or calibration_id, "failed", failure)
+        await self._note(parent_id or claimed.id, "failed", failure)
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
         """End a calibration from outside; whoever runs it or a part of it loses the lease.
@@ -308,30 +311,16 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             .values(self._taken_away() | {"status": status, **values})
         )
 
-    async def _parent_of(self, calibration_id: str) -> str | None:
-        query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
-        return (await self._db.scalars(query)).one_or_none()
-
-    async def _lock_parent(self, calibration_id: str) -> str | None:
-        """Lock the calibration that this is a part of, always before the part: no deadlocks."""
-        parent_id = await self._parent_of(calibration_id)
+    async def _hold(self, parent_id: str | None) -> None:
+        """Lock the calibration that something is a part of, before the part: no deadlocks."""
         if parent_id is not None:
             row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
             await self._db.execute(row.with_for_update())
-        return parent_id
 
     async def _note(self, calibration_id: str, what: str, data: Mapping[str, Any]) -> None:
         """Add an event."""
-        counted = await self._db.execute(
-            update(CalibrationRow)
-            .where(CalibrationRow.id == calibration_id)
-            .values(event_seq=CalibrationRow.event_seq + 1)
-            .returning(CalibrationRow.event_seq)
-        )
-        event = {"calibration_id": calibration_id, "type": f"calibration.{what}"}
-        await self._db.execute(
-            insert(CalibrationEventRow).values(**event, seq=counted.scalar_one(), data=dict(data))
-        )
+        event = SessionEvent(f"calibration.{what}", dict(data))
+        await note_events(self._db, "calibration", calibration_id, [event])
 
 
 def _has_live_parts() -> ColumnElement[bool]:

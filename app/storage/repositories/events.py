@@ -1,13 +1,15 @@
 """What happened in sessions, rankings and calibrations, read for all of them in one statement."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from sqlalchemy import text
+from sqlalchemy import Integer, Text, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.events import StoredEvent
+from app.records.sessions import SessionEvent
 from app.storage.repositories.session_queries import WITHHELD_SQL
+from app.storage.repositories.session_steps import as_json
 from app.storage.scoping import SEEN, of_opened
 
 Kind = Literal["session", "ranking", "calibration"]
@@ -46,6 +48,28 @@ _SINCE = {
     .execution_options(**_NARROWED)
     for kind, (table, withheld, bank) in _KINDS.items()
 }
+_NOTE = {
+    kind: text(f"""
+        WITH counted AS (
+            UPDATE {table} SET event_seq = event_seq + :n WHERE id = :id RETURNING event_seq
+        )
+        INSERT INTO {kind}_events ({kind}_id, seq, type, data)
+        SELECT :id, counted.event_seq - :n + e.nth, e.event ->> 'type', e.event -> 'data'
+        FROM counted, jsonb_array_elements(CAST(:events AS jsonb)) WITH ORDINALITY AS e(event, nth)
+    """)  # noqa: S608 (constants)
+    .bindparams(bindparam("id", type_=Text()), bindparam("n", type_=Integer()))
+    .execution_options(**of_opened("the row itself, which was written before"))
+    for kind, (table, _, _) in _KINDS.items()
+}
+
+
+async def note_events(
+    db: AsyncSession, kind: Kind, resource_id: str, events: Sequence[SessionEvent]
+) -> None:
+    """Add to what happened in something whose row this transaction has written."""
+    if events:
+        told = as_json([{"type": event.type, "data": event.data} for event in events])
+        await db.execute(_NOTE[kind], {"id": resource_id, "n": len(events), "events": told})
 
 
 class EventRepository:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
@@ -12,14 +13,14 @@ from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
 from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import UNDERWAY as LIVE
-from app.records.sessions import SessionEvent
+from app.records.sessions import Advance, SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.sessions import MOVED
+from app.storage.repositories.events import note_events
+from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import (
     AdministrationRow,
-    RankingEventRow,
     RankingRow,
     SessionEventRow,
     SessionRow,
@@ -53,7 +54,9 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             )
         )
         await self._db.flush()
-        await self._note(ranking_id, [SessionEvent("ranking.created", {"status": "queued"})])
+        await note_events(
+            self._db, "ranking", ranking_id, [SessionEvent("ranking.created", {"status": "queued"})]
+        )
 
     async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
         """One ranking.
@@ -140,18 +143,32 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         summary: Mapping[str, Any],
         events: Sequence[SessionEvent],
         end: RankingEnd | None = None,
+        steps: Mapping[str, Advance] = MappingProxyType({}),
     ) -> None:
         """Write the figures after a step, if the lease `epoch` is still the present one.
 
+        Args:
+            ranking_id: The ranking.
+            epoch: Of its lease, and of its members'.
+            summary: The figures.
+            events: What happened.
+            end: How it ended.
+            steps: Of its members, by session id.
+
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
+            StaleStepError: An answer was closed before.
         """
         values: dict[str, Any] = {"summary": dict(summary), "lapses": 0}
         if end is not None:
             values |= {f.name: getattr(end, f.name) for f in fields(end)}
             values |= {"lease_expires_at": None, "finished_at": func.now()}
+        # The ranking's row before its members', as by whoever claims or cancels it: the other way
+        # about, each would wait for what the other holds.
         await self._write(ranking_id, epoch, **values)
-        await self._note(ranking_id, events)
+        await note_events(self._db, "ranking", ranking_id, events)
+        if steps:
+            await SessionRepository(self._db).advance(steps, epoch)
 
     async def reopen(
         self, ranking_id: str, *, settings: Mapping[str, Any], event: SessionEvent
@@ -170,7 +187,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
                 lease_expires_at=func.now(),
             )
         )
-        await self._note(ranking_id, [event])
+        await note_events(self._db, "ranking", ranking_id, [event])
 
     async def _hold_members(self, ranking_id: str) -> None:
         """Hold the rows of the members' sessions, in the order in which steps hold theirs.
@@ -218,7 +235,9 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         ]
         if ended:
             await self._db.execute(insert(SessionEventRow), ended)
-        await self._note(ranking_id, [SessionEvent("ranking.cancelled", data)])
+        await note_events(
+            self._db, "ranking", ranking_id, [SessionEvent("ranking.cancelled", data)]
+        )
         return await self.get(ranking_id)
 
     async def delete(self, ranking_id: str) -> None:
@@ -240,24 +259,6 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             )
         await self._db.execute(delete(SessionRow).where(SessionRow.ranking_id == ranking_id))
         await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
-
-    async def _note(self, ranking_id: str, events: Sequence[SessionEvent]) -> None:
-        if not events:
-            return
-        last = await self._db.scalar(
-            update(RankingRow)
-            .where(RankingRow.id == ranking_id)
-            .values(event_seq=RankingRow.event_seq + len(events))
-            .returning(RankingRow.event_seq)
-        )
-        first = (last or 0) - len(events) + 1
-        await self._db.execute(
-            insert(RankingEventRow),
-            [
-                {"ranking_id": ranking_id, "seq": seq, "type": event.type, "data": event.data}
-                for seq, event in enumerate(events, first)
-            ],
-        )
 
 
 _JOINED: dict[str, Any] = {

@@ -1,0 +1,41 @@
+"""What decides, given what a session found out."""
+
+from typing import Any
+
+from app.engine.prediction.correction import (
+    Beyond,
+    IntervalCorrection,
+    Stretch,
+    VersionLearning,
+)
+from app.services.sessions.result import Result
+
+BEYOND = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=1.0)
+STRETCH = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
+LEARNED = VersionLearning(
+    interval_correction=IntervalCorrection(theta=STRETCH, accuracy=STRETCH, n_examinees=40)
+)
+
+
+def result(extrapolation: dict[str, Any]) -> Result:
+    """Of a skewed posterior, which reaches farther down."""
+    return Result(
+        theta=-2.0,
+        se=0.5,
+        ci=(-6.5, 0.5),
+        accuracy=None,
+        n_scored=15,
+        extrapolation=extrapolation,
+    )
+
+
+def test_nobody_is_decided_about_by_a_narrower_interval_than_is_told() -> None:
+    open_, placed = result({"sd": 1.7}), result({"sd": 0.3})
+
+    lo, hi = open_.to_decide(LEARNED)
+    compared = open_.ability(LEARNED).stated().ci
+    assert compared[0] > -6.5  # alone it would leave out what the session holds for possible
+    assert lo == -6.5
+    assert hi == max(0.5, compared[1])
+    assert placed.to_decide(LEARNED) == placed.ci
+    assert open_.to_decide(VersionLearning()) == open_.ci
