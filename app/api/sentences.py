@@ -45,7 +45,7 @@ _PATTERNS: Final = {
     THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
     VERSION: "latest, or the number or id of a version",
 }
-_ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{\d+\}\$")
+_ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{(\d+)\}\$")
 
 
 def sentence(error: Mapping[str, Any]) -> str:
@@ -79,7 +79,7 @@ def _expected(kind: str, found: Mapping[str, Any]) -> str | None:
         return str(found["expected"])
     if kind == "string_pattern_mismatch":
         if of := _ID.fullmatch(str(found["pattern"])):
-            return f"an id that begins with {of[1]}"
+            return f"an id, {of[1]} and {of[2]} lower-case letters and digits"
         return _PATTERNS.get(str(found["pattern"]))
     return _KINDS.get(kind)
 

@@ -150,7 +150,7 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
         (
             "/v1/gates",
             {"session_id": "ses_1", "threshold": 0},
-            "expected an id that begins with ses_, got 'ses_1'",
+            "expected an id, ses_ and 26 lower-case letters and digits, got 'ses_1'",
         ),
         (
             "/v1/banks",
