@@ -236,6 +236,20 @@ def test_a_copy_is_warned_of_where_it_is_not_by_chance(
     assert ("'4' and '8'" in said) is is_told
 
 
+def test_abilities_are_not_asked_for_where_no_two_items_were_answered_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores = simulate(15, Family.TWO_PL, 120, 25).matrix.scores.astype(float)
+    scores[1:, 7] = scores[1:, 3]
+    scores[0, 7] = 1.0 - scores[0, 3]
+    matrix = ScoreMatrix.of(scores)
+    calibration = _calibrated(matrix)
+    dependence = local_dependence(matrix, calibration)
+    assert ("4", "8") in [(pair.first, pair.second) for pair in dependence.pairs]
+    monkeypatch.delattr(Calibration, "score")
+    assert copies_warning(matrix, calibration, dependence) is None
+
+
 def test_q3_is_the_correlation_of_residuals() -> None:
     matrix = _two_dimensional(13, 800, 10)
     calibration = _calibrated(matrix)
