@@ -148,9 +148,11 @@ class Reading(UnitOfWork):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            await auditing.note(self._db)
-            auditing.noted(self._db)
-        await self._db.__aexit__(kind, error, trace)
+        try:
+            if kind is None:
+                await auditing.note(self._db)
+                auditing.noted(self._db)
+        finally:
+            await self._db.__aexit__(kind, error, trace)
         if isinstance(error, PoolTimeoutError):
             raise DatabaseUnavailableError("All database connections are busy.") from error

@@ -9,8 +9,10 @@ import procrastinate
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from app.acting import Deed, doing
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -269,6 +271,60 @@ async def test_a_new_connection_is_not_asked_whether_it_lives(
     async with fresh.reading() as uow:
         await uow.ping()
     await fresh.dispose()
+
+
+_CHANGE = text("SELECT 'UPDATE '").execution_options(**of_opened("no row"))
+
+
+async def test_a_connection_is_given_back_where_the_trail_cannot_be_written(
+    database: Database,
+) -> None:
+    pool = database._engine.pool
+    assert isinstance(pool, AsyncAdaptedQueuePool)
+    kept = database.reading()  # else the garbage collector closes it, some time
+
+    async def change() -> None:
+        async with kept as uow:
+            await uow._db.execute(_CHANGE)
+
+    with (
+        doing(Deed(lambda: "test", "a path with a \0", None, "")),
+        pytest.raises(InvalidInputError),
+    ):
+        await change()
+    assert pool.checkedout() == 0
+
+
+async def test_a_connection_is_given_back_where_the_task_ends_while_the_trail_is_written(
+    database: Database,
+) -> None:
+    pool = database._engine.pool
+    assert isinstance(pool, AsyncAdaptedQueuePool)
+    kept, noting = database.reading(), asyncio.Event()
+
+    def see(_: object, cursor: object, statement: str, *__: object) -> None:
+        if statement.startswith("INSERT INTO audit"):
+            noting.set()
+
+    async def change() -> None:
+        async with kept as uow:
+            await uow._db.execute(_CHANGE)
+
+    event.listen(database._engine.sync_engine, "before_cursor_execute", see)
+    try:
+        async with database.unit_of_work() as other:
+            raw = await other.driver_connection()
+            await raw.execute("LOCK TABLE audit")
+            with doing(Deed(lambda: "test", "", None, "")):
+                task = asyncio.create_task(change())
+            await noting.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not kept._db.in_transaction()
+            assert pool.checkedout() == 1  # this one
+    finally:
+        event.remove(database._engine.sync_engine, "before_cursor_execute", see)
 
 
 async def test_a_queue_on_a_broken_connection_is_unavailable(database: Database) -> None:
