@@ -137,6 +137,52 @@ class Told:
     certain: Certain
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _ByModel:
+    """What the curves alone say of an examinee's score.
+
+    Attributes:
+        curves: These.
+        at: Abilities.
+        weights: What each item counts in the score, shape (n_items,).
+        left: The same of those not asked, 0 of the others.
+        expected: Score of every item, shape (n_items,).
+        value: The score.
+        certain: What the answers leave possible.
+    """
+
+    curves: ScoreCurves
+    at: Located
+    weights: FloatArray
+    left: FloatArray
+    expected: FloatArray
+    value: float
+    certain: Certain
+
+    @classmethod
+    def of(
+        cls, curves: ScoreCurves, weights: FloatArray, items: IntArray, scores: FloatArray
+    ) -> "_ByModel":
+        """Once `items` had `scores`."""
+        at = curves.locate(items, scores)
+        left, expected = weights.copy(), curves.expected(at)
+        left[items] = 0.0
+        value = float(weights[items] @ scores + left @ expected)
+        certain = Certain.after(weights, items, scores)
+        return cls(curves, at, weights, left, expected, value, certain)
+
+    def variance(self, *, curved: bool) -> float:
+        """Of the score; see `ScoreCurves.doubt`."""
+        left, expected = self.left, self.expected
+        noise = self.curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
+        return self.curves.doubt(self.at, left, expected, curved=curved) + noise
+
+    def on_logits(self) -> tuple[float, float]:
+        """The score, with a logit, and the variance of that logit."""
+        inner = min(max(self.value, _EDGE), 1.0 - _EDGE)
+        return inner, self.variance(curved=False) / (inner * (1.0 - inner)) ** 2
+
+
 @dataclass(frozen=True, eq=False)
 class CombinedScore:
     """Predicts a score by curves and draws; see `app.engine.prediction.p_irt.Predictor`.
@@ -175,17 +221,15 @@ class CombinedScore:
         Raises:
             InvalidInputError: Every item is excluded.
         """
-        weights = still_counted(self.weights, exclude)
-        items, scores = answered(responses)
-        at = self.curves.locate(items, scores)
-        certain = Certain.after(weights, items, scores)
-        value, variance = self.by_model(at, weights, items, scores)
+        model = self._by_model(responses, exclude)
+        at, weights, certain = model.at, model.weights, model.certain
+        variance = model.variance(curved=self.error.curved)
         frame = weights > 0.0 if self.askable is None else (weights > 0.0) & self.askable
         drawn = discrepancy(self.curves, at, weights, responses, frame)
         if self.error.of_logits:
-            middle, lo, hi = self._by_logits(value, at, weights, items, drawn, certain)
+            middle, lo, hi = self._by_logits(model, drawn)
         else:
-            mixture = self._mixture(value, variance, at, drawn)
+            mixture = self._mixture(model.value, variance, at, drawn)
             middle = float(mixture[0] @ mixture[1])
             (below,), (above,) = mixture_interval(*(part[None, :] for part in mixture))
             middle, lo, hi = certain.clip(middle, float(below), float(above))
@@ -193,7 +237,7 @@ class CombinedScore:
             value=middle,
             lo=lo,
             hi=hi,
-            by_model=certain.of(value),
+            by_model=certain.of(model.value),
             model_sd=variance**0.5,
             position=at.position,
             discrepancy=drawn,
@@ -204,69 +248,32 @@ class CombinedScore:
         self, responses: Sequence[Response], exclude: Sequence[int] = ()
     ) -> tuple[float, float, float]:
         """By the model alone: the score, its variance, and the position of the general ability."""
-        weights = still_counted(self.weights, exclude)
-        items, scores = answered(responses)
-        at = self.curves.locate(items, scores)
-        value, variance = self.by_model(at, weights, items, scores)
-        certain = Certain.after(weights, items, scores)
-        return certain.of(value), variance, at.position
+        model = self._by_model(responses, exclude)
+        variance = model.variance(curved=self.error.curved)
+        return model.certain.of(model.value), variance, model.at.position
 
     def logit_alone(
         self, responses: Sequence[Response], exclude: Sequence[int] = ()
     ) -> tuple[float, float, float]:
         """By the model alone: the score's logit, its standard deviation, and the position."""
+        model = self._by_model(responses, exclude)
+        inner, variance = model.on_logits()
+        return logit_of(inner), variance**0.5, model.at.position
+
+    def _by_model(self, responses: Sequence[Response], exclude: Sequence[int]) -> "_ByModel":
         weights = still_counted(self.weights, exclude)
         items, scores = answered(responses)
-        at = self.curves.locate(items, scores)
-        value, _ = self.by_model(at, weights, items, scores)
-        inner, variance = self._on_logits(value, at, weights, items)
-        return logit_of(inner), variance**0.5, at.position
-
-    def by_model(
-        self, at: Located, weights: FloatArray, items: IntArray, scores: FloatArray
-    ) -> tuple[float, float]:
-        """The score by the model alone, and its variance."""
-        left, expected = self._left(at, weights, items)
-        value = float(weights[items] @ scores + left @ expected)
-        return value, self._variance(at, left, expected, curved=self.error.curved)
-
-    def _left(
-        self, at: Located, weights: FloatArray, items: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """What the items not asked count, and what is expected of every item."""
-        left = weights.copy()
-        left[items] = 0.0
-        return left, self.curves.expected(at)
-
-    def _variance(
-        self, at: Located, left: FloatArray, expected: FloatArray, *, curved: bool
-    ) -> float:
-        noise = self.curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
-        return self.curves.doubt(at, left, expected, curved=curved) + noise
-
-    def _on_logits(
-        self, value: float, at: Located, weights: FloatArray, items: IntArray
-    ) -> tuple[float, float]:
-        """The score, with a logit, and the variance of that logit by the model."""
-        inner = min(max(value, _EDGE), 1.0 - _EDGE)
-        variance = self._variance(at, *self._left(at, weights, items), curved=False)
-        return inner, variance / (inner * (1.0 - inner)) ** 2
+        return _ByModel.of(self.curves, weights, items, scores)
 
     def _by_logits(
-        self,
-        value: float,
-        at: Located,
-        weights: FloatArray,
-        items: IntArray,
-        drawn: Discrepancy | None,
-        certain: Certain,
+        self, model: "_ByModel", drawn: Discrepancy | None
     ) -> tuple[float, float, float]:
         """Median of the score's distribution, and the ends of its central 95 %."""
-        inner, variance = self._on_logits(value, at, weights, items)
+        certain, (inner, variance) = model.certain, model.on_logits()
         slope, middle = inner * (1.0 - inner), logit_of(inner)
         if min(certain.most - certain.least, variance**0.5 * slope) <= _SURE:
-            return certain.clip(value, value, value)
-        total, mass = self._totals(at, variance, min(IGNORANCE / slope, _ANYTHING))
+            return certain.clip(model.value, model.value, model.value)
+        total, mass = self._totals(model.at, variance, min(IGNORANCE / slope, _ANYTHING))
         log_prior = np.log(mass / np.sqrt(total))[:, None]
         total = total[:, None]
         bias = np.maximum(1.0 - variance / total, 0.0)
@@ -286,7 +293,7 @@ class CombinedScore:
         )
         lo, middle, hi = (float(expit(one)) for one in found)
         # Scores go up by an item at a time: the nearest to an end may be what is just possible.
-        n_open = int(np.count_nonzero(weights) - np.count_nonzero(weights[items]))
+        n_open = int(np.count_nonzero(model.left))
         half = 0.5 * (certain.most - certain.least) / max(n_open, 1)
         lo = certain.least if lo < certain.least + half else lo
         hi = certain.most if hi > certain.most - half else hi
