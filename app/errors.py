@@ -48,8 +48,10 @@ SextantError
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -72,6 +74,25 @@ class SextantError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.problems = tuple(problems)
+
+
+@contextmanager
+def faults_within(place: str) -> Iterator[None]:
+    """Point at faults of a part of an input from the beginning of the whole.
+
+    Args:
+        place: JSON pointer of the part, such as `/endpoint`.
+    """
+    try:
+        yield
+    except SextantError as error:
+        for problem in error.problems:
+            named = rf"(?<!\S){re.escape(problem.pointer)}:"
+            error.detail = re.sub(named, lambda at: place + at[0], error.detail)
+        error.problems = tuple(
+            replace(problem, pointer=place + problem.pointer) for problem in error.problems
+        )
+        raise
 
 
 class InvalidInputError(SextantError, ValueError):

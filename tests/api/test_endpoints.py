@@ -177,13 +177,35 @@ async def test_faults_of_an_endpoint_that_comes_with_a_test_are_found_in_what_ca
     await app.state.services.banks.ensure_demo_bank()
     wrong = {"endpoint": {"kind": "openai_chat", "base_url": "ftp://host/v1", "model": "m"}}
     right = {"endpoint": {"kind": "scripted", "model": "m"}}
+    measured = {"bank": "demo", **wrong}
+    item = (await client.get("/v1/banks/demo/items?limit=1")).json()["data"][0]["key"]
     for path, body, pointer in (
-        ("/v1/sessions", wrong, "/endpoint/base_url"),
-        ("/v1/rankings", {"endpoints": [right, wrong]}, "/endpoints/1/endpoint/base_url"),
+        ("sessions", measured, "/endpoint/base_url"),
+        (
+            "rankings",
+            {"bank": "demo", "endpoints": [right, wrong]},
+            "/endpoints/1/endpoint/base_url",
+        ),
+        ("gates", {"session": measured, "threshold": 0.0}, "/session/endpoint/base_url"),
+        (f"banks/demo/items/{item}:preview", wrong, "/endpoint/base_url"),
     ):
-        response = await client.post(path, json={"bank": "demo", **body})
+        response = await client.post(f"/v1/{path}", json=body)
         assert response.status_code == 422, response.text
         assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
+
+
+async def test_faults_of_a_session_that_a_gate_starts_are_found_in_what_came(
+    client: Client, app: FastAPI
+) -> None:
+    await app.state.services.banks.ensure_demo_bank()
+    endpoint = {"kind": "scripted", "model": "m"}
+    session = {"bank": "demo", "endpoint": endpoint, "selection": {"criterion": "v_optimal"}}
+    response = await client.post("/v1/gates", json={"session": session, "threshold": 0.0})
+    assert response.status_code == 422, response.text
+    assert [error["pointer"] for error in response.json()["errors"]] == [
+        "/session/selection/criterion"
+    ]
+    assert ": /session/selection/criterion: this needs " in response.json()["detail"]
 
 
 @pytest.mark.parametrize(

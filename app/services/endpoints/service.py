@@ -24,7 +24,7 @@ from app.errors import (
     InvalidStateError,
     NotFoundError,
     SecretsError,
-    SextantError,
+    faults_within,
 )
 from app.records.endpoints import (
     Endpoint,
@@ -122,13 +122,8 @@ class EndpointService:
             BlockedAddressError: Its URL names an address that this server does not call.
         """
         if isinstance(chosen, EndpointSpec):
-            try:
+            with faults_within(at):
                 self.check(chosen)
-            except SextantError as exc:
-                exc.problems = tuple(
-                    replace(problem, pointer=f"{at}{problem.pointer}") for problem in exc.problems
-                )
-                raise
             sealed = self._sealed(chosen)
             return NewEndpoint(id=new_id("end"), settings=chosen.settings, sealed=sealed)
         endpoint = await self.get(chosen, archived=True)

@@ -9,7 +9,7 @@ from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -76,7 +76,9 @@ class GateService:
         if isinstance(session, SessionSpec):
             version = await self._versions.load(session.bank_version_id, bank=session.bank)
             _check_tag(version, spec.tag)
-            session_id = (await self._sessions.create(_decisive(session, spec, version))).id
+            with faults_within("/session"):
+                started = await self._sessions.create(_decisive(session, spec, version))
+            session_id = started.id
         else:
             found = await self._sessions.get(session)
             if spec.tag is not None:

@@ -11,7 +11,7 @@ from app import scorers
 from app.adapters.base import ExactRequest, SimulationHints
 from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
-from app.errors import InvalidInputError, MissingScopeError
+from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.items import ItemContent
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
@@ -139,7 +139,8 @@ class Previews:
 
     async def _ready(self, endpoint: str | EndpointSpec) -> ReadyEndpoint:
         if isinstance(endpoint, EndpointSpec):
-            return self._endpoints.unsaved(endpoint)
+            with faults_within("/endpoint"):
+                return self._endpoints.unsaved(endpoint)
         return await self._endpoints.ready(endpoint)
 
 
