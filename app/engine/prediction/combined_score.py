@@ -291,13 +291,13 @@ class CombinedScore:
         found = quantiles(
             log_density, possible, about=middle, sd=float(total[_POINTS // 2, 0]) ** 0.5
         )
-        lo, middle, hi = (float(expit(one)) for one in found)
+        lo, value, hi = (float(expit(one)) for one in found)
         # Scores go up by an item at a time: the nearest to an end may be what is just possible.
         n_open = int(np.count_nonzero(model.left))
         half = 0.5 * (certain.most - certain.least) / max(n_open, 1)
         lo = certain.least if lo < certain.least + half else lo
         hi = certain.most if hi > certain.most - half else hi
-        return certain.clip(middle, lo, hi)
+        return certain.clip(value, lo, hi)
 
     def _totals(
         self, at: Located, variance: float, ignorance: float
