@@ -83,6 +83,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """The next test begins without what the loops of this one left behind."""
+    try:
+        yield
+    finally:
+        if databases := sys.modules.get("tests.databases"):
+            databases.drop_what_loops_left()
+
+
 def _new_directory() -> Path:
     """An empty directory that the server's unprivileged user can reach, in memory if it can be.
 

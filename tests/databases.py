@@ -9,7 +9,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -17,11 +17,41 @@ import psycopg
 from sqlalchemy import event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SAWarning
-from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, Pool
 
 from app.storage.database import Database
 
 _numbers = count(1)
+#: Connections that are out, and the loop on which they were taken.
+_taken: dict[ConnectionPoolEntry, asyncio.AbstractEventLoop] = {}
+
+
+@event.listens_for(Pool, "checkout")
+def _note_taken(_: DBAPIConnection, record: ConnectionPoolEntry, __: object) -> None:
+    with suppress(RuntimeError):  # no loop runs: it is none of ours
+        _taken[record] = asyncio.get_running_loop()
+
+
+@event.listens_for(Pool, "checkin")
+def _note_given_back(_: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+    _taken.pop(record, None)
+
+
+def drop_what_loops_left() -> None:
+    """Drop the connections that were out as their loop was closed.
+
+    A task that is cancelled by the end of its loop, as it gives its connection back, leaves that to
+    the garbage collector, which would find it during a later test and fail that one.
+    """
+    left = [record for record, loop in _taken.items() if loop.is_closed()]
+    for record in left:
+        del _taken[record]
+    if left:
+        with warnings.catch_warnings():
+            for of_lost_connections in (SAWarning, ResourceWarning):
+                warnings.simplefilter("ignore", of_lost_connections)
+            gc.collect()
+
 
 #: Removes all rows and ends all other connections, so that whoever is left in it holds no lock; of
 #: those that shall stay it tells how many do: the others have ended, or were at work.
@@ -134,7 +164,7 @@ class SharedDatabase:
             pool = self._database._engine.pool
             assert isinstance(pool, AsyncAdaptedQueuePool)
             if pool.checkedout() or found != (pool.checkedin(),):
-                self._dispose(self._database)
+                asyncio.run(self._database.dispose())
             else:  # who waits for a connection in the next test does so on a loop of its own
                 queue: Any = pool._pool
                 queue._queue._loop = None
@@ -142,27 +172,11 @@ class SharedDatabase:
     def close(self) -> None:
         """Remove the database; the next one is new."""
         if self._database is not None:
-            self._dispose(self._database)
+            asyncio.run(self._database.dispose())
         if self._connection is not None:
             self._connection.close()
         self._open.close()
         self._url = self._database = self._connection = None
-
-    @staticmethod
-    def _dispose(database: Database) -> None:
-        """Close all connections, those too that nobody has given back.
-
-        A task that is cancelled as its test ends, while it gives its connection back, leaves that
-        to the garbage collector, who would find it in a later test and fail that one.
-        """
-        pool = database._engine.pool
-        assert isinstance(pool, AsyncAdaptedQueuePool)
-        is_one_left = pool.checkedout() > 0
-        asyncio.run(database.dispose())
-        if is_one_left:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SAWarning)
-                gc.collect()
 
     def _note_opened(self, opened: DBAPIConnection, _: object) -> None:
         self._served_by[opened] = opened.driver_connection.info.backend_pid

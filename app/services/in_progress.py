@@ -35,4 +35,5 @@ class InProgress(Generic[K, V]):
             if not shared.waiting:
                 if self._shared.get(key) is shared:
                     del self._shared[key]
-                shared.task.cancel()
+                if shared.task.cancel():
+                    await asyncio.wait([shared.task])  # it gives back what it has in hand

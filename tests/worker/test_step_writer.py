@@ -81,3 +81,15 @@ async def test_who_stops_waiting_for_a_step_takes_nobody_along(services: Service
     await second
     assert first.cancelled() or first.cancelling()
     assert len(await services.sessions.responses(stays.id)) == 1
+
+
+async def test_what_is_under_way_ends_before_its_worker_does(services: Services) -> None:
+    gone = await claimed(services)
+    writer = StepWriter(services.database)
+    task = asyncio.create_task(writer.write(gone.id, gone.lease_epoch, asking(gone)))
+    await asyncio.sleep(0)  # it hands the step in
+    await asyncio.sleep(0)  # which begins to be written
+    task.cancel()
+    await writer.ended()
+    assert len(await services.sessions.responses(gone.id)) == 1
+    await writer.ended()  # with nothing to wait for

@@ -131,6 +131,11 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return uow.sessions
 
     @override
+    async def stop(self) -> None:
+        await super().stop()
+        await self._steps.ended()
+
+    @override
     async def _run(self, record: SessionRecord) -> None:
         if record.relation == RESCORE:
             await self._rescoring(record).run()
@@ -350,6 +355,11 @@ class StepWriter:
         if self._task is None:
             self._task = asyncio.create_task(self._write_all(), name="steps")
         await written
+
+    async def ended(self) -> None:
+        """Wait until nothing is written any more: what is under way goes on without who waited."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def _write_all(self) -> None:
         try:

@@ -1,0 +1,46 @@
+"""Work that several want at once: done once, and over when the last of them has gone."""
+
+import asyncio
+
+from app.services.in_progress import InProgress
+
+
+async def test_several_get_the_result_of_one() -> None:
+    shared = InProgress[str, int]()
+    begun: list[None] = []
+
+    async def work() -> int:
+        begun.append(None)
+        await asyncio.sleep(0)
+        return 7
+
+    assert await asyncio.gather(*(shared.once("key", work) for _ in range(3))) == [7, 7, 7]
+    assert len(begun) == 1
+    assert await shared.once("key", work) == 7
+    assert len(begun) == 2
+
+
+async def test_whoever_goes_last_waits_until_the_work_has_given_back_what_it_had() -> None:
+    shared = InProgress[str, None]()
+    begins, gives_back, given_back = (asyncio.Event() for _ in range(3))
+
+    async def work() -> None:
+        try:
+            begins.set()
+            await asyncio.Event().wait()
+        finally:
+            gives_back.set()
+            await given_back.wait()
+
+    first, last = (asyncio.create_task(shared.once("key", work)) for _ in range(2))
+    await begins.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    assert not gives_back.is_set()
+    last.cancel()
+    await gives_back.wait()
+    assert not last.done()
+    given_back.set()
+    await asyncio.wait([last])
+    assert first.cancelled()
+    assert last.cancelled()
