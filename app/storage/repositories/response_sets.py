@@ -27,6 +27,8 @@ from app.storage.scoping import of_opened
 
 #: Rows that are in memory at a time, and that one statement writes.
 _BATCH = 500
+#: Answers that one statement writes at most, of however few rows: they are in memory several times.
+_BATCH_ANSWERS = 2**22
 _REPLACE = text("""
     UPDATE answer_sheets s SET codes = n.codes, fractions = n.fractions
     FROM unnest(
@@ -186,13 +188,14 @@ class ResponseSetRepository:
             new = {"positions": list(items), "keys": list(items.values())}
             await self._db.execute(_ADD_ITEMS, {"set_id": set_id, **new})
         await require_space(self._db)
-        for start in range(0, len(added), _BATCH):
-            batch = added[start : start + _BATCH]
+        most = min(max(_BATCH_ANSWERS // max(response_set.n_items, 1), 1), _BATCH)
+        for start in range(0, len(added), most):
+            batch = added[start : start + most]
             values = _columns([sheet for _, sheet in batch])
             values["position"] = [position for position, _ in batch]
             await self._db.execute(_ADD_SHEETS, {"set_id": set_id, **values})
-        for start in range(0, len(changed), _BATCH):
-            values = _columns(changed[start : start + _BATCH])
+        for start in range(0, len(changed), most):
+            values = _columns(changed[start : start + most])
             await self._db.execute(_REPLACE, {"set_id": set_id, **values})
         told = _values(response_set) | {"revision": response_set.revision + 1}
         written = await self._db.scalars(
