@@ -182,6 +182,8 @@ UNRANKABLE: list[tuple[dict[str, Any], str]] = [
     ({"budget": {"items": 5}}, "too small for the warm-up"),
     ({"min_items": 30, "max_items": 20}, "min_items <= max_items"),
     ({"min_items": 5000, "max_items": 6000, "budget": {}}, "items that examinee 1 of 2 can be"),
+    ({"estimator": {"nodes": 3, "range": [-4, 4]}}, "at least 17 nodes"),
+    ({"estimator": {"range": [-1e308, 1e308]}}, "within [-50, 50]"),
     ({"bank": ["demo", "other"]}, "expected a text, got a list"),
     ({"bank": None}, "exactly one of bank"),
 ]

@@ -213,6 +213,17 @@ async def test_a_running_session_compares_with_nobody(client: Client, working: S
     assert gate.json()["status"] == "pending"
 
 
+@pytest.mark.parametrize("copy", ["replay", "extend"])
+async def test_nothing_is_estimated_anew_on_a_grid_that_holds_no_posterior(
+    client: Client, working: Services, copy: str
+) -> None:
+    session = await measured(client, working, "strong", 2.0)
+    coarse = {"estimator": {"nodes": 3, "range": [-4, 4]}}
+    refused = await client.post(f"/v1/sessions/{session['id']}:{copy}", json=coarse)
+    assert refused.status_code == 422, refused.text
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/estimator/range"]
+
+
 async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     client: Client, working: Services
 ) -> None:

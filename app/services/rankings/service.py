@@ -50,7 +50,7 @@ class RankingSpec:
         rules: When the ranking is content.
         budget: What all endpoints together may cost; without `items`, as many as `rules` say.
         asking: Estimator, selection, concurrency and failure limits, as
-            `SessionPlan.from_dict` reads them.
+            `SessionPlan.of_new` reads them.
         prompt: What all are asked otherwise than the bank says: `mode`, `shots`, `system`.
         seed: For every random choice; drawn if not given.
         metadata: Free string pairs.
@@ -179,6 +179,7 @@ class RankingService:
         _require_different([*settings, joining.settings])
         caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
         design = replace(before.asking.design, budget=caps)
+        design.estimator.require_useful()
         plan = replace(before, budget=budget, asking=replace(before.asking, design=design))
         version = await self._versions.load(record.bank_version_id)
         _require_warm_up(plan, version, [joining.settings.price])
@@ -289,7 +290,7 @@ def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) ->
     It knows the shared caps, so that an endpoint that hides what it costs cannot exceed them.
     """
     rules, selection = spec.rules, spec.asking.get("selection") or {}
-    return SessionPlan.from_dict(
+    return SessionPlan.of_new(
         {
             **spec.asking,
             "selection": {"criterion": usual_criterion(version.bank).value, **selection},

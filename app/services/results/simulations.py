@@ -98,8 +98,7 @@ class SimulationService:
             BusyError: Too many simulations are waiting.
         """
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
-        design = SessionPlan.from_dict(drawn_by_lot(spec.plan, version)).design
-        design.estimator.require_useful()
+        design = SessionPlan.of_new(drawn_by_lot(spec.plan, version)).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:
             settings = (await self._endpoints.get(spec.endpoint_id)).settings

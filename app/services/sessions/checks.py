@@ -101,7 +101,7 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
 async def check_reachable(
     asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
 ) -> dict[str, float]:
-    """Refuse a grid that holds no posterior, and an SE asked for that this bank cannot reach.
+    """Refuse an SE that was asked for and that no test on this bank can reach.
 
     The preset's own target is never refused, written out or not: there the limit on items is the
     other half of the design. Where it is out of reach, `stops_when` says so.
@@ -109,7 +109,6 @@ async def check_reachable(
     Returns:
         What a test towards an SE can reach at all, for its provenance; empty for any other.
     """
-    plan.design.estimator.require_useful()
     target = plan.design.stopping.se
     if target is None:
         return {}

@@ -98,7 +98,7 @@ class DerivedSessions:
         version = await self._versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
-        plan = SessionPlan.from_dict({**parent.design, **changes})
+        plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint else None
         check_plan(plan, price)
         reach = await check_reachable(changes, plan, version)
@@ -153,7 +153,7 @@ class DerivedSessions:
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         endpoint = await self._endpoint_of(parent)
-        plan = SessionPlan.from_dict({**parent.design, **changes})
+        plan = SessionPlan.of_new({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
         new = _child(

@@ -31,7 +31,7 @@ class SessionSpec:
         endpoint: Or one that is stored with the session, without a name.
         bank_version_id: What is asked.
         bank: Or the newest version of a bank, by its id or name.
-        plan: Design and failure limits, as `SessionPlan.from_dict` reads them.
+        plan: Design and failure limits, as `SessionPlan.of_new` reads them.
         unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
             default as the bank version has it.
         prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.

@@ -35,7 +35,7 @@ class SessionPlan:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionPlan":
-        """From what `to_dict` made, or from a request.
+        """From what `to_dict` made.
 
         Raises:
             InvalidInputError: A value that makes no sense, with JSON pointers.
@@ -45,6 +45,17 @@ class SessionPlan:
         pretest = PretestPlan.from_dict(parts.pop("pretest", {}))
         answering = {name: parts.pop(name) for name in ("repeats", "cache") if name in parts}
         return cls(Design.from_dict(parts), FailureLimits(**failures), pretest, **answering)
+
+    @classmethod
+    def of_new(cls, asked: Mapping[str, Any]) -> "SessionPlan":
+        """From a request: of a test that is to begin, or whose answers are estimated anew.
+
+        Raises:
+            InvalidInputError: As for `from_dict`, and what is let pass of stored tests alone.
+        """
+        plan = cls.from_dict(asked)
+        plan.design.estimator.require_useful()
+        return plan
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; what a session stores."""
