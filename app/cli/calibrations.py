@@ -330,6 +330,8 @@ def _show(found: dict[str, Any]) -> None:
     if found["failure"]:
         facts["failure"] = found["failure"]["detail"]
     show_facts(found["id"], facts)
+    for warning in result.get("warnings", ()):
+        err.say(f"Note: {warning}")
 
 
 def _stands(found: dict[str, Any]) -> str:

@@ -72,6 +72,8 @@ def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
 
     again = sextant("publish", found["id"], "--bank", "anew", "--json", "-")
     assert json.loads(again.stdout)["number"] == 1, again.output
+    unsure = sextant("start", "live", "--model", "3pl", "--no-report-card")
+    assert "of 50 items have fewer than 1000 answers" in unsure.stderr
     linked = sextant("start", "live", "--link-to", "nothing")
     assert "There is no bank 'nothing'" in linked.stderr
     assert "--model: expected '1pl'" in sextant("start", "live", "--model", "9pl").stderr
