@@ -193,9 +193,11 @@ def _codes(
     if strange.any():
         places = np.argwhere(strange)
         i, j = places[0]
+        between = ((table[strange] > 0.0) & (table[strange] < 1.0)).all()
+        way_out = " The model 'continuous' takes scores in between." if between else ""
         raise InvalidInputError(
             f"Expected scores 0, 1 or missing, got {table[i, j]} for examinee {rows[i]!r}, item "
-            f"{columns[j]!r} ({len(places)} such cells).",
+            f"{columns[j]!r} ({len(places)} such cells).{way_out}",
             problems=[
                 FieldProblem(f"/{rows[i]}/{columns[j]}", f"score {table[i, j]}")
                 for i, j in places[:_MAX_PROBLEMS]

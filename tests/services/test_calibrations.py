@@ -159,7 +159,7 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(services: 
         ("model,q1\nm1,1\nm2,0\nm3,1\n", "at least 2 items"),
         ("model,q1,q2\nm1,1,0\nm2,1,0\nm3,1,0\n", "No item is left"),
         ("model,q1,q2,q3\nm1,1,,\nm2,,0,\nm3,,,1\n", "No item is left"),
-        ("model,q1,q2\nm1,1,0\nm2,0.5,1\nm3,0,1\n", "0, 1 or missing, got 0.5"),
+        ("model,q1,q2\nm1,1,0\nm2,0.5,1\nm3,0,1\n", "got 0.5 .* model 'continuous' takes"),
     ],
     ids=["one row", "one item", "equal columns", "one examinee an item", "fractions"],
 )
