@@ -186,6 +186,8 @@ def test_models_below_are_counted_among_those_calibrated_on() -> None:
     assert guessed.score is not None
     assert guessed.score.below is None
     assert guessed.warnings[0].code == "provisional"
+    few = binary(uncertainty="The bank was calibrated on 5 examinees.").warnings[0]
+    assert (few.code, few.text) == ("calibrated_on_few", "The bank was calibrated on 5 examinees.")
 
 
 def test_nobody_is_counted_among_those_calibrated_whom_no_answers_place() -> None:

@@ -42,7 +42,7 @@ from tests.services.calibrations import (
     imported,
     runner_of,
 )
-from tests.services.sessions import opened
+from tests.services.sessions import opened, spec
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -471,3 +471,15 @@ async def test_too_few_examinees_for_a_card_teach_how_wide_intervals_must_be(
     assert "at least 40 examinees, got 20" in result["warnings"][-1]
     assert "report_card" not in result
     assert result["knowledge"]["interval_correction"]["n_examinees"] == 20
+
+
+@pytest.mark.parametrize(("n_examinees", "said"), [(12, True), (20, False)])
+async def test_sessions_say_that_a_bank_of_few_examinees_has_untried_intervals(
+    services: Services, n_examinees: int, said: bool
+) -> None:
+    await imported(services, csv_of(answers(n_examinees)))
+    plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
+    record = await completed(services, plan, imports=False)
+    await services.calibrations.publish(record.id, Publication(bank="few"))
+    session = await services.sessions.create(spec(mode="manual", endpoint=None, bank="few"))
+    assert ("calibrated on 12 examinees" in session.provenance.get("uncertainty", "")) == said

@@ -94,7 +94,8 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
         )
     guessed = provisional_caution(identity.uncertainty, provisional=identity.provisional)
     if guessed is not None:
-        found.append(Caution(code="provisional", text=guessed))
+        code = "provisional" if identity.provisional else "calibrated_on_few"
+        found.append(Caution(code=code, text=guessed))
     scored = figures["progress"]["scored"]
     reason = figures["estimate"].get("reason")
     if reason is not None and identity.status in ("completed", "cancelled"):

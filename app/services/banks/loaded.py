@@ -118,6 +118,8 @@ class LoadedVersion:
             where nothing was learned of one of its items.
         reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
             unknown.
+        n_examinees: Whose answers its parameters were calibrated on here; None where that is not
+            known, as of parameters that came as a file.
         pretest_items: How many of those in pretest a session is given if it does not say.
         pretest: Items without parameters; their positions follow those of the bank.
         barred: Ids of those among them that have faults and are not to be asked.
@@ -148,6 +150,7 @@ class LoadedVersion:
     n_without_content: int
     learned: VersionLearning
     reference_abilities: tuple[float, ...]
+    n_examinees: int | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     curves: LearnedCurves | None = None
     pretest: tuple[PretestItem, ...] = ()
@@ -218,6 +221,7 @@ class LoadedVersion:
             reference_abilities=tuple(
                 version.knowledge.get("reference_abilities", {}).get("quantiles", ())
             ),
+            n_examinees=(version.calibration or {}).get("n_examinees"),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
             own_scorers=tuple(spec for spec in own_scorers if calls_out(spec)),
