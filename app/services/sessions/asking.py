@@ -38,8 +38,8 @@ def chosen_style(
         style: As the bank has it.
         prompt: What is to be otherwise: `mode`, `system`, `shots`.
         kind: Of the endpoint.
-        tells: Whether endpoints of this kind may tell likelihoods; where they do not, the letter of
-            the right option is asked for.
+        tells: Says, where that matters, whether endpoints of this kind may tell likelihoods; where
+            they do not, the letter of the right option is asked for.
 
     Raises:
         InvalidInputError: More examples than there are, or likelihoods of an endpoint that does not
