@@ -30,15 +30,27 @@ from typing import Any, NoReturn
 
 import app
 from app.cli import main as sextant
+from app.confined_process import WithoutPandas
 
 _N_STREAMS = 3
 #: What commands import where they need it.
-_BESIDE = ("alembic.command", "pyarrow.csv", "pyarrow.parquet", "scipy.optimize", "uvicorn")
+_BESIDE = (
+    "alembic.command",
+    "anyio._backends._asyncio",
+    "encodings.idna",
+    "procrastinate.builtin_tasks",
+    "pyarrow.csv",
+    "pyarrow.parquet",
+    "scipy.optimize",
+    "uvicorn",
+)
 
 
 def preload() -> None:
     """Load all that any command might."""
     gc.disable()  # all of it stays
+    # Where it is installed, pyarrow loads it with the first column of numbers; nobody uses it here.
+    sys.meta_path.insert(0, WithoutPandas())
     for module in pkgutil.walk_packages(app.__path__, "app."):
         importlib.import_module(module.name)
     for name in _BESIDE:
