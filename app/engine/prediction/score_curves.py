@@ -186,10 +186,10 @@ class ScoreCurves:
             hessian = (across * (expected * (1.0 - expected) / self.dispersion)) @ across.T
             hessian[diagonal, diagonal] += self.precision
             gradient = across @ ((scores - expected) / self.dispersion) - self.precision * x
-            if np.abs(gradient).max() < _TOLERANCE:
+            if max(map(abs, gradient.tolist())) < _TOLERANCE:
                 break
             step = np.linalg.solve(hessian, gradient)
-            longest = float(np.abs(step @ across).max())
+            longest = max(map(abs, (step @ across).tolist()))
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
         return Located(
             x,
