@@ -27,6 +27,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,10 +179,16 @@ def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _shared_database(template_url: str) -> Iterator[SharedDatabase]:
+    import procrastinate
+
     from tests.databases import SharedDatabase
+    from tests.kept_connections import KeptConnection
 
     shared = SharedDatabase(template_url)
-    yield shared
+    kept = partial(procrastinate.PsycopgConnector, connection_class=KeptConnection)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(procrastinate, "PsycopgConnector", kept)
+        yield shared
     shared.close()
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, Pool
 
 from app.storage.database import Database
+from tests.kept_connections import KeptConnection
 
 _numbers = count(1)
 #: Connections that are out, and the loop on which they were taken.
@@ -136,6 +137,7 @@ class SharedDatabase:
             template = str(make_url(self._template_url).database)
             self._url = self._open.enter_context(new_database(self._template_url, template))
             self._schema = self._connected().execute(_SCHEMA).fetchone()
+            KeptConnection.conninfo = Database(self._url).conninfo
         return self._url
 
     @property
@@ -158,25 +160,30 @@ class SharedDatabase:
         if not is_whole:
             self.close()
             return
-        stay = list(self._served_by.values())
+        kept = [one.backend_pid for one in KeptConnection.kept]
+        stay = [*kept, *self._served_by.values()]
         found = connection.execute("SELECT kept.make_empty(%s::int[])", [stay]).fetchone()
-        if self._database is not None:
-            pool = self._database._engine.pool
-            assert isinstance(pool, AsyncAdaptedQueuePool)
-            if pool.checkedout() or found != (pool.checkedin(),):
-                asyncio.run(self._database.dispose())
-            else:  # who waits for a connection in the next test does so on a loop of its own
-                queue: Any = pool._pool
-                queue._queue._loop = None
+        pool = None if self._database is None else self._database._engine.pool
+        assert pool is None or isinstance(pool, AsyncAdaptedQueuePool)
+        n_idle = len(kept) + (pool.checkedin() if pool else 0)
+        if found != (n_idle,) or (pool and pool.checkedout()):
+            self._end_connections()
+        elif pool:  # who waits for a connection in the next test does so on a loop of its own
+            queue: Any = pool._pool
+            queue._queue._loop = None
 
     def close(self) -> None:
         """Remove the database; the next one is new."""
-        if self._database is not None:
-            asyncio.run(self._database.dispose())
+        self._end_connections()
         if self._connection is not None:
             self._connection.close()
         self._open.close()
         self._url = self._database = self._connection = None
+
+    def _end_connections(self) -> None:
+        KeptConnection.end_kept()
+        if self._database is not None:
+            asyncio.run(self._database.dispose())
 
     def _note_opened(self, opened: DBAPIConnection, _: object) -> None:
         self._served_by[opened] = opened.driver_connection.info.backend_pid
