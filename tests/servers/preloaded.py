@@ -27,6 +27,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import app
 from app.cli import main as sextant
@@ -136,6 +137,8 @@ def _enter(request: dict[str, Any], streams: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    # A worker gives way to servers: where others use all cores it would be taken for dead.
+    patch.object(os, "nice").start()
 
 
 def _tell(running: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
