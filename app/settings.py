@@ -79,8 +79,8 @@ class Settings(BaseSettings):
 
     private_endpoints: Literal["loopback", "never", "always"] = "loopback"
     """Whether private and loopback addresses may be called: `loopback`, for requests that came
-    straight from this machine to a server that listens to it alone; `allowed_networks` may be in
-    any case."""
+    straight from this machine to a server that listens to it alone, which a proxy makes untrue;
+    `allowed_networks` may be in any case."""
 
     trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
     """Proxies whose word on where a request came from is believed, CIDR, separated by commas."""

@@ -25,7 +25,7 @@ FIELDS = {
     *("startupProbe", "readinessProbe", "livenessProbe", "httpGet", "path", "port"),
     *("periodSeconds", "failureThreshold", "timeoutSeconds", "volumes", "emptyDir", "sizeLimit"),
     *("targetPort", "minAvailable", "backoffLimit", "ttlSecondsAfterFinished", "restartPolicy"),
-    *("podSelector", "policyTypes", "ingress", "protocol", "app", "part"),
+    *("podSelector", "policyTypes", "ingress", "protocol", "app", "part", "value"),
 }
 SETTINGS = {"DATABASE_URL", *(f"SEXTANT_{name.upper()}" for name in Settings.model_fields)}
 
@@ -66,6 +66,7 @@ def test_compose_starts_commands_that_exist_with_settings_that_exist(
     for name in ("api", "worker"):
         assert services[name]["command"][0] in COMMANDS
         assert set(services[name]["environment"]) <= SETTINGS
+        assert services[name]["environment"]["SEXTANT_PRIVATE_ENDPOINTS"] == "never"
         assert services[name]["depends_on"]["postgres"]["condition"] == "service_healthy"
 
 
@@ -146,7 +147,10 @@ def test_no_pod_has_more_rights_than_it_needs(entry: dict[str, Any]) -> None:
     assert PINNED.fullmatch(container["image"])
     assert container["args"][0] in COMMANDS
     assert {variable["name"] for variable in container["env"]} <= SETTINGS
-    assert all("secretKeyRef" in variable["valueFrom"] for variable in container["env"])
+    plain = [variable for variable in container["env"] if "valueFrom" not in variable]
+    assert plain == [{"name": "SEXTANT_PRIVATE_ENDPOINTS", "value": "never"}]
+    sources = [variable["valueFrom"] for variable in container["env"] if variable not in plain]
+    assert all(set(source) == {"secretKeyRef"} for source in sources)
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     labels = entry["spec"]["template"]["metadata"]["labels"]

@@ -64,7 +64,8 @@ class AddressGuard:
 
     Attributes:
         allow_private: True when the server itself listens on loopback only: whoever can call it
-            already sits on this machine. Requests that came through a proxy did not.
+            already sits on this machine, or behind a proxy there. Of requests through a proxy only
+            those are told that bear a header of it; the operator rules out the others.
         allowed_networks: Ranges that the operator opened.
     """
 
@@ -92,8 +93,9 @@ class AddressGuard:
             return
         raise BlockedAddressError(
             f"The endpoint's address {address} is {kind}. This server is reachable from other "
-            f"machines, so it calls only public addresses; to allow this one, add {part}"
-            f"/{part.max_prefixlen} or its network to the setting SEXTANT_ALLOWED_NETWORKS."
+            "machines or through a proxy, so it calls only public addresses; to allow this one, "
+            f"add {part}/{part.max_prefixlen} or its network to the setting "
+            "SEXTANT_ALLOWED_NETWORKS."
         )
 
 

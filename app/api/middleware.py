@@ -28,9 +28,15 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _log = structlog.get_logger(__name__)
 
 
-#: Of a request that came through a proxy, each on its own.
-_FORWARDED = frozenset(
-    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"}
+#: In the name of a header that only a proxy adds: that it forwards, for which address, what the
+#: caller had called, or whose network it is. No client of ours and no browser sends such a name.
+_FORWARDED = re.compile(
+    r"""forward | prox[iy] | origina | rewrit | gateway | addr | ip(?:v?[46])?(?![a-z])
+    | (?<![a-z]) (?: via | remote | peer | hop | loop | ip | edge | cluster | surrogate )
+    | ^x- (?:.*-)? (?: host | server | port | proto | protocol | scheme | https | ssl | tls ) \b
+    | ^ (?: front-end | client-cert | ssl | cf | fly | fastly | akamai | cloudfront | tailscale
+      | x-amzn? | x-arr | x-azure | x-envoy | x-varnish ) \b""",
+    re.VERBOSE | re.MULTILINE,
 )
 
 
@@ -95,8 +101,13 @@ class RequestContext:
 
 
 def _is_from_elsewhere(scope: Scope) -> bool:
-    """Whether a request did not come straight from this machine."""
-    if _FORWARDED.intersection(Headers(scope=scope).keys()):
+    """Whether a request did not come straight from this machine, as far as can be told.
+
+    A proxy may add no header at all. HTTP/1.0, which nginx speaks unless it is told otherwise, is
+    one more sign of it; none is certain, so behind a proxy the setting must be `never`.
+    """
+    names = "\n".join(Headers(scope=scope).keys()).replace("_", "-")
+    if scope.get("http_version") == "1.0" or _FORWARDED.search(names):
         return True
     host = (scope.get("client") or ("",))[0]
     try:

@@ -1,0 +1,270 @@
+"""Who may have private addresses called: callers of this machine, and nobody through a proxy.
+
+A real server is asked over TCP, also through the proxies of the docs, in the docs' configuration.
+"""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from app.cli.server import serving
+from app.records.api_keys import Scope
+from app.settings import Settings
+from tests.waiting import waiting
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+NEAR = {"kind": "openai_chat", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+#: What nginx does where it is told no more than where to send requests to.
+BARE = "server {{ listen 443 ssl; location / {{ proxy_pass http://127.0.0.1:8000; {} }} }}"
+
+FORWARDED = [
+    *("X-Forwarded", "X-Forwarded-Port", "X-Forwarded-Server", "X-Forwarded-Prefix"),
+    *("Forwarded-For", "X-Forwarded-Client-Cert", "Max-Forwards", "X-Via", "CDN-Loop"),
+    *("True-Client-IP", "Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "X-ProxyUser-Ip"),
+    *("CF-Connecting-IP", "CF-Connecting-IPv6", "CF-Ray", "Fastly-Client-IP", "Fly-Client-IP"),
+    *("X-Original-For", "X-Original-Host", "X-Original-URL", "X-Original-Forwarded-For"),
+    *("X-Originating-IP", "X-Remote-IP", "X-Remote-Addr", "X-Rewrite-URL", "X-Real-Port"),
+    *("X-Azure-SocketIP", "X-Azure-FDID", "X-Appengine-User-IP", "Akamai-Origin-Hop"),
+    *("CloudFront-Viewer-Address", "X-Envoy-External-Address", "X-Nf-Client-Connection-Ip"),
+    *("Proxy-Client-IP", "WL-Proxy-Client-IP", "Ali-CDN-Real-IP", "X-Amzn-Trace-Id"),
+    *("X-Host", "X-Scheme", "X-Proto", "Front-End-Https", "X-SSL", "SSL-Client-Cert"),
+    *("X_FORWARDED_FOR", "HTTP_CLIENT_IP", "Via", "Forwarded", "X-Forwarded-For", "X-Real-IP"),
+]
+#: What browsers, scripts and libraries send by themselves.
+OF_CLIENTS = [
+    *("Accept-Language", "Origin", "Referer", "Cookie", "DNT", "Priority", "Cache-Control"),
+    *("Last-Event-ID", "Upgrade-Insecure-Requests", "Sec-CH-UA-Platform", "Sec-Fetch-Site"),
+    *("X-Request-Id", "X-Requested-With", "X-API-Key", "X-Client-Version", "traceparent"),
+    *("X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "OpenAI-Organization", "Range"),
+    *("HX-Current-URL", "HX-Request", "If-None-Match", "Idempotency-Key", "X-CSRF-Token"),
+]
+
+
+class Place(NamedTuple):
+    """A server, and a key for it."""
+
+    url: str
+    key: str
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def code(self, url: str = "", headers: dict[str, str] | None = None) -> str:
+        """What becomes of an endpoint at a loopback address: `saved`, or a problem's code."""
+        given = {"Authorization": f"Bearer {self.key}", **(headers or {})}
+        async with httpx2.AsyncClient(base_url=url or self.url, timeout=240) as client:
+            body = {**NEAR, "name": uuid.uuid4().hex}
+            answer = await client.post("/v1/endpoints", json=body, headers=given)
+        return "saved" if answer.status_code == 201 else str(answer.json()["code"])
+
+
+BLOCKED, SAVED = "endpoint_address_blocked", "saved"
+
+
+@asynccontextmanager
+async def served(database_url: str, directory: Path, **given: Any) -> AsyncIterator[Place]:
+    settings = Settings(database_url=database_url, data_dir=directory, port=0, **given)
+    async with serving(settings, worker=False) as local:
+        _, key = await local.services.api_keys.create(name="test", scopes=[Scope.ADMIN])
+        yield Place(local.base_url.replace("0.0.0.0", "127.0.0.1"), key)
+
+
+@pytest.fixture
+async def place(database_url: str, tmp_path: Path) -> AsyncIterator[Place]:
+    """A server as a newcomer starts it."""
+    async with served(database_url, tmp_path) as place:
+        yield place
+
+
+async def test_a_caller_of_this_machine_may_name_a_local_model(place: Place) -> None:
+    assert await place.code() == SAVED
+    for name in OF_CLIENTS:
+        assert await place.code(headers={name: "1"}) == SAVED, name
+
+
+async def test_any_header_of_a_proxy_makes_a_caller_remote(place: Place) -> None:
+    answers = {name: await place.code(headers={name: "127.0.0.1"}) for name in FORWARDED}
+    assert {name: code for name, code in answers.items() if code != BLOCKED} == {}
+    assert await place.code(headers={"True-Client-IP": ""}) == BLOCKED
+
+
+async def test_a_caller_who_speaks_http_1_0_is_remote(place: Place) -> None:
+    body = json.dumps({**NEAR, "name": "near"})
+    head = (
+        "POST /v1/endpoints HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {place.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write((head + body).encode())
+    answer = await reader.read()
+    writer.close()
+    assert BLOCKED.encode() in answer
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"private_endpoints": "never"}, BLOCKED),
+        ({"host": "0.0.0.0"}, BLOCKED),
+        ({"host": "0.0.0.0", "private_endpoints": "always"}, SAVED),
+    ],
+    ids=["never", "all addresses", "all addresses, always"],
+)
+async def test_a_local_caller_has_private_addresses_called_as_the_settings_say(
+    database_url: str, tmp_path: Path, given: dict[str, Any], code: str
+) -> None:
+    async with served(database_url, tmp_path, **given) as place:
+        assert await place.code() == code
+
+
+@pytest.mark.parametrize(
+    ("more", "is_said"),
+    [
+        ({}, True),
+        ({"SEXTANT_PRIVATE_ENDPOINTS": "never"}, False),
+        ({"SEXTANT_HOST": "0.0.0.0"}, False),
+    ],
+    ids=["by default", "never", "all addresses"],
+)
+def test_a_server_says_at_its_start_who_may_call_local_models(
+    database_url: str, tmp_path: Path, more: dict[str, str], is_said: bool
+) -> None:
+    plain = database_url.replace("postgresql+psycopg", "postgresql")
+    own = {"DATABASE_URL": plain, "SEXTANT_DATA_DIR": str(tmp_path), "SEXTANT_PORT": "0"}
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("sextant"), "serve", "--no-worker"],
+        env={"PATH": "/usr/bin:/bin", "SEXTANT_LOG_LEVEL": "warning", **own, **more},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "keys create" in line:
+                break
+        process.terminate()
+        process.communicate(timeout=240)
+    lines = [line for line in said if "SEXTANT_PRIVATE_ENDPOINTS=never" in line]
+    assert len(lines) == is_said, said
+
+
+def documented(language: str) -> str:
+    """The configuration that the docs show."""
+    text = OPERATIONS.read_text(encoding="utf-8")
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(words: list[str], directory: Path) -> Iterator[None]:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(directory)}
+    with (directory / "proxy.log").open("wb") as log:
+        process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@contextmanager
+def nginx(shown: str, port: int, directory: Path) -> Iterator[int]:
+    """nginx in that configuration but for its certificate, before the server at `port`."""
+    own = free_port()
+    shown = re.sub(r"^ *ssl_certificate.*\n", "", shown, flags=re.MULTILINE)
+    shown = shown.replace("listen 443 ssl", f"listen 127.0.0.1:{own}").replace(":8000", f":{port}")
+    places = " ".join(
+        f"{kind}_temp_path {directory}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    file = directory / "nginx.conf"
+    file.write_text(
+        f"daemon off; master_process off; pid {directory}/pid; error_log stderr;\n"
+        f"events {{}}\nhttp {{ access_log off; {places}\n{shown}\n}}\n"
+    )
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("nginx is not installed: apt-get install nginx")
+    with running([program, "-e", "stderr", "-p", str(directory), "-c", str(file)], directory):
+        yield own
+
+
+@contextmanager
+def caddy(shown: str, port: int, directory: Path) -> Iterator[int]:
+    """Caddy in that configuration but for its certificate, before the server at `port`."""
+    own = free_port()
+    shown = shown.replace(":8000", f":{port}")
+    shown = shown.replace("sextant.example.com", f"http://127.0.0.1:{own}")
+    file = directory / "Caddyfile"
+    file.write_text(f"{{\n    admin off\n}}\n{shown}")
+    program = shutil.which("caddy")
+    if program is None:
+        pytest.skip("Caddy is not installed: apt-get install caddy")
+    with running([program, "run", "--config", str(file)], directory):
+        yield own
+
+
+async def answering(port: int) -> None:
+    """Wait until a proxy listens."""
+    async with waiting() as pause:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await pause()
+            else:
+                writer.close()
+                return
+
+
+Proxy = Callable[[str, int, Path], Any]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "shown", "by_default"),
+    [
+        (nginx, documented("nginx"), BLOCKED),
+        (nginx, BARE.format(""), BLOCKED),  # it speaks HTTP/1.0
+        (nginx, BARE.format("proxy_http_version 1.1;"), None),  # nothing tells it from a local one
+        (caddy, documented("caddy"), BLOCKED),
+        (caddy, "sextant.example.com {\n reverse_proxy 127.0.0.1:8000\n}\n", BLOCKED),
+    ],
+    ids=["nginx", "nginx, bare", "nginx, bare, HTTP/1.1", "caddy", "caddy, bare"],
+)
+async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machine(
+    proxy: Proxy, shown: str, by_default: str | None, database_url: str, tmp_path: Path
+) -> None:
+    # What the docs' command sets beside the configuration.
+    told = {"private_endpoints": "never", "trusted_proxies": "127.0.0.1"}
+    for number, settings in enumerate(({}, told)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        async with served(database_url, directory, **settings) as place:
+            with ExitStack() as stack:
+                port = stack.enter_context(proxy(shown, place.port, directory))
+                await answering(port)
+                code = await place.code(f"http://127.0.0.1:{port}")
+                expected = BLOCKED if settings else by_default
+                assert expected in (code, None), (directory / "proxy.log").read_text()
+                if not settings:
+                    assert await place.code() == SAVED  # straight to the same server
