@@ -3,8 +3,6 @@
 Registered by `app.cli.banks`.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -139,8 +137,6 @@ def export(
 
     number, blocks = asked(server, server_key, read)
     write_blocks(target, blocks)
-    if not bundle and file_format in ("mirt", "csv"):
-        _note_formulas(b"".join(blocks))
     if target != "-":
         out.say(f"Wrote version {number} to {target}.")
 
@@ -227,20 +223,6 @@ def _obtained(known: Mapping[str, Any]) -> str:
     if "source" in known:
         parts.append(str(known["source"]))
     return "calibrated with " + ", ".join(parts)
-
-
-def _note_formulas(content: bytes) -> None:
-    """Say so where a spreadsheet would take names for formulas."""
-    from app.exchange.bank_files import formula_like
-
-    _, *rows = csv.reader(io.StringIO(content.decode()))
-    if formulas := formula_like([row[0] for row in rows if row]):
-        err.print(
-            f"Note: {len(formulas)} names begin like formulas, the first is {formulas[0]!r}; tell "
-            "a spreadsheet that this column is text.",
-            markup=False,
-            soft_wrap=True,
-        )
 
 
 def _path(name: str) -> str:

@@ -14,6 +14,7 @@ from app.cli.options import file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
+from app.exchange.cells import plain
 from app.exchange.files import SCORE_RANGE, as_text
 from app.exchange.parameters import read_parameters
 
@@ -145,7 +146,7 @@ def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str
     found: dict[str, float] = {}
     for number, row in enumerate(rows[1:], start=2):
         try:
-            found[row[0]] = float(row[at])
+            found[plain(row[0])] = float(row[at])
         except (IndexError, ValueError) as exc:
             raise FileFormatError(
                 f"{path.name}:{number}: expected an examinee and a number as {header[at]}, "

@@ -12,12 +12,11 @@ Of several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,di
 `parquet` and `jsonl` have these slopes beside the rest; see `app.exchange.slopes`. What predicts
 scores is in none of them.
 
-Names are written as they are, also those that a spreadsheet would take for formulas: a file whose
-names were changed would no longer be about the same items.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -25,9 +24,6 @@ from app.engine.bank import ItemBank
 from app.errors import ItemBankError
 from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
 from app.exchange.py_irt_parameters import write_py_irt_parameters
-
-#: First characters that make a spreadsheet read a cell as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class BankFormat(StrEnum):
@@ -105,8 +101,3 @@ def item_line(fields: Mapping[str, Any]) -> bytes:
     """One line of an item file; fields without a value are left out."""
     given = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def formula_like(names: Iterable[str]) -> list[str]:
-    """Those names that a spreadsheet would take for formulas."""
-    return [name for name in names if name.startswith(_FORMULA)]

@@ -10,6 +10,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.selection.cost import expected_costs
 from app.errors import FileFormatError
+from app.exchange.cells import plain
 from app.exchange.files import Problems, as_text
 
 
@@ -114,7 +115,7 @@ def _rows(source: bytes, name: str, header: tuple[str, ...]) -> Iterator[tuple[i
         if not cells:
             continue
         if started:
-            yield reader.line_num, [cell.strip() for cell in cells]
+            yield reader.line_num, [plain(cell.strip()) for cell in cells]
         started = True
 
 

@@ -1,10 +1,8 @@
 """Scores as a file: wide CSV or Parquet, one row an examinee, or long CSV, one row an answer.
 
-Names are written as they are, also those that a spreadsheet would take for formulas: a file whose
-names were changed would no longer be about the same examinees and items.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
 """
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
+from app.exchange.cells import lines, quoted
 
 EXAMINEE_COLUMN = "examinee"
 
@@ -27,9 +26,9 @@ class Trial(NamedTuple):
 
 def write_csv(table: ResponseTable) -> Iterator[bytes]:
     """The lines of a CSV file; scores read back as they are."""
-    yield _lines([[EXAMINEE_COLUMN, *table.items]])
+    yield lines([[EXAMINEE_COLUMN, *map(quoted, table.items)]])
     for examinee, scores in zip(table.examinees, table.scores, strict=True):
-        yield _lines([[examinee, *map(_cell, scores.tolist())]])
+        yield lines([[quoted(examinee), *map(_cell, scores.tolist())]])
 
 
 def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
@@ -40,12 +39,14 @@ def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool)
         trials: Of whom.
         repeated: Some examinees answered more than once: a column `trial` comes before the score.
     """
-    yield _lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
+    yield lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
+    items = [*map(quoted, items)]
     for trial in trials:
-        number = [str(trial.number)] if repeated else []
+        examinee = quoted(trial.examinee)
+        number = [trial.number] if repeated else []
         given = np.flatnonzero(~np.isnan(trial.scores))
-        yield _lines(
-            [trial.examinee, items[j], *number, _cell(score)]
+        yield lines(
+            [examinee, items[j], *number, _cell(score)]
             for j, score in zip(given.tolist(), trial.scores[given].tolist(), strict=True)
         )
 
@@ -63,16 +64,10 @@ def write_parquet(table: ResponseTable) -> bytes:
     return target.getvalue()
 
 
-def _lines(rows: Iterable[list[str]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
-
-
-def _cell(score: float) -> str:
+def _cell(score: float) -> str | float:
     if score != score:
         return ""
-    return str(int(score)) if score in {0.0, 1.0} else repr(score)
+    return int(score) if score in {0.0, 1.0} else score
 
 
 def _column(scores: FloatArray) -> Any:

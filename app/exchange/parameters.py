@@ -23,6 +23,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import BinaryIO
 
 import numpy as np
@@ -30,6 +31,7 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
+from app.exchange.cells import lines, plain, quoted
 from app.exchange.files import MAX_ITEMS, SEPARATED, Problems, as_text, read_bytes
 from app.exchange.py_irt_parameters import read_py_irt_parameters
 from app.exchange.slopes import (
@@ -129,7 +131,7 @@ def read_parameters(
             continue
         if len(first_row) > MAX_ITEMS:
             raise FileFormatError(f"{name}: expected at most {MAX_ITEMS:,} items, got more.")
-        item_id = cells[0].strip()
+        item_id = plain(cells[0].strip())
         if not item_id:
             problems.add(f"{name}:{row}:{header[0] or 1}", "expected an item id")
         elif first_row.setdefault(item_id, row) != row:
@@ -309,12 +311,5 @@ def _bank(
 
 
 def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    # repr of a float is the shortest text that reads back as the same float.
-    numbers = (map(repr, column.tolist()) for column in columns)
-    # Row by row: one call for all of them would keep every other thread waiting.
-    for row in zip(bank.item_ids, *numbers, strict=True):
-        writer.writerow(row)
-    return text.getvalue().encode()
+    numbers = (column.tolist() for column in columns)
+    return lines(chain([header], zip(map(quoted, bank.item_ids), *numbers, strict=True)))

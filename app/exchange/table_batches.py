@@ -16,6 +16,7 @@ import pyarrow.parquet as pa_parquet
 
 from app.engine.bank import FloatArray, IntArray
 from app.errors import FileFormatError
+from app.exchange.cells import plain
 from app.exchange.files import (
     MAX_RATIO,
     MAX_WHOLE_BYTES,
@@ -63,7 +64,7 @@ class TableFile:
             self._parquet = self._opened_parquet()
             self.header = list(self._parquet.schema_arrow.names)
         else:
-            self.header = _csv_header(self._stream, name)
+            self.header = [plain(cell) for cell in _csv_header(self._stream, name)]
         if len(self.header) > MAX_COLUMNS:
             raise FileFormatError(
                 f"{name}: expected at most {MAX_COLUMNS:,} columns, got {len(self.header):,}."
@@ -91,7 +92,8 @@ class TableFile:
         try:
             for batch in _csv_reader(self._stream, kinds, on_ragged):
                 if not ragged.count:
-                    yield batch
+                    columns = [_plain(c) if j in types else c for j, c in enumerate(batch.columns)]
+                    yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
         except pa.ArrowInvalid as exc:
             ragged.raise_any(self._name)
             self._refuse_text(types, exc)
@@ -192,6 +194,14 @@ def floats_of(column: Any) -> FloatArray:
     """Numbers of a column, NaN where there is none."""
     floats: FloatArray = column.to_numpy(zero_copy_only=False)
     return floats
+
+
+def _plain(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _plain(column.dictionary))
+    if not pa.types.is_string(column.type) or not pc.any(pc.match_substring(column, "'")).as_py():
+        return column
+    return pa.array(map(plain, column.to_pylist()), TEXT)
 
 
 def _cast(column: Any, wanted: Any) -> Any:

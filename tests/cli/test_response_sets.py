@@ -128,7 +128,8 @@ def test_a_set_is_exported_in_every_format_and_comes_back_the_same(
 ) -> None:
     source = tmp_path / "long.csv"
     source.write_text(
-        'examinee,item,trial,score\n"a,b","two\nlines",1,1\n"a,b",=q,1,0\n"a,b",=q,2,1\nm2,=q,1,1\n'
+        'examinee,item,trial,score\n"a,b","two\nlines",1,1\n'
+        '"a,b",\'=q,1,0\n"a,b",\'=q,2,1\nm2,\'=q,1,1\n'
     )
     assert run("import", "one", "--from", source).exit_code == 0
     long = tmp_path / "again.csv"

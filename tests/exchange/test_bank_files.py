@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.errors import FileFormatError, ItemBankError
-from app.exchange.bank_files import BankFormat, formula_like, item_line, write_bank
+from app.exchange.bank_files import BankFormat, item_line, write_bank
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters, shortest_difficulties
 
@@ -217,7 +217,3 @@ def test_difficulty_and_intercept_must_agree() -> None:
     assert item.parameters.intercept == -1.0
     with pytest.raises(FileFormatError, match="intercept = -a b"):
         read_items(item_line(row | {"intercept": 1.0}), file_format="jsonl")
-
-
-def test_names_that_look_like_formulas_are_told() -> None:
-    assert formula_like(NAMES) == ["=1+1", "@x", "-q", "+q"]
