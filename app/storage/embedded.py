@@ -364,7 +364,13 @@ class EmbeddedPostgres:
                 f"{self._root}. Choose another directory with SEXTANT_DATA_DIR, for instance "
                 f"/var/lib/sextant."
             )
-        make_private(self._home, self._user)
+        try:
+            make_private(self._home, self._user)
+        except DatabaseUnavailableError as exc:
+            raise DatabaseUnavailableError(
+                f"{self._root} was written by a newer Sextant or another user, or was changed: "
+                f"{exc.detail} Upgrade Sextant, or choose another directory with SEXTANT_DATA_DIR."
+            ) from exc
 
     def _choose_socket_dir(self) -> Path:
         near = self._home / "run"

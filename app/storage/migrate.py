@@ -17,7 +17,7 @@ def upgrade(url: str) -> str:
         The revision that the database is at now.
 
     Raises:
-        InvalidStateError: The database was migrated by a newer Sextant.
+        InvalidStateError: The database was written by a newer Sextant.
         DatabaseUnavailableError: Postgres cannot be reached, or a migration failed.
     """
     newest = newest_revision()
@@ -50,7 +50,7 @@ def _migrate(url: str, newest: str) -> None:
         command.upgrade(config, "head")
     except CommandError as exc:
         raise InvalidStateError(
-            f"The database was migrated by a newer Sextant than this one ({exc}; the newest "
+            f"The database was written by a newer Sextant than this one ({exc}; the newest "
             f"revision known here is {newest}). Upgrade Sextant, or use another database."
         ) from exc
     except DBAPIError as exc:

@@ -326,6 +326,22 @@ def test_a_cluster_of_another_version_is_named(cluster: Path) -> None:
         _server(cluster).start()
 
 
+def test_a_cluster_of_a_newer_sextant_is_told(cluster: Path) -> None:
+    (cluster / "postgres" / "data" / "PG_VERSION").write_text("99\n")
+    newer = r"written by a newer Sextant, made by PostgreSQL 99, and only 1.*Upgrade Sextant"
+    with pytest.raises(DatabaseUnavailableError, match=newer):
+        _server(cluster).start()
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o755, 0o711], ids=oct)
+def test_a_directory_that_a_newer_sextant_keeps_otherwise_is_told(cluster: Path, mode: int) -> None:
+    """Who may enter it is what differs between versions; that alone would be no help."""
+    (cluster / "postgres").chmod(mode)
+    told = rf"^{cluster} was written by a newer Sextant or .* mode {mode:04o}.*Upgrade Sextant"
+    with pytest.raises(DatabaseUnavailableError, match=told):
+        _server(cluster).start()
+
+
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatabaseUnavailableError, match=r"cannot use .*SEXTANT_DATA_DIR"):

@@ -71,7 +71,9 @@ def test_processes_that_upgrade_at_once_do_not_get_in_each_others_way(
 def test_a_database_of_a_newer_sextant_is_refused(database_url: str) -> None:
     with psycopg.connect(database_url.replace("+psycopg", "")) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
-    with pytest.raises(InvalidStateError, match=r"newer Sextant .*from_the_future.*Upgrade"):
+    with pytest.raises(
+        InvalidStateError, match=r"written by a newer Sextant .*from_the_future.*Upgrade"
+    ):
         upgrade(database_url)
 
 

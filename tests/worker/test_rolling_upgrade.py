@@ -160,7 +160,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
         assert "running" in running, running
         code, said = await fleet.ended(ROOT, "worker")
         assert code != 0
-        assert "migrated by a newer Sextant" in said
+        assert "written by a newer Sextant" in said
 
         asked = []
         for each in ids:
