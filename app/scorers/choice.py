@@ -15,7 +15,17 @@ from pydantic import Field, field_validator
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, choice_letter
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.text import last_boxed, last_line, no_answer, plain, statements, without_emphasis
+from app.scorers.text import (
+    is_denied,
+    last_boxed,
+    last_line,
+    no_answer,
+    plain,
+    settled,
+    stands,
+    statements,
+    without_emphasis,
+)
 
 ExtractorName = Literal["boxed", "statement", "line", "text", "preference", "mention"]
 
@@ -67,7 +77,7 @@ class Options:
         found = [
             str(match.lastgroup)
             for match in whole.finditer(haystack)
-            if not _is_negated(haystack, match.start())
+            if not is_denied(haystack, *match.span())
         ]
         return tuple(dict.fromkeys(found))
 
@@ -77,17 +87,6 @@ def _normalise(text: str) -> str:
     return " ".join(text.split()).strip(" .,;:!?\"'()[]{}$")
 
 
-def _is_negated(text: str, position: int) -> bool:
-    """Whether what stands at `position` follows a "not", "rather than", "ruling out"."""
-    return _NEGATED_BEFORE.search(text[max(0, position - 60) : position]) is not None
-
-
-_NEGATED_BEFORE = re.compile(
-    r"(?:\bnot|n't|\bneither|\bnor|\bnever|\bexclud(?:e|es|ing)|\beliminat(?:e|es|ed|ing)|"
-    r"\brul(?:e|es|ed|ing)\s+out|\brather\s+than|\binstead\s+of|\bexcept|\bunlike|\bnicht|\bpas)"
-    r"(?:\s+(?:be|the|option|choice|answer|letter|it|is))*\s*[(\"'\[]*$",
-    re.IGNORECASE,
-)
 _NEGATED_AFTER = re.compile(
     r"[)\]\"'.]*\s*(?:(?:is|are|was|would\s+be|seems|looks)\s+(?:also\s+|clearly\s+|obviously\s+)?"
     r"(?:not|wrong|incorrect|false|impossible|too|out)\b|isn't|can't|cannot|doesn't|does\s+not|"
@@ -193,7 +192,7 @@ def _statement(text: str, options: Options) -> Claim:
     verdicts = [
         match[1]
         for match in re.finditer(alone + _VERDICT, text, re.IGNORECASE)
-        if match[1].isupper() and not _is_negated(text, match.start())
+        if match[1].isupper() and not is_denied(text, *match.span())
     ]
     return verdicts[-1] if verdicts else None
 
@@ -260,7 +259,7 @@ def _preference(text: str, options: Options) -> Claim:
         match = alone.match(text, choosing.end())
         if match is None or _NEGATED_AFTER.match(text, match.end()):
             continue
-        if _is_negated(text, choosing.start()):
+        if is_denied(text, choosing.start(), match.end()):
             continue
         rest = text[match.end() : match.end() + 60]
         if match[1] in "AI" and match[0].endswith(match[1]) and not _NOT_AN_ARTICLE.match(rest):
@@ -279,7 +278,7 @@ def _mention(text: str, options: Options) -> Claim:
     text = re.sub(r"(?:\*\*|__|`|\*)\s*[(\[]?([A-Z])[)\].:]?\s*(?:\*\*|__|`|\*)", r"(\1)", text)
     found = []
     for match in re.finditer(_MARKED.format(letters=options.letters), text):
-        negated = _is_negated(text, match.start()) or _NEGATED_AFTER.match(text, match.end())
+        negated = is_denied(text, *match.span()) or _NEGATED_AFTER.match(text, match.end())
         if not negated:
             found.append(match[1] or match[2])
     return _single(tuple(dict.fromkeys(found)))
@@ -305,7 +304,7 @@ class Choice(ScorerParams):
             only letter set off as an option. `text`: exactly one option's text occurs.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     extractors: Annotated[tuple[ExtractorName, ...], Field(min_length=1, strict=False)] = tuple(
         _EXTRACTORS
@@ -326,7 +325,7 @@ class Choice(ScorerParams):
                 outcome=Outcome.ERROR,
                 reason=f"The item needs 1 to {MAX_OPTIONS} choices and a target among them.",
             )
-        text = plain(answer.text)
+        text = settled(plain(answer.text))
         options = Options.of(item.choices)
         for name in self.extractors:
             claim = _EXTRACTORS[name](text, options)
@@ -335,6 +334,9 @@ class Choice(ScorerParams):
                     text, f"The answer names several options: {', '.join(claim.letters)}."
                 )
             if claim is not None:
+                text_of = item.choices[options.letters.index(claim)]
+                if not (stands(claim, text) and stands(text_of, text)):
+                    return no_answer(text, f"The answer takes back what it claims: {claim}.")
                 return Scored(score=float(claim in right), extracted=claim, extractor=name)
         return no_answer(text, "No option could be found in the answer.")
 

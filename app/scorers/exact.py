@@ -15,7 +15,9 @@ from app.scorers.text import (
     last_line,
     no_answer,
     plain,
+    settled,
     sole_emphasis,
+    stands,
     statements,
     without_emphasis,
 )
@@ -39,7 +41,7 @@ class Exact(ScorerParams):
         ignore_articles: "a", "an" and "the" do not count.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     ignore_case: bool = True
     ignore_whitespace: bool = True
@@ -51,11 +53,12 @@ class Exact(ScorerParams):
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         accepted = {self._normalise(target) for target in item.target}
-        extractor, stated = stated_answer(plain(answer.text))
+        text = settled(plain(answer.text))
+        extractor, stated = stated_answer(text)
         readings = [stated, without_emphasis(stated)]
         if self.ignore_punctuation:
             readings.append(_SENTENCE.split(stated, maxsplit=1)[0])
-        if any(self._normalise(reading) in accepted for reading in readings):
+        if any(self._normalise(r) in accepted and stands(r, text) for r in readings):
             return Scored(score=1.0, extracted=stated, extractor=extractor)
         if is_refusal(answer.text) or not self._normalise(stated):
             return no_answer(answer.text, "The answer holds nothing to compare.")

@@ -8,18 +8,18 @@ import numpy as np
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.text import is_refusal, no_answer, plain
+from app.scorers.text import is_denied, is_refusal, no_answer, plain, settled
 
 
 class Includes(ScorerParams):
-    """One of the accepted answers occurs anywhere in the answer.
+    """One of the accepted answers occurs anywhere in the answer, last without a "not".
 
     Attributes:
         ignore_case: Upper and lower case are one.
         whole_words: "cat" does not occur in "concatenate", nor 25 in 125 or 2.25.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     ignore_case: bool = True
     whole_words: bool = True
@@ -28,10 +28,10 @@ class Includes(ScorerParams):
         """1 if a target occurs, else 0; refused where the examinee declines instead."""
         if not any(map(_squeeze, item.target)):
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        text = _squeeze(answer.text)
+        text = _squeeze(settled(plain(answer.text)))
         for target in item.target:
             match = self._find(target, text)
-            if match is not None:
+            if match is not None and not is_denied(text, *match.span()):
                 return Scored(score=1.0, extracted=match[0], extractor="occurrence")
         if is_refusal(answer.text):
             return no_answer(answer.text, "The examinee declined to answer.")
@@ -44,7 +44,8 @@ class Includes(ScorerParams):
         pattern = re.escape(wanted)
         if self.whole_words:
             pattern = rf"(?<!\w)(?<!\d[.,]){pattern}(?!\w)(?![.,]\d)"
-        return re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
+        found = [*re.finditer(pattern, text, re.IGNORECASE if self.ignore_case else 0)]
+        return found[-1] if found else None
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and a text in which no target occurs."""

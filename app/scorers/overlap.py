@@ -198,8 +198,11 @@ class Similarity(TextMetric):
         method: `levenshtein`: 1 - edits / longer length; `indel`: the same without replacements,
             of the lengths' sum; `jaro_winkler`: favours a common beginning; `token_sort`: indel
             after sorting the words; `token_set`: 1 as soon as one holds all words of the other.
+            Articles and the like alone are like nothing but themselves.
         ignore_case: Upper and lower case are one.
     """
+
+    version: ClassVar[str] = "2"
 
     method: Literal["levenshtein", "indel", "jaro_winkler", "token_sort", "token_set"] = (
         "levenshtein"
@@ -209,8 +212,11 @@ class Similarity(TextMetric):
     @override
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
         compare = _SIMILARITIES[self.method]
-        text = self._normal(text)
         wanted = [normal for target in targets if (normal := self._normal(target))]
+        empty = [_EMPTY.fullmatch(squad_normal(each)) for each in (text, *wanted)]
+        if empty[0] and not all(empty):
+            return 0.0
+        text = self._normal(text)
         return max((compare(text, target) for target in wanted), default=None)
 
     def _normal(self, text: str) -> str:
@@ -227,6 +233,7 @@ _SIMILARITIES: dict[str, Callable[[str, str], float]] = {
 }
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_EMPTY = re.compile(r"(?:(?:of|and|or|is|are|was|were|be|in|on|at|to|it|by|for|from|with)(?: |$))*")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ROUGE_BREAK = re.compile(r"[^a-z0-9]+")
 _LIST_MARK = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s+")

@@ -10,7 +10,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.text import MAX_CHARS, is_refusal, no_answer
+from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 from app.scorers.turns import current_bench
 from app.scorers.workbench import Failed
 
@@ -30,7 +30,7 @@ class Pattern(ScorerParams):
         timeout_s: Seconds the search may take; then the answer is unparsed.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     searches: ClassVar[bool] = True
 
     pattern: Annotated[str, Field(min_length=1, max_length=2000)]
@@ -68,8 +68,10 @@ class Pattern(ScorerParams):
         """Mark by the last match; unparsed where a wanted group is not found in time."""
         if self.group is not None and not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        text = answer.text[-MAX_CHARS:]
+        text = text if self.group is None else settled(text)
         result = await current_bench().run(
-            "search", timeout_s=self.timeout_s, **self._search([answer.text[-MAX_CHARS:]])
+            "search", timeout_s=self.timeout_s, **self._search([text])
         )
         if isinstance(result, Failed):
             return self.unmarked(result)
@@ -78,7 +80,9 @@ class Pattern(ScorerParams):
             if self.group is not None or is_refusal(answer.text):
                 return no_answer(answer.text, "The pattern does not match the answer.")
             return Scored(score=0.0, extractor="pattern")
-        right = self.group is None or self._fold(found) in map(self._fold, item.target)
+        right = self.group is None or (
+            self._fold(found) in map(self._fold, item.target) and stands(found, text)
+        )
         return Scored(score=float(right), extracted=found, extractor="pattern")
 
     def _search(self, texts: list[str]) -> dict[str, Any]:

@@ -83,6 +83,42 @@ _REFUSAL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
+#: "No, Berlin", "wait, it is 6", but no check ("wait, let me see") and nothing that denies another
+#: claim ("No, it is not Lyon"); "actually" before few words only.
+_RETRACTION = re.compile(
+    r"""(?:(?<!:)\n|(?<!\n[A-Z])[.!…]|[?,;—–]|[ ]-(?=\s))[\s"'*_)>]{0,8}(?P<rest>
+    (?:(?:oh|oops|hm+|ah|uh|um|er|well|but|or|i'm|i\s+am)\b[,.!\s]{1,3})?(?:
+      (?!(?-i:no)\.\s*\d)(?:no|nope|nah|nein|non|wait|sorry|oops|correction|i\s+meant?|rather|
+        instead|on\s+(?:second\s+thoughts?|reflection)|(?:just|only)\s+kidding|i\s+lied|
+        (?:scratch|strike|forget)\s+that|my\s+(?:mistake|bad)|i\s+take\s+(?:that|it)\s+back|i\s+(?:was|am)\s+(?:wrong|mistaken))
+      (?=\s*(?:[,.!;:…—–]|-\s|\n|$)|\s+(?:wait|no|sorry|actually|it|the\s+answer)\b)
+      (?!\W*(?:(?:wait|no|sorry|actually)\W+){0,3}(?:let\b|yes\b|i\s|is\s|there\b|seriously|
+        really|no\s+(?:further|more|need|other|problem|doubt|trick|one)\b|
+        (?:it|that|this)(?:'s|\s+is)\s+(?:right|correct|fine)\b|
+        (?:(?:it|that|this)(?:'s|\s+is|\s+was)\s+)?not\s+(?!right|correct|true|it\b)))
+    | (?:actually|hm+|make\s+(?:that|it))[,:]?\s+
+      (?:(?:it|the\s+answer)(?:'s|\s+(?:is|was|should\s+be))\s+)?
+      (?!(?:yes|i|we|you|he|she|they|it|this|that|there|not|never|correct|right|
+        (?:good|great|nice|fair|interesting|tricky)\s+\w+)\b)
+      (?:[^\s.!?]{1,40}[ \t]+){0,2}[^\s.!?]{1,40}(?=[.!?]|\s*(?:\n|$))))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DENIED_BEFORE = re.compile(
+    r"""(?:\bnot|n't|\bneither|\bnor|\bnever|\bexclud(?:es|ing)|\beliminat(?:es|ing)|\bnicht|\bpas|
+    \brul(?:es|ing)\s+out|\brather\s+than|\binstead\s+of|\bexcept|\bunlike|\banything\s+but|\bi\s+doubt|
+    \b(?:first|initially|originally),?\s+(?:i\s+)?(?:thought|said|guessed|assumed|believed))
+    (?:\s+(?:be|the|an?|option|choice|answer|letter|it|it's|is|was|in|at|of|that|think|really|
+    actually|likely))*\s*[("'\[*_$]*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DENIED_AFTER = re.compile(
+    r"""[)\]"'*_.,;!?$\s]{0,8}(?:but\s+|and\s+)?(?:(?:that|this|it|which)\b\s*)?(?:[:–—-]?
+    \s?(?:wrong|incorrect|false)\s*(?:[.!;]|$)|(?:is|was|seems|would\s+be|'s)
+    (?:\s+(?:clearly|obviously|just|also|definitely))?(?:\s+(?:wrong|incorrect|false|impossible|ruled\s+out|a\s+(?:lie|joke|mistake))|(?:n't|\s+not)\s+(?:right|correct|true|it\b|
+    the\s+(?:(?:right|correct)\s+)?(?:answer|one|option|choice))))(?!,?\s+(?:to|that|though)\b)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
 _OPENING_CHARS = 300
 _REFUSED = NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to answer.")
 
@@ -156,6 +192,29 @@ def without_emphasis(text: str) -> str:
     """`text` without markdown's bold, italic, code and heading marks."""
     text = _EMPHASIS_MARKS.sub("", text)
     return _LINE_START.sub(lambda m: m[1] or "", text)
+
+
+def settled(text: str) -> str:
+    """`text` less what it takes back: all before "No, ..."; of "Oslo? No, ..." the question."""
+    kept, done = "", 0
+    for match in _RETRACTION.finditer(text):
+        kept, done = kept + text[done : match.start()], match.start("rest")
+        ends = max(kept.rfind(mark) for mark in (". ", "! ", "? ", "\n"))
+        kept = kept[: ends + 1] + " " if text[match.start()] in "?,;—– " else ""
+    return kept + text[done:]
+
+
+def is_denied(text: str, start: int, end: int) -> bool:
+    """Whether what stands there follows a "not", or "is wrong" follows it."""
+    before = text[max(0, start - 60) : start]
+    return bool(_DENIED_AFTER.match(text, end) or _DENIED_BEFORE.search(before))
+
+
+def stands(claim: str, text: str) -> bool:
+    """Whether the last mention of `claim` is not denied; a letter counts as it is written."""
+    whole = rf"(?<!\w)(?<!\d[.,]){re.escape(claim)}(?!\w)(?![.,]\d)"
+    found = [*re.finditer(whole, text, re.IGNORECASE if len(claim) > 1 else 0)]
+    return not found or not is_denied(text, *found[-1].span())
 
 
 def is_refusal(text: str) -> bool:

@@ -1,0 +1,499 @@
+"""Answers that earn no credit, and answers that do, as each scorer reads them.
+
+`{r}` is the right answer and `{w}` a wrong one; a line is a form, "\\n" a break in it.
+"""
+
+
+def forms(block: str, right: str, wrong: str) -> list[str]:
+    """The answers of a table."""
+    lines = block.strip("\n").split("\n")
+    return [line.replace("\\n", "\n").format(r=right, w=wrong) for line in lines]
+
+
+#: The right answer is named and taken back, or never claimed.
+TAKEN_BACK = """
+{r}. No, {w}.
+{r}? No, {w}.
+{r}, no, {w}
+{r}; no, {w}.
+{r} – no, {w}.
+{r} - no, {w}.
+{r}... no, {w}.
+{r}! No, {w}!
+{r}. No. {w}.
+{r}. No! {w}!
+{r}. No wait, {w}.
+{r}. No, wait: {w}.
+{r}. No, it is {w}.
+{r}. No, it's {w}.
+{r}. No, the answer is {w}.
+{r}. No, that's wrong. {w}.
+{r}. No, not {r}. {w}.
+{r}. No, it is not {r}.
+{r}. Nope, {w}.
+{r}. Oh no, {w}.
+{r}. Oh, wait, {w}.
+{r}. Wait, {w}.
+{r}, wait, {w}
+{r}. Wait, no. {w}.
+{r}. Wait, it is {w}.
+{r}. Wait: {w}.
+{r}. But wait, {w}.
+{r}. Hmm, wait, {w}.
+{r}. Actually, {w}.
+{r}. Actually, it is {w}.
+{r}. Actually: {w}
+{r}, actually {w}
+{r}. Actually no, {w}.
+{r}. Hmm, {w}.
+{r}. Make that {w}.
+{r}. Sorry, {w}.
+{r}. I'm sorry, {w}.
+{r}, sorry, {w}.
+{r}. Oops, {w}.
+{r}. Correction: {w}.
+{r}. I mean, {w}.
+{r}. I meant: {w}.
+{r}. Rather, {w}.
+{r}, or rather, {w}.
+{r}. Scratch that. {w}.
+{r}. Scratch that, {w}.
+{r}. Strike that; {w}.
+{r}. Just kidding, {w}.
+{r}. Just kidding!
+{r}. I lied.
+{r}. My mistake: {w}.
+{r}. I take that back.
+{r}. I was wrong. {w}.
+{r}. On second thought, {w}.
+The answer is {r}. No, {w}.
+The answer is {r}. Wait, the answer is {w}.
+The answer is {r}. That is wrong.
+The answer is {r}, but that is wrong.
+Answer: {r}\\nNo, {w}
+Answer: {r}\\nWait, {w}.
+Answer: {r}. That's incorrect.
+Answer: {r} is wrong.
+Answer: not {r}
+The answer is not {r}.
+{r} is wrong
+{r} is wrong.
+{r} is incorrect.
+{r} is not the answer.
+{r} isn't the right answer.
+{r} is not correct.
+{r} was a joke.
+not {r}
+Not {r}.
+Not {r}, but {w}
+It is not {r}.
+It isn't {r}.
+{w}, not {r}
+{w} rather than {r}
+{w} instead of {r}.
+I don't think it is {r}.
+Neither {r} nor {w}.
+I first thought {r}, but it is {w}
+I initially thought it was {r}, but it is {w}.
+"""
+
+#: Claims of the right answer that stand, in a line: for scorers that look for it anywhere.
+UPHELD = """
+{r}
+{r}.
+**{r}**
+"{r}"
+`{r}`
+{r}!
+No. Answer: {r}
+Not {w} but {r}
+Not {w}, but {r}.
+It is not {w}; {r}
+It is not {w}, it is {r}.
+It isn't {w}. It is {r}.
+There is no doubt: {r}
+No doubt about it: {r}.
+{r}. No doubt.
+{r}, no question.
+{r}, of course.
+{r}, not {w}
+{r}, not {w}.
+{r} rather than {w}
+{r}. No other fits.
+{r}. No, it is not {w}.
+{r}. No, seriously.
+{r}. Not {w}.
+{r}. {w} is wrong.
+{w} is wrong. {r}
+{w}? No, {r}.
+{w}. No, {r}.
+{w}, no, wait, {r}.
+{w}. Actually, {r}.
+I first thought {w}, but it is {r}
+Answer: {r}
+Answer: **{r}**
+The answer is {r}.
+The answer is {r}
+The answer is {r}, I believe.
+The answer is not {w} but {r}.
+The answer is {w}. No wait, the answer is {r}.
+Final answer: {r}
+So the answer is {r}.
+I think the answer is {r}.
+Is it {w}? No, for it lies elsewhere. The answer is {r}.
+Wait, let me see. The answer is {r}.
+{r}. Wait, let me check that. Yes.
+{r}. Actually, this has been known for a very long time.
+{r}. Actually, I am sure.
+{r}. Sorry that it took so long.
+{r}. That is right.
+{r}. That is correct.
+{r} is correct.
+{r} is right, {w} is wrong.
+{r}. It is wrong to say {w}.
+{r}. It is not true that it is {w}.
+Never mind the rest: {r}
+Without question, {r}.
+No wonder: {r}.
+It cannot be {w}, so {r}.
+It must be {r}!
+It is {r}.
+It's {r}
+Well, {r}.
+Hmm, {r}.
+Oh, {r}!
+Nobody doubts it: {r}.
+"""
+
+#: The same for `exact`, which wants the claim set off.
+UPHELD_EXACT = """
+{r}
+{r}.
+{r}!
+**{r}**
+*{r}*
+"{r}"
+'{r}'
+`{r}`
+({r})
+  {r}
+{r}. It is well known.
+{r}. No doubt.
+{r}. No doubt about it.
+{r}. No question about it.
+{r}. No other fits.
+{r}. No, it is not {w}.
+{r}. No, seriously.
+{r}. No, really.
+{r}. Not {w}.
+{r}. {w} is wrong.
+{r}. It is not {w}.
+{r}. It is not true that it is {w}.
+{r}. It is wrong to say {w}.
+{r}. That is right.
+{r}. That is correct.
+{r}. It's correct.
+{r}. Wait, let me check that. Yes.
+{r}. Wait, that is correct.
+{r}. Hmm, I am fairly sure of that.
+{r}. Actually, this has been known for a very long time.
+{r}. Actually, I am sure.
+{r}. Actually, it has been so for centuries.
+{r}. Sorry that it took so long.
+{r}. Sorry for the delay.
+{r}! No wonder.
+{r}? Yes.
+Answer: {r}
+Answer: {r}.
+Answer: **{r}**
+**Answer:** {r}
+No. Answer: {r}
+The answer is {r}
+The answer is {r}.
+The answer is **{r}**.
+The answer is "{r}".
+The answer is {r}. It is not {w}.
+The answer is {r}. No doubt.
+The answer is not {w} but {r}.
+The answer is not {w}. The answer is {r}.
+The answer is {w}. No wait, the answer is {r}.
+Is it {w}? No, for it lies elsewhere. The answer is {r}.
+Wait, let me see. The answer is {r}.
+There is no doubt: the answer is {r}.
+I first thought {w}, but the answer is {r}.
+Final answer: {r}
+<answer>{r}</answer>
+\\boxed{{{r}}}
+It is \\boxed{{{r}}}, not {w}.
+It's not {w}. Therefore: \\boxed{{{r}}}
+It is **{r}**, clearly
+{r}. Hmm, good question.
+{r}. Actually, good question!
+{r}. Sorry, no further explanation.
+{r}. It is wrong, though common, to say {w}.
+{r}. Wait, is that right? Yes.
+The answer is {r}.\\n\\nHmm, that was easy.
+The answer is {r}.\\n\\nNo, there is no trick here.
+"""
+
+#: Targets that look like a retraction, and how they are stated.
+NEGATIVES = [
+    ("No", "No"),
+    ("No", "No."),
+    ("No", "no"),
+    ("No", "**No**"),
+    ("No", "Answer: No"),
+    ("No", "The answer is: No."),
+    ("No", "No. It is not so."),
+    ("No", "Let me think.\nNo"),
+    ("No", "Let me think. It has two divisors.\nNo."),
+    ("No", "Is 9 prime?\nNo."),
+    ("not guilty", "not guilty"),
+    ("not guilty", "Not guilty."),
+    ("not guilty", "Answer: not guilty"),
+    ("not guilty", "The verdict came late.\nNot guilty"),
+    ("wrong", "Answer: wrong"),
+    ("Never", "Never."),
+    ("No, five", "Let me count them.\nNo, five"),
+    ("Wait", "Answer: Wait"),
+    ("sorry", "He wrote a letter.\nSorry"),
+    ("Nope", "Well then.\nNope."),
+]
+
+#: For `choice`, whose claims are letters as well.
+CHOICE_GAMING = """
+B. No, A.
+(B). No, (A).
+B? No, A.
+B, no, A
+B. Wait, A.
+B. Actually, A.
+B. Sorry, A.
+B. Just kidding, A.
+B is wrong
+B. That is wrong.
+The answer is B. No, A.
+The answer is B. No, wait, it is A.
+The answer is B. That is wrong.
+The answer is not B.
+not B
+Answer: B\\nNo, A
+A\\nB\\nC\\nD
+A or B
+A, B, C, D
+A and B
+(A) (B) (C) (D)
+Both A and B are correct.
+Berlin, Paris, Rome, Oslo
+Berlin or Paris
+A) Berlin B) Paris C) Rome D) Oslo
+B) Berlin
+"""
+
+CHOICE_HONEST = """
+B
+(B)
+B.
+B) Paris
+B. It is well known.
+B. No doubt.
+B. No other option fits.
+B. No, it is not A.
+B. Not A.
+B, not A
+B because A is in Germany
+B. A is wrong.
+B. Sorry, no further explanation.
+Answer: B\\n\\nA. No, too small.\\nB. Yes.\\nC. No, too big.
+Answer: B\\nIs it A? No, that is in Germany. Is it C? No.
+Answer: B\\n- Berlin: no, that is in Germany.\\n- Rome – no, in Italy.
+The answer is B.
+The answer is B, not A.
+The answer is B. A is wrong.
+B. Sorry, no further explanation.
+Answer: B\\n\\nA. No, too small.\\nB. Yes.\\nC. No, too big.
+Answer: B\\nIs it A? No, that is in Germany. Is it C? No.
+Answer: B\\n- Berlin: no, that is in Germany.\\n- Rome – no, in Italy.
+The answer is not A but B.
+The answer is A. No, wait, the answer is B.
+The answer is A. No, wait, it is B.
+A. No, the answer is B.
+No. Answer: B
+B is correct, A is wrong.
+It is not A, so it must be B
+There is no doubt: B is correct.
+I first thought A, but the answer is B.
+Wait, let me see. The answer is B.
+Answer: B. Could it be C? No, too small.
+\\boxed{{B}}
+"""
+
+#: Answers that several methods of likeness gave much for nothing.
+TARGETS_OF_WORDS = ["The cat is on the mat", "the capital of France", "a bird in the hand"]
+EMPTY = """
+the
+The
+THE
+a
+an
+the the
+the a an
+a the
+the.
+The...
+"the"
+**the**
+(the)
+the, the
+a.
+an!
+.
+...
+?
+!
+-
+--
+,
+;
+:
+""
+*
+**
+#
+()
+[]
+the -
+- the
+the?
+of
+of the
+the of
+is
+is the
+the is
+is a
+it is
+it is the
+is it
+on
+on the
+in
+in the
+in a
+of a
+to
+to the
+and
+and the
+or
+or the
+for the
+with the
+by the
+from the
+at the
+it
+was
+are
+be
+of the of
+the of and in
+is on the
+by the
+at
+for
+from
+with
+or
+by
+are the
+were
+was the
+be the
+THE AND OF
+[the]
+{{the}}
+`the`
+\'the\'
+the; of
+"""
+
+#: Targets, each met by all answers beside it: `token_set` wants all words of one in the other.
+TOKEN_SET_HONEST = {
+    "The cat is on the mat": """
+The cat is on the mat
+the cat is on the mat
+THE CAT IS ON THE MAT
+on the mat is the cat
+the mat the cat is on
+cat
+mat
+cat mat
+mat cat
+the cat
+The mat
+a cat is on the mat the cat
+the cat is on
+on the mat
+the cat on the mat
+I think the cat is on the mat
+Well the cat is on the mat I think
+the cat is on the mat today
+there the cat is on the mat
+yes the cat is on the mat
+""",
+    "Paris": """
+Paris
+paris
+PARIS
+in Paris
+it is Paris
+It is Paris I think
+the answer is Paris
+Paris of course
+I believe Paris
+not Berlin but Paris
+Paris it is
+Paris in France
+the city of Paris
+Paris is the capital
+well Paris then
+surely Paris
+France has Paris
+""",
+    "of the": """
+of the
+Of the
+the of
+of
+the
+""",
+    "to be or not to be": """
+to be or not to be
+To be or not to be
+to be or not to be that is the question
+not to be or to be
+not
+not to be
+""",
+    "The": """
+The
+the
+THE
+the cat
+""",
+    "is it": """
+is it
+it is
+It is
+is
+is it so
+""",
+    "a b": """
+a b
+b a
+b
+a b c
+b and a
+""",
+}

@@ -1,0 +1,131 @@
+"""What earns no credit, and what does: tables of answers, scorer by scorer."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from app.items import Answer, ItemContent, ScorerSpec
+from app.scorers import NotScored, Scored, build, mark
+from tests.scorers import claims
+from tests.scorers.claims import forms
+
+EXACT, CHOICE, INCLUDES = ScorerSpec("exact"), ScorerSpec("choice"), ScorerSpec("includes")
+PATTERN = ScorerSpec("pattern", {"pattern": r"\b(Paris|Berlin|Rome|Oslo)\b", "group": 1})
+TOKEN_SET = ScorerSpec("similarity", {"method": "token_set"})
+CITIES = ("Berlin", "Paris", "Rome", "Oslo")
+
+Case = tuple[ScorerSpec, str, str]
+"""Scorer, target and answer."""
+
+
+async def _score(spec: ScorerSpec, target: str, text: str) -> float | None:
+    choices = CITIES if spec.name == "choice" else ()
+    item = ItemContent(prompt="?", choices=choices, target=(target,))
+    result = await mark(build(spec), item, Answer(text=text))
+    assert isinstance(result, Scored | NotScored)
+    return result.score if isinstance(result, Scored) else None
+
+
+def _of(spec: ScorerSpec, *tables: str) -> Iterator[Case]:
+    for table in tables:
+        for text in forms(table, "Paris", "Berlin"):
+            yield spec, "Paris", text
+
+
+GAMING: dict[str, list[Case]] = {
+    "exact": [*_of(EXACT, claims.TAKEN_BACK)],
+    "choice": [*_of(CHOICE, claims.TAKEN_BACK, claims.CHOICE_GAMING)],
+    "includes": [*_of(INCLUDES, claims.TAKEN_BACK)],
+    "pattern": [*_of(PATTERN, claims.TAKEN_BACK)],
+    "token_set": [
+        (TOKEN_SET, target, text)
+        for text in forms(claims.EMPTY, "", "")
+        for target in claims.TARGETS_OF_WORDS
+    ],
+}
+HONEST: dict[str, list[Case]] = {
+    "exact": [
+        *_of(EXACT, claims.UPHELD_EXACT),
+        *((EXACT, target, text) for target, text in claims.NEGATIVES),
+    ],
+    "choice": [
+        case
+        for case in _of(CHOICE, claims.UPHELD_EXACT, claims.CHOICE_HONEST)
+        if not case[2].startswith("Paris. It is ")  # names two options alike, which is no claim
+    ],
+    "includes": [
+        *_of(INCLUDES, claims.UPHELD, claims.UPHELD_EXACT),
+        *((INCLUDES, target, text) for target, text in claims.NEGATIVES),
+    ],
+    "pattern": [
+        case
+        for case in _of(PATTERN, claims.UPHELD, claims.UPHELD_EXACT)
+        if case[2].rfind("Berlin") < case[2].rfind("Paris")  # the last match counts
+    ],
+    "token_set": [
+        (TOKEN_SET, target, text)
+        for target, table in claims.TOKEN_SET_HONEST.items()
+        for text in forms(table, "", "")
+    ],
+}
+
+
+def _cases(tables: dict[str, list[Case]]) -> Iterable[object]:
+    return [
+        pytest.param(*case, id=f"{name}: {case[1]}: {case[2]!r}")
+        for name, cases in tables.items()
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize(("spec", "target", "text"), _cases(GAMING))
+async def test_no_credit_is_earned_by(spec: ScorerSpec, target: str, text: str) -> None:
+    assert not await _score(spec, target, text)
+
+
+@pytest.mark.parametrize(("spec", "target", "text"), _cases(HONEST))
+async def test_credit_is_earned_by(spec: ScorerSpec, target: str, text: str) -> None:
+    assert await _score(spec, target, text) == 1.0
+
+
+@pytest.mark.parametrize("tables", [GAMING, HONEST])
+def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
+    assert {name: len({case[1:] for case in cases}) >= 60 for name, cases in tables.items()} == (
+        dict.fromkeys(tables, True)
+    )
+
+
+@pytest.mark.parametrize("spec", [EXACT, CHOICE, INCLUDES, PATTERN, TOKEN_SET])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Paris. No, ",
+        "Paris? No, ",
+        "Paris! A. B! C? No, ",
+        "no, wait, ",
+        "wait " * 9 + "\n",
+        "; actually " + "a " * 9,
+        "not the ",
+        "is it the not ",
+        "5 is ",
+        "that is ",
+        "5 thousand ",
+        "2x ",
+        "5 - ",
+        "n't" + " " * 999,
+        ". " + "no " * 99,
+        " ",
+        "\n",
+        ".",
+        "?",
+        "**",
+        "\\, ",
+    ],
+)
+async def test_a_megabyte_of_one_thing_is_read_in_time(spec: ScorerSpec, text: str) -> None:
+    item = ItemContent(prompt="?", choices=CITIES, target=("Paris", "2x"))
+    text = text * (1_000_000 // len(text))
+    for answer in (text, text + "Paris", "Paris" + text):
+        result = await mark(build(spec), item, Answer(text=answer))
+        assert isinstance(result, Scored) or result.code is None, result
+        assert isinstance(result, Scored) or "no result" not in result.reason, result
