@@ -4,14 +4,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from itertools import product
+from math import prod
 
-from app.scorers.text import plain
+from app.scorers.text import is_denied, plain, settled
 
 #: No trap is set: an impossible operation gives NaN, which `numbers_in` leaves out.
 _CONTEXT = Context(prec=60, traps=[])
 
 _GROUP_SPACE = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’_]|\\[,;:!]|\{,\})(?=\d{3}(?!\d))")
-_CURRENCY = re.compile(r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])")
+#: And the end of bold before a factor: "**50** thousand" is not 50.
+_CURRENCY = re.compile(
+    r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])|\*\*(?=\s?(?i:dozen|hundred|thousand|million|billion)s?\b)"
+)
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
 _FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 
@@ -34,19 +39,31 @@ _NUMBER = re.compile(
       | \s*(?:\^|\*\*)\s*
         (?:\{\s*(?P<power_braced>-?\d{1,3})\s*\}|(?P<power>-?\d{1,3})(?!\d))(?!\s*(?:\^|\*\*))
     )?
-    (?P<scale>\s*\\?%|\s*(?:percent|per\s+cent|thousand|million|billion|trillion)\b|k\b)?
+    (?P<scale>\s*\\?%|\s*(?:percent|per\s+cent)\b|\s?(?:[kKMB]|(?i:bn|mn|mio|tn|trn))\b
+      |(?:(?:\s|\\[,;:!)]|[$*_~(-]){0,6}
+        (?i:dozen|hundred|thousand|tausend|million|billion|trillion)s?\b)+)?
     """,
     re.VERBOSE,
 )
-_SCALES = {
-    "%": Decimal("0.01"),
-    "percent": Decimal("0.01"),
-    "k": Decimal(1000),
-    "thousand": Decimal(1000),
-    "million": Decimal(10**6),
-    "billion": Decimal(10**9),
-    "trillion": Decimal(10**12),
-}
+_FACTORS = (("0.01", "% percent"), (12, "dozen"), (100, "hundred"), (1000, "k thousand tausend"))
+_LARGE = ((10**6, "m mn mio million"), (10**9, "b bn billion"), (10**12, "tn trn trillion"))
+_SCALES = {word: Decimal(by) for by, words in _FACTORS + _LARGE for word in words.split()}
+_WORD = re.compile(r"%|[A-Za-z]+?(?=s?(?![A-Za-z]))")
+#: The question may have asked for a percentage; K, M and B are units as well.
+_LOOSE = re.compile(r"(?:%|per\s?cent|[KMB])$")
+#: What sticks to a number and is no factor: SI symbols but A, C, F, N, T, d, t, which are variables
+#: more often, abbreviations in use, ordinals, powers of ten.
+_UNIT = (
+    r"(?:[numcdkMGT]?(?:m|g|s|l|L|W|Wh|V|J|Hz|Pa|eV|mol)|h|K|kN|[numk]A|[kMGT]i?B|k?cal|[kMB]|bn|st|"
+    r"nd|rd|th|am|pm|(?i:usd|eur|gbp|chf|jpy|rs|cts?|mins?|secs?|hrs?|day|wk|mo|yrs?|in|ft|yd|mi|oz|"
+    r"lbs?|gal|ha|bar|atm|mph|kph|kmh|rpm|bps|fps|px|pts?|dpi|ppm|pp|rad|deg|db))[23]?(?![A-Za-z\d])"
+)
+#: 2x, 5 a, 2(x + 1), n - 1, 2/x: in a target it is no number.
+_FORMULA = re.compile(
+    rf"\d[)}}{{]?(?:\\[,;: ]|\s(?=\w\W*$))?(?!{_UNIT}|[eE][+-]?\d|x\s*10)"
+    r"(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]+\(|(?:alpha|beta|theta|lambda|omega)\b)|\d\([a-z]\b|(?<![\w\\'])[a-zA-Z]\s*[-+]\s*\d"
+    r"|\d\s*[-+*/]\s*(?![mgshl]\b)[a-z](?!\w)"
+)
 #: An asterisk is a product only where it is not markdown: "3*4", "3 * 4", but not "**4**".
 _OPERATOR_BEFORE = re.compile(
     r"(?:[\^/×·√]|[\w)]\*{1,2}|[\d)][ ]\*{1,2}(?=[ ])|[\w)}\]][ \t]*\+|[\d)}\]][ \t]*-|"
@@ -80,8 +97,7 @@ class Number:
     def equals(self, other: "Number", *, abs_tol: float, rel_tol: float) -> bool:
         """Whether both mean one number, within the larger of the two tolerances.
 
-        Where only one carries a % or "million", both readings count: the question may have
-        asked for a percentage, or for millions.
+        Where only one carries a %, K, M or B, both readings count. Words always multiply.
         """
         return any(_close(x, y, abs_tol, rel_tol) for x, y in self.readings(other))
 
@@ -89,9 +105,11 @@ class Number:
         """Values of this number and of `other` that may be meant together, see `equals`."""
         if self.scale == other.scale:
             return [(self.value, other.value)]
-        mine = (self.value, _CONTEXT.multiply(self.value, self.scale))
-        theirs = (other.value, _CONTEXT.multiply(other.value, other.scale))
-        return [(x, y) for x in mine for y in theirs]
+        mine, theirs = (
+            [_CONTEXT.multiply(n.value, n.scale), *([n.value] if _LOOSE.search(n.text) else [])]
+            for n in (self, other)
+        )
+        return list(product(mine, theirs))
 
 
 def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
@@ -101,8 +119,8 @@ def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
 
 
 def prepare(text: str) -> str:
-    """`text` with separators inside numbers, currency signs and LaTeX fractions made plain."""
-    text = plain(_GROUP_SPACE.sub("", text))
+    """`text` with separators in numbers, currency and LaTeX fractions made plain, and settled."""
+    text = settled(plain(_GROUP_SPACE.sub("", text)))
     text = _CURRENCY.sub("", text)
     return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
 
@@ -111,25 +129,23 @@ def numbers_in(text: str) -> Iterator[Number]:
     """The numbers of a prepared text, in order.
 
     Times (3:45), dates, ranges (5-10), versions (1.2.3) and digits inside words are no numbers.
+    What is denied ("not 5", "5 is wrong") is left out.
     """
     for match in _NUMBER.finditer(text):
         value = _value(match)
         start = match.start()
         in_brackets = text[max(0, start - 1) : start] in ("(", "[", "{")
-        if value is None or (match["comma"] and in_brackets):  # (1,2) is a pair
+        is_pair = match["comma"] and in_brackets  # (1,2)
+        if value is None or is_pair or is_denied(text, start, match.end()):
             continue
         before = text[max(0, start - 40) : start]
         if match["sign"] and not _is_sign(match["sign"], before):
             value = -value if match["sign"].startswith("-") else value
             before += match["sign"]
-        scale = match["scale"]
+        words = _WORD.findall((match["scale"] or "").replace("per cent", "percent"))
         yield Number(
             value=value,
-            scale=_SCALES.get(
-                scale.strip(" \t\n\\").casefold().replace("per cent", "percent"), Decimal(1)
-            )
-            if scale
-            else Decimal(1),
+            scale=prod((_SCALES[word.lower()] for word in words), start=Decimal(1)),
             text=match[0].strip(),
             start=start,
             in_expression=bool(
@@ -171,9 +187,14 @@ def _value(match: re.Match[str]) -> Decimal | None:
     return value if value.is_finite() else None
 
 
+def is_formula(text: str) -> bool:
+    """Whether letters that are no unit stick to a number: 2x, 5a, 3n + 1."""
+    return _FORMULA.search(prepare(text)) is not None
+
+
 def whole_number(text: str) -> Number | None:
     """The number that all of `text` states, units aside; `None` for an expression or prose."""
     found = list(numbers_in(prepare(text)))
-    if len(found) != 1 or found[0].in_expression:
+    if is_formula(text) or len(found) != 1 or found[0].in_expression:
         return None
     return found[0]

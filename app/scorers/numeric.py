@@ -5,6 +5,7 @@ does symbolic algebra decide, in a helper process that is killed when it takes t
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,8 +16,8 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
-from app.scorers.numbers import Number, numbers_in, prepare, whole_number
-from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, statements
+from app.scorers.numbers import Number, is_formula, numbers_in, prepare, whole_number
+from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, stands, statements
 from app.scorers.turns import current_bench
 from app.scorers.workbench import Failed
 
@@ -60,6 +61,8 @@ _Content = Number | _Expression | Several
 class Numeric(ScorerParams):
     r"""A number or formula, compared by value within a tolerance; units are ignored.
 
+    A target in which letters that are no unit stick to a number ("2x", "5a") is a formula.
+
     The number that counts is the one in `\boxed{}`, after `####`, after "the answer is", in bold
     on the last line, or else the last one of the answer.
 
@@ -69,7 +72,7 @@ class Numeric(ScorerParams):
         timeout_s: Seconds that symbolic comparison may take; then the answer is unparsed.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
     rel_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-9
@@ -85,20 +88,29 @@ class Numeric(ScorerParams):
         if not any(map(_is_comparable, item.target)):
             return NotScored(outcome=Outcome.ERROR, reason=_NOTHING_TO_COMPARE)
         targets = [whole_number(target) for target in item.target]
-        found = stated_number(prepare(answer.text), formulas=None in targets)
+        text = prepare(answer.text)
+        found = stated_number(text, formulas=None in targets)
         if found is None:
             return no_answer(answer.text, "No number could be found in the answer.")
         extractor, content = found
         if isinstance(content, Several):
             named = " and ".join(content.texts)
             return no_answer(answer.text, f"The answer names several numbers: {named}.")
+        if not stands(content.text, text):
+            return no_answer(text, f"The answer takes back what it claims: {content.text}.")
+        formulas = [*filter(is_formula, item.target)]
+        if any(_states(content.text, formula) for formula in formulas):
+            return Scored(score=1.0, extracted=content.text, extractor=extractor)
         if isinstance(content, Number) and any(
             target is not None and self._equal(content, target) for target in targets
         ):
             return Scored(score=1.0, extracted=content.text, extractor=extractor)
         if isinstance(content, Number) and None not in targets:
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
-        return await self._compare(content.text, item.target, extractor)
+        # Of "3d" algebra makes 3: no number is asked whether it equals a formula, but for 2pi.
+        alike = {*formulas} if isinstance(content, Number) else set()
+        others = [t for t in item.target if t not in alike or "pi" in t]
+        return await self._compare(content.text, others, extractor)
 
     @override
     def unmarkable(self, item: ItemContent) -> str | None:
@@ -121,7 +133,7 @@ class Numeric(ScorerParams):
     def _equal(self, number: Number, target: Number) -> bool:
         return number.equals(target, abs_tol=self.abs_tol, rel_tol=self.rel_tol)
 
-    async def _compare(self, expression: str, targets: tuple[str, ...], extractor: str) -> Mark:
+    async def _compare(self, expression: str, targets: Sequence[str], extractor: str) -> Mark:
         if len(expression) > _MAX_EXPRESSION:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula is too long to compare.")
         result = await current_bench().run(
@@ -188,9 +200,17 @@ def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
     if formulas:
         inline = [next(filter(None, groups)) for groups in _INLINE.findall(text)]
         expression = inline[-1] if inline else last_line(text)
-        if inline or _MATHS.search(expression):
+        if inline or _MATHS.search(expression) or is_formula(expression):
             return "expression", _Expression(_after_equals(expression))
     return _last_number(text)
+
+
+def _states(claim: str, formula: str) -> bool:
+    """Whether `claim` ends in `formula`, or adds a reason; blanks and case do not count."""
+    wanted = r"[\s*$\\]*".join(map(re.escape, re.sub(r"[\s*$\\]", "", prepare(formula))))
+    after = r"[\s*$]*(?:$|[.;](?!\d)|,\s(?!or\b|and\b)[a-z]{2})"
+    found = re.search(rf"(?<![\w.+*/^(-])(?<![+*/^-]\s)({wanted}){after}", claim, re.IGNORECASE)
+    return found is not None and stands(found[1], claim)
 
 
 def _is_comparable(target: str) -> bool:
@@ -210,7 +230,8 @@ def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
     """
     claim = _GROUPED_BY_BLANK.sub("", _after_equals(claim))
     numbers = list(numbers_in(claim))
-    if numbers and not numbers[0].in_expression and not (formulas and _MATHS.search(claim)):
+    maths = _MATHS.search(claim) or (formulas and is_formula(claim))
+    if numbers and not numbers[0].in_expression and not (formulas and maths):
         if prose and (len(numbers) > 1 or numbers[0].start > 1):
             return None
         if len(numbers) > 1 and _ALTERNATIVES.fullmatch(claim[: numbers[1].start]):
@@ -220,7 +241,7 @@ def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
     inline = _INLINE.search(claim)
     if inline is not None:
         claim = next(filter(None, inline.groups()))
-    return _Expression(claim) if _MATHS.search(claim) else None
+    return _Expression(claim) if maths else None
 
 
 def _after_equals(claim: str) -> str:

@@ -150,9 +150,9 @@ def _latex(text: str) -> str:
     """`text` in the LaTeX that math-verify reads; plain notation such as sqrt(2) is translated."""
     text = text.strip().strip("$").strip()
     text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^").replace("π", r"\pi ")
-    text = re.sub(r"(?<!\\)\bsqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+))", r"\\sqrt{\1\2}", text)
-    text = re.sub(r"(?<!\\)\bpi\b", r"\\pi ", text)
+    text = re.sub(r"(?<![\\A-Za-z])pi\b", r"\\pi ", text)
     # The library reads 2^3^2 from the left; as everywhere else it means 2^(3^2).
     text = _TOWER.sub(lambda m: re.sub(r"\s*\^\s*", "^{", m[0]) + "}" * m[0].count("^"), text)
     return text.replace("*", r" \cdot ").replace("×", r" \times ").replace("·", r" \cdot ")

@@ -11,6 +11,7 @@ from tests.scorers.claims import forms
 
 EXACT, CHOICE, INCLUDES = ScorerSpec("exact"), ScorerSpec("choice"), ScorerSpec("includes")
 PATTERN = ScorerSpec("pattern", {"pattern": r"\b(Paris|Berlin|Rome|Oslo)\b", "group": 1})
+NUMERIC = ScorerSpec("numeric")
 TOKEN_SET = ScorerSpec("similarity", {"method": "token_set"})
 CITIES = ("Berlin", "Paris", "Rome", "Oslo")
 
@@ -37,6 +38,7 @@ GAMING: dict[str, list[Case]] = {
     "choice": [*_of(CHOICE, claims.TAKEN_BACK, claims.CHOICE_GAMING)],
     "includes": [*_of(INCLUDES, claims.TAKEN_BACK)],
     "pattern": [*_of(PATTERN, claims.TAKEN_BACK)],
+    "numeric": [(NUMERIC, target, text) for target, text in claims.NUMERIC_GAMING],
     "token_set": [
         (TOKEN_SET, target, text)
         for text in forms(claims.EMPTY, "", "")
@@ -62,6 +64,7 @@ HONEST: dict[str, list[Case]] = {
         for case in _of(PATTERN, claims.UPHELD, claims.UPHELD_EXACT)
         if case[2].rfind("Berlin") < case[2].rfind("Paris")  # the last match counts
     ],
+    "numeric": [(NUMERIC, target, text) for target, text in claims.NUMERIC_HONEST],
     "token_set": [
         (TOKEN_SET, target, text)
         for target, table in claims.TOKEN_SET_HONEST.items()
@@ -95,7 +98,7 @@ def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
     )
 
 
-@pytest.mark.parametrize("spec", [EXACT, CHOICE, INCLUDES, PATTERN, TOKEN_SET])
+@pytest.mark.parametrize("spec", [EXACT, CHOICE, INCLUDES, PATTERN, NUMERIC, TOKEN_SET])
 @pytest.mark.parametrize(
     "text",
     [
