@@ -22,9 +22,11 @@ CODES: Mapping[str, str] = {
     "drift": "new answers leave the item's old curve: it is easier or harder than it was",
     "duplicate_content": "another item asks the same",
     "missing_key": "the item has no right answer to mark by",
+    "rewards_listing": "the item has options, and its scorer credits an answer that lists them all",
+    "formula_target": "letters stick to a number and are no unit: answers are compared as formulas",
     "provisional": "the parameters were not estimated from answers",
 }
-"""All that can be found; callers, who know contents and answers, find the last six."""
+"""All that can be found; callers, who know contents and answers, find the last eight."""
 
 QUARANTINED: frozenset[str] = frozenset(
     {"negative_slope", "no_variance", "drift", "duplicate_content", "missing_key"}

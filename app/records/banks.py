@@ -78,7 +78,7 @@ class Item(NewItem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemOutline:
-    """What an import needs to know of an item that is there already: all but its text."""
+    """What an import needs to know of an item that is there already: all but long texts."""
 
     id: str
     key: str
@@ -91,6 +91,7 @@ class ItemOutline:
     has_content: bool
     has_target: bool
     n_choices: int = 0
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

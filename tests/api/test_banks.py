@@ -236,6 +236,65 @@ async def test_findings_are_listed_and_can_be_overridden(client: Client) -> None
     assert (typo.status_code, typo.json()["code"]) == (422, "unknown_name")
 
 
+CITIES: dict[str, Any] = {"choices": ["Berlin", "Paris"], "target": "B"}
+DOUBTFUL: dict[str, dict[str, Any]] = {
+    "listed": {"scorer": "includes", **CITIES},
+    "matched": {
+        "scorer": {"name": "pattern", "params": {"pattern": r"\b(Berlin|Paris)\b", "group": 1}},
+        **CITIES,
+    },
+    "overlaps": {
+        "scorer": {"name": "similarity", "params": {"method": "token_set"}},
+        **CITIES,
+    },
+    "by_letter": CITIES,
+    "open": {"scorer": "includes", "target": "Paris"},
+    "formula": {"scorer": "numeric", "target": ["2", "2x"]},
+    "weight": {"scorer": "numeric", "target": "5kg"},
+    "number": {"scorer": "numeric", "target": "2.5"},
+    "text": {"target": "2x"},
+}
+WARNINGS = {
+    ("listed", "rewards_listing"),
+    ("matched", "rewards_listing"),
+    ("overlaps", "rewards_listing"),
+    ("formula", "formula_target"),
+}
+
+
+async def test_lint_and_report_warn_of_scorers_that_reward_listing_and_of_formulas_as_targets(
+    client: Client,
+) -> None:
+    await made(client)
+    rows = [{"key": key, "prompt": f"{key}?", **item} for key, item in DOUBTFUL.items()]
+    body: dict[str, Any] = {"items": {"content": ndjson(*rows)}}
+    sent = (await client.post("/v1/banks/sums/imports", json=body)).json()
+    assert {(found["key"], found["code"]) for found in sent["findings"]} == WARNINGS
+    assert {found["severity"] for found in sent["findings"]} == {"warning"}
+    # The items are read again from where they are stored.
+    parameters = [{"key": key, "b": 0.1 * n} for n, key in enumerate(DOUBTFUL)]
+    made_version = await client.post("/v1/banks/sums/versions", json={"parameters": parameters})
+    assert made_version.json()["lint"]["items"]["quarantined"] == 0
+    flagged = (await client.get("/v1/banks/sums/versions/1/lint")).json()["data"]
+    assert {(item["key"], item["flags"][0]["code"]) for item in flagged} == WARNINGS
+    page = await client.get("/v1/banks/sums/versions/1/report", params={"format": "html"})
+    assert "Score it by `choice`" in page.text
+    assert "compared as a formula" in page.text
+
+
+async def test_a_banks_own_scorer_is_warned_of_on_items_with_options(client: Client) -> None:
+    await made(client, default_scorer={"name": "includes"})
+    rows: list[dict[str, Any]] = [
+        {"key": "q1", "prompt": "?", **CITIES},
+        {"key": "q2", "prompt": "!", "target": "x"},
+    ]
+    body = {"items": {"content": ndjson(*rows)}}
+    sent = (await client.post("/v1/banks/sums/imports", json=body)).json()
+    assert [(found["key"], found["code"]) for found in sent["findings"]] == [
+        ("q1", "rewards_listing")
+    ]
+
+
 UNUSABLE: list[tuple[list[dict[str, Any]], str]] = [
     ([], "parameters"),
     ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),

@@ -440,4 +440,5 @@ def test_an_item_without_scorer_takes_the_banks_or_the_one_of_its_kind(
 
 
 def test_every_code_of_ours_is_one_of_the_linters() -> None:
-    assert {"duplicate_content", "missing_key"} <= set(engine_lint.CODES)
+    codes = {"duplicate_content", "missing_key", "rewards_listing", "formula_target"}
+    assert codes <= set(engine_lint.CODES)

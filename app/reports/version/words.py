@@ -56,6 +56,8 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "duplicate_content": ("Another item asks the same.", "One of the two is enough."),
     "missing_key": ("It has no right answer to mark by.", "Add the answer key."),
+    "rewards_listing": ("To list all options earns credit.", "Score it by `choice`."),
+    "formula_target": ("Its target is compared as a formula.", "Put a blank before a unit."),
     "provisional": ("Its parameters are a guess.", "Calibrate it."),
     "drift": (
         "New answers leave the curve that old answers gave it.",

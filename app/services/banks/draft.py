@@ -14,12 +14,13 @@ import numpy as np
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, MODELS, NESTED, SEVERAL_ABILITIES
 from app.engine.bank import ItemBank
-from app.engine.lint import Finding, lint, quarantine
+from app.engine.lint import CODES, Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
+from app.items import ScorerSpec
 from app.records.banks import (
     ACTIVE,
     PRETEST,
@@ -30,6 +31,7 @@ from app.records.banks import (
     VersionItem,
 )
 from app.records.fields import shallow
+from app.scorers.numbers import is_formula
 from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
@@ -44,6 +46,8 @@ _FIXED: Mapping[str, Sequence[str]] = {
 }
 
 
+#: Findings that keep no item out of tests.
+_DOUBTS = ("rewards_listing", "formula_target")
 _NO_NUMBERS: Mapping[str, float] = {}
 
 
@@ -84,7 +88,11 @@ def draft_version(
         [item.key for item in matched.items],
         {name: values[rows] + 0.0 for name, values in table.columns.items()},
     )
-    findings = [*lint(bank), *_of_rows(request.findings, matched, table), *content_findings(items)]
+    findings = [
+        *lint(bank),
+        *_of_rows(request.findings, matched, table),
+        *content_findings(items, owner.default_scorer),
+    ]
     left_out = quarantined(findings, {item.key for item in items}, request.allow, request.keep)
     members = _members(items, matched, bank, left_out, findings)
     states = Counter(member.status for member in members)
@@ -211,40 +219,39 @@ def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
     return found
 
 
-def content_findings(items: Sequence[ItemOutline]) -> list[Finding]:
-    """Faults that parameters do not show: the same content twice, no right answer.
+def content_findings(items: Sequence[ItemOutline], default: ScorerSpec) -> list[Finding]:
+    """Faults that parameters do not show: of content and scorers.
 
     Args:
         items: Oldest first; the first of equal ones stays. Items without content are not looked at.
+        default: Marks items that name no scorer.
     """
     first: dict[str, str] = {}
     findings = []
     for item in items:
         if not item.has_content:
             continue
-        if not item.has_target:
-            findings.append(
-                Finding(
-                    code="missing_key",
-                    severity="error",
-                    item_id=item.key,
-                    field="target",
-                    value=None,
-                    message=f"Item {item.key!r} has no right answer: it cannot be marked.",
-                )
+        spec, twin = item.scorer or default, first.setdefault(item.content_hash, item.key)
+        lists = spec.name in ("includes", "pattern") or spec.params.get("method") == "token_set"
+        is_numeric = spec.name == "numeric"
+        found: dict[str, tuple[bool, str, str | None]] = {
+            "missing_key": (not item.has_target, "target", None),
+            "duplicate_content": (twin != item.key, "content", twin),
+            "rewards_listing": (lists and item.n_choices > 0, "scorer", spec.name),
+            "formula_target": (is_numeric and any(map(is_formula, item.targets)), "target", None),
+        }
+        findings += [
+            Finding(
+                code=code,
+                severity="warning" if code in _DOUBTS else "error",
+                item_id=item.key,
+                field=field,
+                value=value,
+                message=f"Item {item.key!r}: {CODES[code]}{f' ({value})' if value else ''}.",
             )
-        twin = first.setdefault(item.content_hash, item.key)
-        if twin != item.key:
-            findings.append(
-                Finding(
-                    code="duplicate_content",
-                    severity="error",
-                    item_id=item.key,
-                    field="content",
-                    value=twin,
-                    message=f"Item {item.key!r} asks the same as {twin!r}.",
-                )
-            )
+            for code, (is_there, field, value) in found.items()
+            if is_there
+        ]
     return findings
 
 

@@ -309,6 +309,7 @@ def outline(item: NewItem) -> ItemOutline:
         has_content=item.content != ItemContent(),
         has_target=bool(item.content.target),
         n_choices=len(item.content.choices),
+        targets=item.content.target,
     )
 
 

@@ -386,7 +386,7 @@ class BankService:
         parameters = Tally()
         renamed: tuple[Renamed, ...] = ()
         if table is None:
-            findings = tuple(await asyncio.to_thread(content_findings, outlines))
+            findings = await asyncio.to_thread(content_findings, outlines, bank.default_scorer)
         else:
             matched = await asyncio.to_thread(match_parameters, outlines, table)
             number = await uow.versions.next_number(bank.id)
@@ -394,7 +394,7 @@ class BankService:
                 draft_version, bank, number, outlines, matched, table, request
             )
             parameters, renamed = matched.tally, matched.renamed
-            version, members, findings = draft.version, draft.items, draft.findings
+            version, members, findings = draft.version, draft.items, [*draft.findings]
         if not dry_run:
             await uow.items.add(bank.id, added)
             await uow.items.fill(bank.id, coming.filled)
@@ -407,7 +407,7 @@ class BankService:
             items=items,
             parameters=parameters,
             renamed=renamed,
-            findings=findings,
+            findings=tuple(findings),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, text, update
+from sqlalchemy import ColumnElement, case, func, literal_column, null, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker
@@ -96,6 +96,7 @@ class ItemRepository:
                 HAS_CONTENT,
                 func.coalesce(func.jsonb_array_length(target), 0) > 0,
                 func.coalesce(func.jsonb_array_length(choices), 0),
+                case((func.length(target.as_string()) <= 400, target)),
             )
             .where(ItemRow.bank_id == bank_id)
             .order_by(ItemRow.id)
@@ -114,6 +115,7 @@ class ItemRepository:
                 has_content=row[8],
                 has_target=row[9],
                 n_choices=row[10],
+                targets=tuple(row[11] or ()),
             )
             async for row in await self._db.stream(query)
         ]
