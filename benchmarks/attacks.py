@@ -36,6 +36,7 @@ import httpx2
 
 from benchmarks.bombs import BOMBS, Bomb
 from benchmarks.hostile_connections import CONNECTIONS
+from benchmarks.hostile_replies import REPLIES
 from benchmarks.hostile_requests import REQUESTS
 from benchmarks.watching import Seen, watching
 
@@ -365,6 +366,8 @@ add("reads: a hundred lists of answers", reading("sessions/{session}/responses?l
 
 for name, connections in CONNECTIONS.items():
     add(name, connections, 1)
+for name, replies in REPLIES.items():
+    add(name, replies, 1)
 for name, (requests, clients) in REQUESTS.items():
     add(name, requests, clients)
 

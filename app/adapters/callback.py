@@ -16,6 +16,7 @@ from typing import Any
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
+from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 
@@ -41,8 +42,8 @@ class CallbackEndpoint:
         endpoint = replace(self.endpoint, credentials={**self.endpoint.credentials, **signed})
         reply = await endpoint.post(payload)
         if reply.status >= 300:
-            raise endpoint.failure(reply, endpoint.complaint(reply))
-        return endpoint.read(reply)
+            raise endpoint.failure(reply, await endpoint.complaint(reply))
+        return await beside_the_loop(reply, endpoint.read)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Not possible.

@@ -8,6 +8,7 @@ server name stay those of the URL.
 import asyncio
 import contextlib
 import ipaddress
+import math
 import os
 import socket
 import ssl
@@ -48,6 +49,12 @@ async def resolve_host(host: str, port: int) -> list[IPAddress]:
     return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
 
+#: Bytes that the client is given at once.
+_SLICE = 4096
+#: Before the body of an answer: more than a head may have, and a few interim answers before it.
+_MAX_HEAD_BYTES = 1 << 18
+
+
 class _Reader(asyncio.StreamReader):
     """Knows whether something has come that nobody has read."""
 
@@ -65,12 +72,12 @@ class _Reader(asyncio.StreamReader):
         return data
 
 
-async def _opened(address: str, port: int) -> "_Stream":
+async def _opened(address: str, port: int, turn: asyncio.Lock) -> "_Stream":
     loop = asyncio.get_running_loop()
     reader = _Reader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     transport, _ = await loop.create_connection(lambda: protocol, address, port)
-    return _Stream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+    return _Stream(reader, asyncio.StreamWriter(transport, protocol, reader, loop), turn)
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
@@ -80,20 +87,36 @@ class _Stream(httpcore2.AsyncNetworkStream):
     must cost nothing once a hundred are open.
     """
 
-    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter, turn: asyncio.Lock) -> None:
         self._reader = reader
         self._writer = writer
+        self._turn = turn
+        self._head_left: float = _MAX_HEAD_BYTES
 
     @override
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with _as_httpcore(httpcore2.ReadTimeout, httpcore2.ReadError):
             async with asyncio.timeout(timeout):
-                return await self._reader.read(max_bytes)
+                data = await self._reader.read(min(max_bytes, _SLICE))
+                self._head_left -= len(data)
+                if self._head_left < 0:
+                    raise httpcore2.RemoteProtocolError("its head has no end")
+                if len(data) == _SLICE:
+                    # Of pieces of one byte, or of `100 Continue`, a slice takes the client
+                    # milliseconds: one slice, of all connections, in a turn of the event loop.
+                    async with self._turn:
+                        await asyncio.sleep(0)
+                return data
+
+    def end_of_head(self) -> None:
+        """What follows is the body, whose length others limit."""
+        self._head_left = math.inf
 
     @override
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not buffer:
             return
+        self._head_left = _MAX_HEAD_BYTES  # the answer is still to come
         with _as_httpcore(httpcore2.WriteTimeout, httpcore2.WriteError):
             self._writer.write(buffer)
             async with asyncio.timeout(timeout):
@@ -149,6 +172,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, guard: AddressGuard, resolve: Resolve) -> None:
         self._guard = guard
         self._resolve = resolve
+        self._turn = asyncio.Lock()
 
     @override
     async def connect_tcp(
@@ -165,7 +189,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
                 self._guard.check(address)
                 with _as_httpcore(httpcore2.ConnectTimeout, httpcore2.ConnectError):
                     async with asyncio.timeout(timeout):
-                        stream = await _opened(str(address), port)
+                        stream = await _opened(str(address), port, self._turn)
             except httpcore2.ConnectError as exc:
                 failure = failure or httpcore2.ConnectError(_system_reason(exc))
             except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from app.adapters.base import EndpointConfig
 from app.adapters.endpoint import clean, json_endpoint, require_model, token_count
+from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError
 
@@ -45,8 +46,8 @@ async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[st
     payload = {"model": config.model, "input": [clean(text) for text in texts]}
     reply = await endpoint.post({**payload, "encoding_format": "float"})
     if reply.status >= 300:
-        raise endpoint.failure(reply, endpoint.complaint(reply))
-    body = endpoint.read(reply)
+        raise endpoint.failure(reply, await endpoint.complaint(reply))
+    body = await beside_the_loop(reply, endpoint.read)
     vectors = _vectors(body.get("data"), len(texts))
     if vectors is None:
         raise endpoint.malformed(reply, f"has not one vector of numbers for each of {len(texts)}")

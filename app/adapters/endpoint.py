@@ -1,7 +1,6 @@
 """What every adapter over HTTP shares: where to send, with which key, and how to read a reply."""
 
 import base64
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -23,8 +22,10 @@ from app.adapters.failures import (
 )
 from app.adapters.passing import NOTHING_PASSED, Passed
 from app.adapters.reasoning import split_reasoning
+from app.adapters.replies import SMALL, beside_the_loop, decoded
 from app.adapters.transport import Reply, Transport, parse_endpoint_url
 from app.errors import (
+    AnswerTooLargeError,
     EndpointFaultError,
     ExamineeError,
     FieldProblem,
@@ -32,6 +33,7 @@ from app.errors import (
     MalformedAnswerError,
 )
 from app.items import FinishReason
+from app.json_in_slices import TooManyValuesError
 
 _MIN_SECRET_CHARS = 4
 """Shorter header values (`1`, `on`) are no secrets; replacing them would garble every message."""
@@ -108,10 +110,13 @@ class JsonEndpoint:
 
         Raises:
             MalformedAnswerError: Not a JSON object.
+            AnswerTooLargeError: It holds too many values.
             ExamineeError: The body of a 200 reports an error.
         """
         try:
-            body = json.loads(reply.body)
+            body = decoded(reply.body)
+        except TooManyValuesError as exc:
+            raise AnswerTooLargeError(f"{self.where} answered with {exc}.") from exc
         except (ValueError, RecursionError) as exc:
             raise self.malformed(reply, "is not JSON") from exc
         if isinstance(body, list) and len(body) == 1:
@@ -142,9 +147,9 @@ class JsonEndpoint:
             case _:
                 return value
 
-    def complaint(self, reply: Reply) -> Complaint:
+    async def complaint(self, reply: Reply) -> Complaint:
         """What an unsuccessful reply says, secrets taken out."""
-        return self._redacted(read_complaint(reply))
+        return await beside_the_loop(reply, lambda sent: self._redacted(read_complaint(sent)))
 
     def failure(self, reply: Reply, complaint: Complaint) -> ExamineeError:
         """The error that `complaint` stands for."""
@@ -157,13 +162,13 @@ class JsonEndpoint:
                 f"{self.where} answered with a web page instead of JSON; is base_url missing /v1?",
                 status=reply.status,
             )
-        start = shorten(self.redact(reply.body.decode("utf-8", "replace")))
+        start = shorten(self.redact(reply.body[:SMALL].decode("utf-8", "replace")))
         return MalformedAnswerError(
             f"The answer of {self.where} {what}; it begins {start!r}.", status=reply.status
         )
 
     def _redacted(self, complaint: Complaint) -> Complaint:
-        return replace(complaint, words=self.redact(complaint.words))
+        return replace(complaint, words=self.redact(complaint.words[:SMALL]))
 
     @property
     def where(self) -> str:

@@ -4,6 +4,7 @@ Both answer 503 while no replica is up ("scaled to zero"): that is a cold start,
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from app.adapters.base import (
@@ -34,6 +35,7 @@ from app.adapters.probing import (
     tells_likelihoods,
 )
 from app.adapters.prompting import Layout, flatten
+from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
@@ -64,13 +66,16 @@ class TextGeneration:
         """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
         reply = await self.endpoint.post(self.exact(request).body)
         if reply.status >= 300:
-            complaint = self.endpoint.complaint(reply)
+            complaint = await self.endpoint.complaint(reply)
             error = self.endpoint.failure(reply, complaint)
             words = complaint.words.lower()
             if isinstance(error, EndpointRejectedError) and "decoder_input_details" in words:
                 raise self._mute(f" It says: {error.detail}") from error
             raise error
-        found, details = self._answered(reply, [])
+        return await beside_the_loop(reply, partial(self._likely, request))
+
+    def _likely(self, request: LikelihoodRequest, reply: Reply) -> Likelihood:
+        found, details = self._answered([], reply)
         tokens = of_prefill(details, most_tokens(request))
         if tokens is None:
             raise self._mute("")
@@ -134,10 +139,11 @@ class TextGeneration:
         body = self.exact(request).body
         reply = await self.endpoint.post(body)
         if reply.status >= 300:
-            raise self.endpoint.failure(reply, self.endpoint.complaint(reply))
-        return self._answered(reply, body["parameters"]["stop"])
+            raise self.endpoint.failure(reply, await self.endpoint.complaint(reply))
+        stop = body["parameters"]["stop"]
+        return await beside_the_loop(reply, partial(self._answered, stop))
 
-    def _answered(self, reply: Reply, stop: list[str]) -> tuple[Completion, dict[str, Any]]:
+    def _answered(self, stop: list[str], reply: Reply) -> tuple[Completion, dict[str, Any]]:
         body = self.endpoint.read(reply)
         text = body.get("generated_text")
         if not isinstance(text, str):

@@ -34,6 +34,7 @@ from app.adapters.probing import (
     succeeded,
 )
 from app.adapters.prompting import Layout
+from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
@@ -110,8 +111,8 @@ class OpenAICompatible(ABC):
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
             if reply.status < 300:
-                return self._answered(reply)
-            complaint = self.endpoint.complaint(reply)
+                return await beside_the_loop(reply, self._answered)
+            complaint = await self.endpoint.complaint(reply)
             if complaint.is_content_filter:
                 return _FILTERED
             # What was learned is not sent again, so this ends.

@@ -1,6 +1,7 @@
 """Endpoints that speak OpenAI's completions, which also tell how likely a text is."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -39,6 +40,7 @@ from app.adapters.probing import (
     tells_likelihoods,
 )
 from app.adapters.prompting import Layout, flatten
+from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
@@ -108,13 +110,16 @@ class OpenAICompletions(OpenAICompatible):
     async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
         reply = await self.endpoint.post(self._likelihood_body(request, way))
         if reply.status >= 300:
-            complaint = self.endpoint.complaint(reply)
+            complaint = await self.endpoint.complaint(reply)
             error = self.endpoint.failure(reply, complaint)
             words = complaint.words.lower()
             # Servers name the field that they do not know: `echo`, `logprobs`, `prompt_logprobs`.
             if isinstance(error, EndpointRejectedError) and ("logprobs" in words or way in words):
                 raise self._mute(f" It says: {error.detail}") from error
             raise error
+        return await beside_the_loop(reply, partial(self._likely, request))
+
+    def _likely(self, request: LikelihoodRequest, reply: Reply) -> Likelihood:
         answered = self._answered(reply)
         tokens = self._prompt_tokens(answered, request)
         if tokens is None:

@@ -31,26 +31,24 @@ def split_reasoning(
     """
     opening, closing = tags
     thoughts = [given] if given else []
-    visible = raw
+    kept = []
+    at = 0  # a place in `raw`: to cut off what was read would copy the rest for every mark
     if opening and closing:
-        head, mark, tail = visible.partition(closing)
-        if mark and opening not in head:
-            thoughts.append(head)
-            visible = tail
-        kept = []
-        while True:
-            before, mark, rest = visible.partition(opening)
-            kept.append(before)
-            if not mark:
-                break
-            thought, mark, visible = rest.partition(closing)
-            thoughts.append(thought)
-            if not mark:
-                return Split("", _joined(thoughts), FinishReason.LENGTH)
-        visible = "".join(kept)
+        close = raw.find(closing)
+        if close >= 0 and raw.find(opening, 0, close) < 0:
+            thoughts.append(raw[:close])
+            at = close + len(closing)
+        while (begin := raw.find(opening, at)) >= 0:
+            kept.append(raw[at:begin])
+            begin += len(opening)
+            close = raw.find(closing, begin)
+            if close < 0:
+                return Split("", _joined([*thoughts, raw[begin:]]), FinishReason.LENGTH)
+            thoughts.append(raw[begin:close])
+            at = close + len(closing)
     if not thoughts:
         return Split(raw, None, finish)
-    return Split(visible.strip(), _joined(thoughts), finish)
+    return Split("".join([*kept, raw[at:]]).strip(), _joined(thoughts), finish)
 
 
 def _joined(thoughts: list[str]) -> str | None:

@@ -210,6 +210,7 @@ class Transport:
                 resends += 1
 
     async def _read(self, response: httpx2.Response, url: httpx2.URL) -> bytes:
+        response.extensions["network_stream"].end_of_head()
         announced = response.headers.get("content-length", "")
         digits = announced.lstrip("0")
         is_number = digits.isascii() and digits.isdecimal()

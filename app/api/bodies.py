@@ -18,11 +18,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from app.api.json_in_slices import InSlices, TooManyValuesError
-from app.api.pacing import Pace
 from app.api.presence import while_connected
 from app.api.storable import require_storable
 from app.errors import BusyError
+from app.json_in_slices import InSlices, TooManyValuesError
+from app.pacing import Pace
 
 #: Bytes of a body where the route says nothing else.
 SMALL = 64 * 1024

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.api.pacing import Pace
 from app.errors import FieldProblem, InvalidInputError
+from app.pacing import Pace
 
 
 def require_storable(value: Any, pointer: str = "", *, pace: Pace | None = None) -> None:

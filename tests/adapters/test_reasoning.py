@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,3 +63,50 @@ def test_no_mark_survives_in_a_finished_answer_unless_stray(parts: list[str]) ->
     assert "<think>" not in split.text
     if split.finish is LENGTH:
         assert split.text == ""
+
+
+def _reference(raw: str, opening: str, closing: str) -> tuple[str, list[str], bool]:
+    """What is visible, thoughts, and whether one is unfinished; by cutting off what was read."""
+    thoughts, kept, rest = [], [], raw
+    head, mark, tail = rest.partition(closing)
+    if mark and opening not in head:
+        thoughts, rest = [head], tail
+    while opening in rest:
+        before, _, rest = rest.partition(opening)
+        thought, mark, rest = rest.partition(closing)
+        kept.append(before)
+        thoughts.append(thought)
+        if not mark:
+            return "", thoughts, True
+    return "".join([*kept, rest]), thoughts, False
+
+
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "<", "a", "ab", "b", " ", "A"]), max_size=30),
+    st.sampled_from([THINK, ("a", "b"), ("a", "a"), ("a", "ab"), ("aab", "aa"), ("<", "</think>")]),
+)
+def test_marks_of_any_spelling_separate_what_cutting_one_after_the_other_separates(
+    parts: list[str], tags: tuple[str, str]
+) -> None:
+    raw = "".join(parts)
+    visible, thoughts, is_unfinished = _reference(raw, *tags)
+    split = split_reasoning(raw, given=None, tags=tags, finish=STOP)
+    assert split.text == (visible.strip() if thoughts else raw)
+    assert (split.reasoning or "") == "\n\n".join(filter(None, map(str.strip, thoughts)))
+    assert split.finish == (LENGTH if is_unfinished else STOP)
+
+
+@pytest.mark.parametrize("unit", ["<think></think>", "<think>", "</think>", "ab", "a", "aab"])
+@pytest.mark.parametrize("tags", [THINK, ("a", "b"), ("a", "a"), ("aa", "aab")])
+def test_four_megabytes_of_marks_are_separated_in_a_moment(
+    unit: str, tags: tuple[str, str]
+) -> None:
+    began = time.process_time()
+    split_reasoning(unit * (4_000_000 // len(unit)), given=None, tags=tags, finish=STOP)
+    assert time.process_time() - began < 5  # half a second at most; cut off each time, 30 s
+
+
+def test_a_megabyte_of_reasoning_is_kept_whole() -> None:
+    thought = "Is it A, or B? " * 70_000
+    split = split_reasoning(f"<think>{thought}</think>B", given=None, tags=THINK, finish=STOP)
+    assert (split.text, split.reasoning) == ("B", thought.strip())

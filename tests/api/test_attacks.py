@@ -9,13 +9,14 @@ from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 from typing_extensions import override
 
-from app.api import bodies, pacing
+from app import pacing
+from app.api import bodies
 from app.api.bodies import Body, parsed
-from app.api.pacing import Pace, UnwantedError
 from app.api.presence import entered_while_connected
 from app.api.turns import AT_A_TIME, Door
 from app.confined import Lane
 from app.errors import BusyError, NotFoundError
+from app.pacing import Pace, UnwantedError
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
 from tests.test_confined import until

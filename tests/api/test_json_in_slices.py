@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.api import json_in_slices
-from app.api.json_in_slices import InSlices, TooManyValuesError
+from app import json_in_slices
+from app.json_in_slices import InSlices, TooManyValuesError
 
 LONG = 200_000
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from app.api.pacing import Pace
+from app.pacing import Pace
 
 #: Of the largest body; a row of parameters has up to seven.
 MAX_VALUES = 700_000
@@ -47,17 +47,21 @@ class InSlices(json.JSONDecoder):
 
     Args:
         pace: Kept while it decodes.
+        max_values: `MAX_VALUES`, if nothing else is said.
         options: Those of `json.JSONDecoder`.
 
     Raises:
-        TooManyValuesError: There are more than `MAX_VALUES`.
+        TooManyValuesError: There are more than `max_values`.
         UnwantedError: `pace` was stopped.
     """
 
-    def __init__(self, *, pace: Pace | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, pace: Pace | None = None, max_values: int | None = None, **options: Any
+    ) -> None:
         super().__init__(**options)
         self._n_values = self._large_until = 0
         self._pace = pace or Pace()
+        self._max_values = MAX_VALUES if max_values is None else max_values
         self._in_one_go: _Scan = c_make_scanner(self)
         self.parse_string = partial(_text, pace=self._pace)
         self.parse_array = lambda start, scan: JSONArray(start, self._counting(scan))
@@ -98,8 +102,8 @@ class InSlices(json.JSONDecoder):
 
     def _count(self, more: int) -> None:
         self._n_values += more
-        if self._n_values > MAX_VALUES:
-            raise TooManyValuesError(f"more than {MAX_VALUES} values")
+        if self._n_values > self._max_values:
+            raise TooManyValuesError(f"more than {self._max_values} values")
 
 
 def _n_values(value: Any) -> int:

@@ -1,0 +1,179 @@
+"""Replies of megabytes: honest ones are read, and whatever they hold, the event loop goes on."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
+from app.adapters.callback import callback
+from app.adapters.embeddings import embed
+from app.errors import (
+    AnswerTooLargeError,
+    EndpointRejectedError,
+    MalformedAnswerError,
+)
+from app.items import Message
+from tests.servers.fault_server import FaultServer
+
+MB = 2**20
+ASK = CompletionRequest(messages=(Message("user", "?"),))
+#: Generous: what takes the loop for itself takes longer.
+LONGEST_S = 2.0
+
+ExamineeOf = Callable[..., Examinee]
+
+
+def full(begin: str, unit: str, end: str, size: int = 4 * MB - 4096) -> bytes:
+    return (begin + unit * ((size - len(begin) - len(end)) // len(unit)) + end).encode()
+
+
+LISTS = full('{"choices":[', "[],", "[]]}")
+
+
+async def longest_pause(calls: Sequence[Awaitable[Any]]) -> tuple[float, list[Any]]:
+    """For how long the loop did nothing else while the calls were made, and how these ended."""
+    longest = 0.0
+
+    async def look() -> None:
+        nonlocal longest
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - began)
+
+    looking = asyncio.create_task(look())
+    try:
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+    finally:
+        looking.cancel()
+    return longest, list(ended)
+
+
+async def test_replies_of_too_many_values_end_in_a_sentence_while_others_go_on(
+    faults: FaultServer, faults_url: str, examinee_of: ExamineeOf, transport: Transport
+) -> None:
+    where = faults.canned("lists", LISTS)
+    asked = [examinee_of("openai_chat", where).complete(ASK) for _ in range(2)]
+    config = EndpointConfig(kind="openai_chat", base_url=faults_url + where, model="m")
+    posted = callback(
+        EndpointConfig(kind="callback", base_url=faults_url + where, api_key="k" * 9), transport
+    )
+    calls = [*asked, embed(config, transport, ["a"]), posted.send({})]
+
+    paused_s, ended = await longest_pause(calls)
+
+    for error in ended:
+        assert isinstance(error, AnswerTooLargeError)
+        assert "answered with more than 1000000 values" in error.detail
+    assert len(faults.calls) == 4
+    assert paused_s < LONGEST_S
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        full('{"error":[', "[],", "[]]}"),
+        full('{"error":{"message":[', "[],", "[]]}}"),
+        full('{"detail":[{"loc":[', "[],", "[]]}]}"),
+        full('{"detail":[', '{"loc":5},', '{"loc":5}]}'),
+        full("", "loading ", ""),
+        full(" ", " ", "x"),
+    ],
+    ids=["lists", "message", "place", "problems", "words", "blanks"],
+)
+async def test_errors_of_megabytes_are_told_in_short(
+    body: bytes, faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    where = faults.canned("error", body, status=400)
+    paused_s, ended = await longest_pause(
+        [examinee_of("openai_chat", where).complete(ASK) for _ in range(2)]
+    )
+    for error in ended:
+        assert isinstance(error, EndpointRejectedError)
+        assert len(error.detail) < 500
+    assert paused_s < LONGEST_S
+
+
+async def test_megabytes_of_marks_leave_the_loop_to_others(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    body = full('{"choices":[{"message":{"content":"', "ab", '"}}]}')
+    examinee = examinee_of("openai_chat", faults.canned("marks", body), reasoning_tags=("a", "b"))
+    paused_s, ended = await longest_pause([examinee.complete(ASK) for _ in range(2)])
+    assert [getattr(each, "text", each) for each in ended] == [""] * 2
+    assert paused_s < LONGEST_S
+
+
+def _token(text: str) -> str:
+    return json.dumps({"token": text, "logprob": -1.2345678, "bytes": list(text.encode())})
+
+
+async def test_four_megabytes_of_log_probabilities_are_read(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    others = ",".join(_token(text) for text in (" a", "b", "\U0001f600", ",") * 5)
+    position = f'{_token(" the")[:-1]},"top_logprobs":[{others}]}}'.replace(" ", "")
+    body = full(
+        '{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","logprobs":{"content":[',
+        position + ",",
+        position + "]}}]}",
+    )
+    answer = await examinee_of("openai_chat", faults.canned("logprobs", body)).complete(ASK)
+    assert answer.text == "hi"
+
+
+async def test_a_megabyte_of_reasoning_is_read(
+    faults: FaultServer, examinee_of: ExamineeOf
+) -> None:
+    message = {"content": "B", "reasoning_content": "x, [y], " * 131_072}
+    said = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    answer = await examinee_of("openai_chat", faults.canned("thoughts", said)).complete(ASK)
+    assert answer.text == "B"
+    assert answer.reasoning == message["reasoning_content"].strip()
+
+
+@contextlib.asynccontextmanager
+async def sending(reply: bytes) -> AsyncIterator[str]:
+    """A server that sends these bytes to every call, whatever they are."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError), contextlib.closing(writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply)
+            await writer.drain()
+            await reader.read()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 80_000, "its head has no end"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\n \r\n" * 80_000
+            + b"0\r\n\r\n",
+            "is not JSON",
+        ),
+    ],
+    ids=["100 Continue", "chunks of a byte"],
+)
+async def test_a_reply_in_countless_pieces_leaves_the_loop_to_others(
+    reply: bytes, sentence: str, transport: Transport
+) -> None:
+    async with sending(reply) as url:
+        config = EndpointConfig(kind="openai_chat", base_url=url, model="m", timeout_s=60.0)
+        paused_s, ended = await longest_pause(
+            [build(config, transport).complete(ASK) for _ in range(8)]
+        )
+    for error in ended:
+        assert isinstance(error, MalformedAnswerError)
+        assert sentence in error.detail
+    assert paused_s < LONGEST_S
