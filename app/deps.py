@@ -295,7 +295,8 @@ def caller(scope: ScopeName) -> params.Security:
 
 
 async def _sight(request: Request) -> Sight:
-    return Sight(is_whole=(await authenticate(request)).may(Scope.BANKS_WRITE))
+    found = await authenticate(request)
+    return Sight(is_whole=found.may(Scope.BANKS_WRITE), is_admin=found.may(Scope.ADMIN))
 
 
 #: What the caller sees of withheld banks; who may call the route at all is said beside it.

@@ -159,6 +159,12 @@ class InvalidStateError(ConflictError):
     code = "invalid_state"
 
 
+class EndpointMovedError(ConflictError):
+    """An endpoint is no longer what the work under way began with."""
+
+    code = "endpoint_moved"
+
+
 class StaleStepError(ConflictError):
     """An answer to a step that is closed or was never asked."""
 

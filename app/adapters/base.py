@@ -62,6 +62,7 @@ class Completion:
         latency_s: Seconds from request to complete reply, of the attempt that succeeded.
         model: The model name that the endpoint echoed.
         cached: The answer was kept, and no call was made.
+        origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Completion:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
+    origin: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class Likelihood:
         latency_s: Seconds from request to complete reply.
         model: The model name that the endpoint echoed.
         cached: It was kept, and no call was made.
+        origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
     """
 
     logprob: float
@@ -48,6 +49,7 @@ class Likelihood:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
+    origin: Mapping[str, Any] | None = None
 
 
 @runtime_checkable

@@ -47,14 +47,14 @@ class Price:
     def usd(self, tokens_in: int | None, tokens_out: int | None) -> float | None:
         """Cost of one call, `None` when price or token counts are not known.
 
-        A direction without a price or count adds nothing.
+        A direction without a price adds nothing, whatever its count.
         """
         if not self.known or (tokens_in is None and tokens_out is None):
             return None
-        return (
-            (tokens_in or 0) * (self.input_per_1m or 0.0)
-            + (tokens_out or 0) * (self.output_per_1m or 0.0)
-        ) / 1e6
+        into, out = self.input_per_1m or 0.0, self.output_per_1m or 0.0
+        if (into and tokens_in is None) or (out and tokens_out is None):
+            return None
+        return ((tokens_in or 0) * into + (tokens_out or 0) * out) / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

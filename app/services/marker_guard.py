@@ -1,6 +1,7 @@
 """Endpoints that mark the answers of withheld banks: they are told the accepted answers."""
 
 from app import scorers
+from app.acting import maker
 from app.errors import InvalidInputError, MissingScopeError
 from app.items import BY_KIND, ScorerSpec
 from app.scorers.calling import CallingScorer
@@ -33,15 +34,23 @@ class MarkerGuard:
 
         Raises:
             NotFoundError: No such endpoint.
-            MissingScopeError: It marks answers of a withheld bank, and the caller may not write it.
+            MissingScopeError: Another key made it, and the caller is no admin; or it marks answers
+                of a withheld bank, and the caller may not write it.
         """
         wanted = {name for name in names if name is not None}
-        if sight.is_whole or not (wanted or endpoint_id):
+        if sight.is_admin or not (wanted or endpoint_id):
             return
         async with self._database.reading() as uow:
             if endpoint_id is not None:
                 endpoint = await uow.endpoints.get(endpoint_id)
+                if endpoint.created_by != maker():  # whoever uses it did not agree to a change
+                    raise MissingScopeError(
+                        f"Endpoint {endpoint_id} was made by another key: changing or deleting it "
+                        "needs that key, or one with the scope 'admin'."
+                    )
                 wanted |= {endpoint_id, endpoint.settings.name or endpoint_id}
+            if sight.is_whole:
+                return
             specs = await uow.banks.withheld_scorers()
             taken = any(wanted.intersection(_called_by(spec)) for spec in specs)
             if endpoint_id is not None and not taken:

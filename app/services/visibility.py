@@ -59,6 +59,8 @@ _TOLD_PROVENANCE = frozenset(
     }
 )
 _TOLD_ASKING = frozenset({"bank_revision", "unparsed_policy"})
+#: Of how an answer was obtained, what says nothing of it.
+_OF_CALL = frozenset({"endpoint_revision", "usage"})
 #: Wherever they stand in figures and events: texts out of answers, and sentences that quote them.
 _QUOTES = frozenset({"extracted", "reason"})
 _SENTENCES = frozenset({"detail", "stop_detail", "left_behind"})
@@ -76,9 +78,11 @@ class Sight:
 
     Attributes:
         is_whole: Withheld banks, too: the caller may write banks.
+        is_admin: The caller may change what other keys made.
     """
 
     is_whole: bool
+    is_admin: bool = False
 
     def shows(self, *, withheld: bool) -> bool:
         """Whether content is shown."""
@@ -219,7 +223,8 @@ def _told_closing(closing: Closing) -> Closing:
         reasoning=None,
         scorer_hash=None,
         marking=None,
-        method=None,
+        method={name: known for name, known in (closing.method or {}).items() if name in _OF_CALL}
+        or None,
     )
 
 

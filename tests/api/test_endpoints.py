@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.conftest import Client
+from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 
@@ -129,6 +129,26 @@ async def test_a_stored_key_does_not_follow_the_endpoint_to_another_host(client:
     assert moved.status_code == 200
     same_host = await patch(client, moved.json(), {"base_url": "http://127.0.0.2:8080/api"})
     assert same_host.status_code == 200
+
+
+async def test_who_did_not_make_an_endpoint_changes_it_as_admin_only(
+    client: Client, client_with: NewClient
+) -> None:
+    victim = await client_with("run", "banks:write", "read")
+    attacker = await client_with("run", "banks:write", "read")
+    created = await create(victim)
+    match = {"If-Match": '"1"'}
+    refused = [
+        await patch(attacker, created, {"model": "other"}),
+        await patch(attacker, created, {"base_url": "http://127.0.0.3:1/v1", "api_key": "mine"}),
+        await attacker.delete(f"/v1/endpoints/{created['id']}", headers=match),
+    ]
+    for answer in refused:
+        assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
+        assert "was made by another key" in answer.json()["detail"]
+    renamed = await patch(victim, created, {"name": "mine"})
+    assert renamed.status_code == 200, renamed.text
+    assert (await patch(client, renamed.json(), {"model": "other"})).status_code == 200
 
 
 async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Client) -> None:

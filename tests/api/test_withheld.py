@@ -478,7 +478,8 @@ async def _only_writers_choose_or_move_a_scorer(
     changed = await runner.patch(
         f"/v1/endpoints/{under_test}", json={"timeout_s": 9}, headers=match
     )
-    assert changed.status_code == 200
+    assert changed.status_code == 403
+    assert "was made by another key" in changed.json()["detail"]
 
 
 async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> None:

@@ -235,4 +235,5 @@ def test_cost_is_the_price_per_million_times_the_tokens(tokens_in: int, tokens_o
 def test_cost_is_unknown_without_a_price_or_without_counts() -> None:
     assert Price().usd(10, 10) is None
     assert Price(input_per_1m=1.0).usd(None, None) is None
-    assert Price(input_per_1m=1.0, output_per_1m=1.0).usd(None, 2_000_000) == 2.0
+    assert Price(input_per_1m=1.0, output_per_1m=1.0).usd(None, 2_000_000) is None
+    assert Price(output_per_1m=1.0).usd(None, 2_000_000) == 2.0

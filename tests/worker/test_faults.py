@@ -11,6 +11,7 @@ from procrastinate.exceptions import ConnectorException
 
 from app import scorers
 from app.adapters import CompletionRequest
+from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, InvalidStateError
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
@@ -218,7 +219,9 @@ async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
         "unmetered", {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
     )
     plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget}
-    priced = model_at(f"{faults_url}{silent}/v1", price=Price(input_per_1m=1.0, output_per_1m=4.0))
+    price = Price(input_per_1m=1.0, output_per_1m=4.0)
+    endless = GenerationParams(max_tokens=None)  # so nothing can be held for an answer
+    priced = model_at(f"{faults_url}{silent}/v1", price=price, sampling=endless)
     created = await working.sessions.create(spec(plan=plan, endpoint=priced))
 
     ended = await until(working, created.id)

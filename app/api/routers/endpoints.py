@@ -113,7 +113,10 @@ async def update_endpoint(
     sight: Seen,
     guard: MarkerGuardDep,
 ) -> EndpointRead:
-    """Change an endpoint. Sessions under way take the change with their next call.
+    """Change an endpoint; only the key that made it may, or one with `admin`.
+
+    Sessions under way take a new key, header, timeout, price or limit with their next call. They go
+    on with the model and settings they began with; another `base_url` or `kind` ends them.
 
     One that marks answers of a withheld bank is changed, or deleted, with `banks:write` only.
     """
@@ -139,7 +142,7 @@ async def delete_endpoint(
     guard: MarkerGuardDep,
     erase: Erase = False,
 ) -> None:
-    """Delete an endpoint. Sessions that used it keep their results."""
+    """Delete an endpoint: by the key that made it, or `admin`. Sessions keep their results."""
     await guard.require_free(sight, endpoint_id=endpoint_id)
     await endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
 

@@ -247,15 +247,20 @@ class Budgets:
                 raise
 
 
-def most_taken(
-    request: CompletionRequest, defaults: GenerationParams, settings: EndpointSettings
-) -> MostTaken:
-    """What a call may take: a prompt has no more tokens than bytes, an answer than it may have."""
+def most_tokens(request: CompletionRequest, defaults: GenerationParams) -> tuple[int, int | None]:
+    """Of a prompt and its answer: those have no more than bytes, these than they may have."""
     prompt = _TOKENS_PER_MESSAGE + sum(
         len(message.content.encode(errors="surrogatepass")) + _TOKENS_PER_MESSAGE
         for message in request.messages
     )
-    answer = (request.params or defaults).max_tokens
+    return prompt, (request.params or defaults).max_tokens
+
+
+def most_taken(
+    request: CompletionRequest, defaults: GenerationParams, settings: EndpointSettings
+) -> MostTaken:
+    """What a call may take."""
+    prompt, answer = most_tokens(request, defaults)
     if settings.kind == CALLBACK:
         return MostTaken(usd=0.0, tokens=0)
     if answer is None:
@@ -267,6 +272,18 @@ def rough_tokens(request: CompletionRequest, defaults: GenerationParams) -> floa
     """Rough size of the prompt, and the longest answer: how providers count before the answer."""
     characters = sum(len(message.content) for message in request.messages)
     return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
+
+
+def counted(
+    kind: str, told: tuple[int | None, int | None], most: tuple[int, int | None]
+) -> tuple[int | None, int | None]:
+    """Tokens of prompt and answer as they count: what was not told, as what was held for it.
+
+    No prompt has none, so an endpoint that says so tells nothing.
+    """
+    if kind in _FREE:
+        return told
+    return told[0] or most[0], most[1] if told[1] is None else told[1]
 
 
 def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None = 0) -> Taken:

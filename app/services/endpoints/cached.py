@@ -17,7 +17,8 @@ from app.adapters.base import Completion, CompletionRequest, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.errors import ConflictError
 from app.items import FinishReason
-from app.services.endpoints.calls import RateLimited
+from app.records.endpoints import Price
+from app.services.endpoints.calls import Call, RateLimited
 from app.services.patience import patiently
 from app.storage.database import Database
 
@@ -25,7 +26,8 @@ from app.storage.database import Database
 MAX_CHARS = 200_000
 #: Answers that came whole, or up to the limit of tokens; failures and refusals are asked again.
 _KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
-_VERSION = 1
+_NOT_KEPT = frozenset({"cached", "origin"})
+_VERSION = 2  # of the form: what older ones kept may be of another address than they say
 
 T = TypeVar("T", Completion, Likelihood)
 
@@ -60,38 +62,55 @@ class Cached:
         key = self._key(request, number)
         if key is None or (kept := await self._find(key)) is None:
             return None
-        return Completion(**{**kept, "finish": FinishReason(kept["finish"])}, cached=True)
+        return Completion(
+            **{**kept, "finish": FinishReason(kept["finish"])}, cached=True, origin=self._origin
+        )
 
     async def asked(self, request: CompletionRequest, number: int) -> Completion:
         """Ask, and keep the answer."""
-        key = self._key(request, number)
-        made = await self._inner.complete(request)
-        if key is not None and made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
-            await self._keep(key, made)
+        made, call = await self._inner.completed(request)
+        if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
+            await self._keep(request, number, call, made)
         return made
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """The kept likelihood, or else ask."""
         key = self._key(request, 0)
         if key is not None and (kept := await self._find(key)) is not None:
-            return Likelihood(**kept, cached=True)
-        made = await self._inner.likelihood(request)
-        if key is not None:
-            await self._keep(key, made)
+            return Likelihood(**kept, cached=True, origin=self._origin)
+        made, call = await self._inner.compared(request)
+        await self._keep(request, 0, call, made)
         return made
 
-    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
-        """None for endpoints whose calls cannot be told apart: those are always asked."""
-        examinee = self._inner.examinee
-        if not isinstance(examinee, ShowsRequests):
+    @property
+    def price(self) -> Price:
+        """What tokens cost by now."""
+        return self._inner.price
+
+    @property
+    def _origin(self) -> Mapping[str, Any]:
+        return {"endpoint_revision": self._inner.next.ready.endpoint.revision}
+
+    def _key(
+        self,
+        request: CompletionRequest | LikelihoodRequest,
+        repeat: int,
+        call: Call | None = None,
+    ) -> str | None:
+        """Of a call that was made, or of the next one.
+
+        None for endpoints whose calls cannot be told apart: those are always asked.
+        """
+        call = call or self._inner.next
+        if not isinstance(call.examinee, ShowsRequests):
             return None
-        call, config = examinee.exact(request), self._inner.config
+        exact, config = call.examinee.exact(request), call.config
         who = [
-            *(config.kind, call.url, config.api_key),
+            *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
         ]
         canonical = json.dumps(
-            [_VERSION, owner(), self._realm, who, call.body, repeat],
+            [_VERSION, owner(), self._realm, who, exact.body, repeat],
             sort_keys=True,
             ensure_ascii=False,
         )
@@ -104,7 +123,13 @@ class Cached:
 
         return await patiently(find)
 
-    async def _keep(self, key: str, made: T) -> None:
+    async def _keep(
+        self, request: CompletionRequest | LikelihoodRequest, number: int, call: Call, made: T
+    ) -> None:
+        """Keep an answer under what made it; not where that was changed before it came."""
+        key = self._key(request, number, call)
+        if key is None or key != self._key(request, number):
+            return
         value = _jsonable(asdict(made))
 
         async def keep() -> None:
@@ -116,4 +141,4 @@ class Cached:
 
 
 def _jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "cached"}
+    return {name: value for name, value in values.items() if name not in _NOT_KEPT}

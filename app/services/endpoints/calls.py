@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikeliho
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
-from app.services.endpoints.budgets import most_taken, taken
+from app.records.endpoints import Price
+from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, Waiting, patiently
 
 T = TypeVar("T")
+Asked = TypeVar("Asked", Completion, Likelihood)
 
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
@@ -31,10 +34,39 @@ BUDGET_LOOK_S, HELD_LOOK_S = 10.0, 0.25
 _NO_TIME_S = 1e-6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call: whatever changes meanwhile, this is what made it.
+
+    Attributes:
+        ready: The endpoint as it was called.
+        examinee: Made the call.
+        tokens: Of prompt and answer, as they count; None where nobody knows.
+        is_told: They are as the endpoint says.
+    """
+
+    ready: ReadyEndpoint
+    examinee: Examinee
+    tokens: tuple[int | None, int | None] = (None, None)
+    is_told: bool = True
+
+    @property
+    def config(self) -> EndpointConfig:
+        """How the endpoint was called."""
+        return self.ready.config
+
+    def noted(self, made: Asked) -> Asked:
+        """Its answer, with what it counts for and the revision of the endpoint that gave it."""
+        origin: dict[str, Any] = {"endpoint_revision": self.ready.endpoint.revision}
+        if not self.is_told:
+            origin["usage"] = "not told"
+        return replace(made, tokens_in=self.tokens[0], tokens_out=self.tokens[1], origin=origin)
+
+
 class RateLimited:
     """An examinee that waits its turn: the endpoint's rate limits hold over all workers.
 
-    A changed key, header, address, timeout or limit holds for the next call: who replaces a key has
+    A changed key, header, timeout, price or limit holds for the next call: who replaces a key has
     often withdrawn the old one. What makes the answers stays as when the endpoint was opened.
 
     Args:
@@ -46,32 +78,42 @@ class RateLimited:
     def __init__(
         self, ready: ReadyEndpoint, endpoints: EndpointService, transport: Transport
     ) -> None:
-        self._ready = ready
         self._endpoints = endpoints
         self._transport = transport
-        self._examinee = adapters.build(ready.config, transport)
+        self._next = Call(ready=ready, examinee=adapters.build(ready.config, transport))
         self._looked = time.monotonic()
 
     @property
-    def config(self) -> EndpointConfig:
-        """How the endpoint is called; within `in_turn`, by this call."""
-        return self._ready.config
+    def next(self) -> Call:
+        """A call, were it made now."""
+        return self._next
+
+    @property
+    def price(self) -> Price:
+        """What tokens cost by now."""
+        return self._next.ready.price
 
     @property
     def examinee(self) -> Examinee:
-        """Makes the calls; within `in_turn`, this one."""
-        return self._examinee
+        """Makes the next call."""
+        return self._next.examinee
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
-        return await self.in_turn(
-            request,
-            lambda: self.examinee.complete(request),
-            lambda made: (made.tokens_in, made.tokens_out),
-        )
+        return (await self.completed(request))[0]
 
-    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another, when the limits allow to ask.
+    async def completed(self, request: CompletionRequest) -> tuple[Completion, Call]:
+        """Ask once, when the limits allow it; and the call that this took."""
+
+        def told(made: Completion) -> tuple[int | None, int | None]:
+            is_empty = not (made.raw or made.reasoning)
+            return made.tokens_in, made.tokens_out if is_empty else made.tokens_out or None
+
+        made, call = await self.in_turn(request, lambda call: call.examinee.complete(request), told)
+        return call.noted(made), call
+
+    async def compared(self, request: LikelihoodRequest) -> tuple[Likelihood, Call]:
+        """How likely a text is after another, when the limits allow to ask; and the call.
 
         Raises:
             NoLikelihoodsError: Endpoints of this kind do not tell.
@@ -80,43 +122,50 @@ class RateLimited:
             messages=(Message("user", request.context + request.continuation),), params=_ONE_TOKEN
         )
 
-        async def call() -> Likelihood:
-            examinee = self.examinee
-            if not isinstance(examinee, TellsLikelihoods):
-                kind = self.config.kind
+        async def ask(call: Call) -> Likelihood:
+            if not isinstance(call.examinee, TellsLikelihoods):
+                kind = call.config.kind
                 raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
-            return await examinee.likelihood(request)
+            return await call.examinee.likelihood(request)
 
-        return await self.in_turn(size, call, lambda made: (made.tokens_in, made.tokens_out))
+        made, call = await self.in_turn(size, ask, lambda made: (made.tokens_in, made.tokens_out))
+        return call.noted(made), call
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another, as `compared` finds out."""
+        return (await self.compared(request))[0]
 
     async def in_turn(
         self,
         request: CompletionRequest,
-        call: Callable[[], Awaitable[T]],
+        ask: Callable[[Call], Awaitable[T]],
         tokens_of: Callable[[T], tuple[int | None, int | None]],
-    ) -> T:
+    ) -> tuple[T, Call]:
         """Make another call to the same endpoint, when its limits allow it.
 
         Args:
             request: As large as the call.
-            call: Makes it.
+            ask: Makes it.
             tokens_of: What it took, prompt and answer, as the endpoint says.
 
         Raises:
             BudgetSpentError: A budget of the day does not last for it.
+            EndpointMovedError: The endpoint calls another address by now.
         """
         budgets = self._endpoints.budgets
-        budgets.require_hope(self._ready.endpoint)
-        await patiently(lambda: self._endpoints.wait_for_turn(self._ready, request))
+        budgets.require_hope(self._next.ready.endpoint)
+        await patiently(lambda: self._endpoints.wait_for_turn(self._next.ready, request))
         await patiently(self._renew)
-        async with self._ready.slots:
-            ready = self._ready
-            settings, config = ready.endpoint.settings, ready.config
-            most = most_taken(request, config.sampling, settings)
-            async with budgets.held(ready.endpoint, most, timeout_s=config.timeout_s) as held:
-                made = await call()
-                held.taken = taken(settings, *tokens_of(made))
-                return made
+        async with self._next.ready.slots:
+            call = self._next
+            endpoint, config = call.ready.endpoint, call.config
+            most = most_taken(request, config.sampling, endpoint.settings)
+            async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
+                made = await ask(call)
+                told = tokens_of(made)
+                counts = counted(config.kind, told, most_tokens(request, config.sampling))
+                held.taken = taken(endpoint.settings, *counts)
+                return made, replace(call, tokens=counts, is_told=counts == told)
 
     async def probe(self) -> ProbeReport:
         """As the examinee itself."""
@@ -126,10 +175,10 @@ class RateLimited:
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return
-        present = await self._endpoints.renewed(self._ready)
-        if present is not self._ready:
-            self._examinee = adapters.build(present.config, self._transport)
-            self._ready = present
+        present = await self._endpoints.renewed(self._next.ready)
+        if present is not self._next.ready:
+            examinee = adapters.build(present.config, self._transport)
+            self._next = Call(ready=present, examinee=examinee)
         self._looked = now
 
 

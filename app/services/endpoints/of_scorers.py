@@ -10,6 +10,7 @@ from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.scorers.calling import CallingScorer
+from app.services.endpoints.origin import origin_of
 from app.storage.unit_of_work import UnitOfWork
 
 _SIMULATED = "scripted"
@@ -24,21 +25,7 @@ def offers(kind: str) -> frozenset[str]:
 
 def described(found: Mapping[str, Endpoint]) -> dict[str, Any]:
     """Who marks, for a session's provenance: no secrets, plain JSON values."""
-    return {
-        reference: {
-            "id": endpoint.id,
-            "revision": endpoint.revision,
-            "kind": endpoint.settings.kind,
-            "model": endpoint.settings.model,
-        }
-        for reference, endpoint in found.items()
-    }
-
-
-def ids_in(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Endpoint as scorers name it -> its id, as settled when the session was made."""
-    stored = provenance.get("scorer_endpoints", {})
-    return {reference: endpoint["id"] for reference, endpoint in stored.items()}
+    return {reference: origin_of(endpoint) for reference, endpoint in found.items()}
 
 
 async def scorer_endpoints(uow: UnitOfWork, specs: Iterable[ScorerSpec]) -> dict[str, Endpoint]:

@@ -3,9 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from app.adapters.base import EndpointConfig
+from app.calling import GenerationParams
+from app.errors import EndpointMovedError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 
 
@@ -22,8 +25,40 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
         "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
         "price": asdict(settings.price),
         "options": dict(settings.options),
+        "reasoning_tags": list(settings.reasoning_tags),
         "parameters_hash": _parameters_hash(settings),
     }
+
+
+def as_begun(config: EndpointConfig, origin: Mapping[str, Any]) -> EndpointConfig:
+    """The endpoint with its present secrets, asked as it was when `origin` was noted.
+
+    Raises:
+        EndpointMovedError: It has another address or kind by now.
+    """
+    kind, base_url = (origin.get(name, getattr(config, name)) for name in ("kind", "base_url"))
+    require_unmoved(config, kind, base_url)
+    told = {name: origin[name] for name in ("model", "options") if name in origin}
+    if "sampling" in origin:
+        sampling = origin["sampling"]
+        told["sampling"] = GenerationParams(**{**sampling, "stop": tuple(sampling["stop"])})
+    if "reasoning_tags" in origin:
+        told["reasoning_tags"] = tuple(origin["reasoning_tags"])
+    return replace(config, **told)
+
+
+def require_unmoved(present: EndpointConfig | EndpointSettings, kind: str, base_url: str) -> None:
+    """Refuse an endpoint with another address: a key given for one never goes to the other.
+
+    Raises:
+        EndpointMovedError: Its address or kind is another than when the work began.
+    """
+    if (present.kind, present.base_url) != (kind, base_url):
+        raise EndpointMovedError(
+            f"The endpoint was changed from {kind} at {base_url!r} to {present.kind} at "
+            f"{present.base_url!r}. What began with the former asks nothing more: start it anew, "
+            "or extend the session to go on with the latter."
+        )
 
 
 def _parameters_hash(settings: EndpointSettings) -> str:

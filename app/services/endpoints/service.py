@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
 from weakref import WeakValueDictionary
 
 from app import adapters
@@ -36,6 +38,7 @@ from app.records.endpoints import (
 )
 from app.records.spend import DaySpend
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
+from app.services.endpoints.origin import as_begun, require_unmoved
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -159,8 +162,8 @@ class EndpointService:
     ) -> Endpoint:
         """Change an endpoint.
 
-        Sessions under way take a changed address, key, header, timeout or limit with their next
-        call; the model and how it is asked stay for them, unless they are taken up again.
+        Sessions under way take a changed key, header, timeout, price or limit with their next call.
+        The model and how it is asked stay for them; another address or kind ends them.
 
         Secrets that stay are neither read nor written: this works also with a lost key.
 
@@ -253,27 +256,35 @@ class EndpointService:
             endpoint = await uow.endpoints.get(endpoint_id)
             return endpoint, await uow.spend.today(endpoint.id)
 
-    async def ready(self, endpoint_id: str) -> ReadyEndpoint:
+    async def ready(
+        self, endpoint_id: str, origin: Mapping[str, Any] = MappingProxyType({})
+    ) -> ReadyEndpoint:
         """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
+
+        It is asked as `origin` says (see `origin_of`), which was noted when the work began.
 
         Raises:
             NotFoundError: No such endpoint.
+            EndpointMovedError: It is not what the work began with.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
         endpoint = await self.get(endpoint_id, archived=True)
         return ReadyEndpoint(
             endpoint=endpoint,
-            config=self._opened(endpoint).config,
+            config=as_begun(self._opened(endpoint).config, origin),
             slots=self._slots_of(endpoint),
         )
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
-        """The same endpoint, reached as it is to be reached by now: with its present secrets.
+        """The same endpoint with its present secrets, time limit, limits and prices.
 
-        The model and how it is asked stay: answers of two would not be one measurement.
+        Address, model and how it is asked stay: answers of two would not be one measurement.
 
         Returns:
             `ready` itself where nothing has changed, or the present secrets cannot be read.
+
+        Raises:
+            EndpointMovedError: Its address or kind was changed.
         """
         try:
             endpoint = await self.get(ready.endpoint.id, archived=True)
@@ -281,13 +292,13 @@ class EndpointService:
             return ready
         if endpoint.revision == ready.endpoint.revision:
             return ready
+        require_unmoved(endpoint.settings, ready.config.kind, ready.config.base_url)
         try:
             present = self._opened(endpoint).config
         except SecretsError:
             return ready
         config = replace(
             ready.config,
-            base_url=present.base_url,  # secrets go to the host that they were given for
             api_key=present.api_key,
             headers=present.headers,
             timeout_s=present.timeout_s,

@@ -14,9 +14,10 @@ from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
+from app.records.endpoints import Price
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited, persist
+from app.services.endpoints.calls import Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, patiently
 
@@ -87,7 +88,7 @@ class _Purse:
         budget = self.budget
         if budget is None:
             return True
-        tokens_known = budget.tokens is None or any(count is not None for count in tokens)
+        tokens_known = budget.tokens is None or None not in tokens
         return tokens_known and (budget.usd is None or usd is not None)
 
 
@@ -109,7 +110,7 @@ class ScorerCalls:
     Args:
         endpoints: Opens the scorers' endpoints.
         transport: The client that calls them.
-        resolved: Endpoint as scorers name it -> its id, settled when the session was made.
+        resolved: Endpoint as scorers name it -> where it was when the session was made.
         seed: For the jitter of waits.
         stored: What earlier answers of the session have stored of their marking: it counts against
             the budgets.
@@ -121,7 +122,7 @@ class ScorerCalls:
         *,
         endpoints: EndpointService,
         transport: Transport,
-        resolved: Mapping[str, str],
+        resolved: Mapping[str, Mapping[str, Any]],
         seed: int = 0,
         stored: Iterable[Mapping[str, Any] | None] = (),
         keeping: Callable[[RateLimited], Cached] | None = None,
@@ -171,8 +172,8 @@ class ScorerCalls:
         """
         found = self._opened.get(endpoint)
         if found is None:
-            endpoint_id = self._resolved.get(endpoint, endpoint)
-            ready = await patiently(lambda: self._endpoints.ready(endpoint_id), on_wait)
+            origin = self._resolved.get(endpoint, {"id": endpoint})
+            ready = await patiently(lambda: self._endpoints.ready(origin["id"], origin), on_wait)
             limited = RateLimited(ready, self._endpoints, self.transport)
             found = Opened(ready, limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found
@@ -206,11 +207,11 @@ class AnswerCalls:
         request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
         written = await self._written(ready, limited, cache, request)
         if written.cached:
-            usd = ready.price.usd(written.tokens_in, written.tokens_out)
+            usd = limited.price.usd(written.tokens_in, written.tokens_out)
             into, out = written.tokens_in or 0, written.tokens_out or 0
             self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
         else:
-            self._settle(ready, written.tokens_in, written.tokens_out)
+            self._settle(limited.price, written.tokens_in, written.tokens_out)
         return Written(
             text=written.text, finish=written.finish, model=written.model or ready.config.model
         )
@@ -238,29 +239,30 @@ class AnswerCalls:
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
         )
-        made = await self._call(
+        made, call = await self._call(
             ready,
             lambda: limited.in_turn(
                 size,
-                lambda: embed(limited.config, self._calls.transport, texts),
+                lambda call: embed(call.config, self._calls.transport, texts),
                 lambda found: (found.tokens_in, 0),
             ),
         )
-        self._settle(ready, made.tokens_in, None)
+        self._settle(limited.price, call.tokens[0], 0)
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a callback answers."""
         ready, limited, _ = await self._calls.open(endpoint, self._on_wait)
 
-        async def send() -> Mapping[str, Any]:
-            callback = limited.examinee
+        async def send(call: Call) -> Mapping[str, Any]:
+            callback = call.examinee
             if not isinstance(callback, CallbackEndpoint):
                 raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")
             return await callback.send(payload)
 
         size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
-        return await self._call(ready, lambda: limited.in_turn(size, send, lambda _: (0, 0)))
+        made, _ = await self._call(ready, lambda: limited.in_turn(size, send, lambda _: (0, 0)))
+        return made
 
     async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:
@@ -277,8 +279,8 @@ class AnswerCalls:
         result, _ = await persist(counted, ready.retry, self._calls.rng, self._on_wait)
         return result
 
-    def _settle(self, ready: ReadyEndpoint, tokens_in: int | None, tokens_out: int | None) -> None:
-        usd = ready.price.usd(tokens_in, tokens_out)
+    def _settle(self, price: Price, tokens_in: int | None, tokens_out: int | None) -> None:
+        usd = price.usd(tokens_in, tokens_out)
         took = Spending(tokens_in=tokens_in or 0, tokens_out=tokens_out or 0, usd=usd)
         for count in (self.spent, self._purse.spent):
             count.add(took)

@@ -20,7 +20,6 @@ from app.scorers.turns import Kind
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.long_texts import cut
@@ -82,7 +81,7 @@ class AnswerMarker:
         calls = ScorerCalls(
             endpoints=endpoints,
             transport=transport,
-            resolved=ids_in(session.provenance),
+            resolved=session.provenance.get("scorer_endpoints", {}),
             seed=session.seed,
             stored=[item.closing.marking for item in asked if item.closing],
             keeping=keeping,

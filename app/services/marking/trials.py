@@ -4,7 +4,7 @@ from app import scorers
 from app.adapters.transport import Transport
 from app.items import Answer, ItemContent, ScorerSpec
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.marker import AnswerMarker, Marked
@@ -49,7 +49,7 @@ class ScorerTrials:
         calls = ScorerCalls(
             endpoints=self._endpoints,
             transport=self._transport,
-            resolved={reference: endpoint.id for reference, endpoint in found.items()},
+            resolved=described(found),
         )
         item = BankItem(position=0, id="", key="", content=content, scorer=spec)
         return await AnswerMarker(calls, owner=caller, kind="trials").mark(item, answer)

@@ -234,6 +234,7 @@ class Asker:
             paid=self._cost([each for each in found if not each.cached]),
             saved=self._cost(kept) if (kept := [each for each in found if each.cached]) else None,
             n_saved=len(kept),
+            origin={name: value for each in found for name, value in (each.origin or {}).items()},
         )
 
     def _cost(self, found: Sequence[Completion | Likelihood]) -> dict[str, Any]:
@@ -241,7 +242,7 @@ class Asker:
             total(each.tokens_in for each in found),
             total(each.tokens_out for each in found),
         )
-        usd = self.endpoint.price.usd(into, out) if found else 0.0
+        usd = self.examinee.price.usd(into, out) if found else 0.0
         return {"tokens_in": into, "tokens_out": out, "usd": usd}
 
     async def _likelihoods(
@@ -303,9 +304,11 @@ class _Spent:
     paid: dict[str, Any]
     saved: dict[str, Any] | None
     n_saved: int
+    origin: Mapping[str, Any]
 
     def method(self, told: dict[str, Any]) -> dict[str, Any] | None:
-        """`told` with what was saved; None where there is nothing to tell."""
+        """`told` with whose answer it is and what was saved; None where nothing is to be told."""
+        told = {**told, **self.origin}
         if self.saved is not None:
             told = {**told, "cached": {"calls": self.n_saved, **self.saved}}
         return told or None

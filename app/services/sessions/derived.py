@@ -12,6 +12,7 @@ from app.records.sessions import ENDED, Administration, Ending, NewSession, Sess
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
+from app.services.endpoints.origin import origin_of
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.checks import check_plan, check_reachable
@@ -42,10 +43,29 @@ def _markers_of(parent: SessionRecord) -> dict[str, Any]:
     return stored
 
 
-def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
-    """What marked all answers of an older session that its copies repeat, if one scorer did."""
-    name = "rescored_with"
-    return {name: parent.provenance[name]} if name in parent.provenance else {}
+def _kept(parent: SessionRecord, *names: str) -> dict[str, Any]:
+    """What an older session's provenance says of its answers, which a copy repeats."""
+    return {name: parent.provenance[name] for name in names if name in parent.provenance}
+
+
+#: Whose the answers are, which no copy asks again.
+_ASKED = ("endpoint", "moved_from")
+
+
+def _moved(parent: SessionRecord, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Who gave and marked the older answers, where that is somebody else by now."""
+    names = ("kind", "base_url", "model", "parameters_hash")
+    pairs = [(parent.provenance["endpoint"] or {}, known["endpoint"] or {})]
+    pairs += [
+        (before, known["scorer_endpoints"][name]) for name, before in _markers_of(parent).items()
+    ]
+    earlier = [
+        before
+        for before, now in pairs
+        if any(before.get(name, now.get(name)) != now.get(name) for name in names)
+    ]
+    earlier += parent.provenance.get("moved_from", [])
+    return {"moved_from": earlier} if earlier else {}
 
 
 class DerivedSessions:
@@ -98,6 +118,10 @@ class DerivedSessions:
         version = await self._versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
+        markers = {
+            name: origin_of(await self._endpoints.get(known["id"], archived=True))
+            for name, known in _markers_of(parent).items()
+        }
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint else None
         check_plan(plan, price)
@@ -110,6 +134,7 @@ class DerivedSessions:
                 if item.closing is not None and item.closing.outcome != Outcome.ERROR
             ]
         )
+        known = self._provenance(parent, version, endpoint, markers)
         new = _child(
             parent,
             relation=EXTEND,
@@ -117,7 +142,8 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._provenance(parent, version, endpoint, _markers_of(parent)),
+                **known,
+                **_moved(parent, known),
                 **reach,
             },
         )
@@ -165,7 +191,7 @@ class DerivedSessions:
             metadata=metadata,
             provenance={
                 **self._provenance(parent, version, endpoint, _markers_of(parent)),
-                **_rescored_with(parent),
+                **_kept(parent, *_ASKED, "rescored_with"),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
         )
@@ -230,6 +256,7 @@ class DerivedSessions:
             metadata=metadata,
             provenance={
                 **self._provenance(parent, version, endpoint, markers),
+                **_kept(parent, *_ASKED),
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )

@@ -61,7 +61,7 @@ class Meter:
         }
 
     def _is_unknown(self, closing: Closing) -> bool:
-        no_tokens = closing.tokens_in is None and closing.tokens_out is None
+        no_tokens = closing.tokens_in is None or closing.tokens_out is None
         return (self._budget.tokens is not None and no_tokens) or (
             self._budget.usd is not None and closing.usd is None
         )

@@ -16,7 +16,7 @@ from app.items import ItemContent
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.calling_out import ScorerCalls
@@ -121,7 +121,7 @@ class Previews:
         calls = ScorerCalls(
             endpoints=self._endpoints,
             transport=self._transport,
-            resolved={name: endpoint.id for name, endpoint in markers.items()},
+            resolved=described(markers),
         )
         asker = Asker(
             examinee=RateLimited(ready, self._endpoints, self._transport),

@@ -37,6 +37,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
         attempts=sum(c.attempts or 0 for c in closings),
         marking=_marking(closings),
         method={
+            **{name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL},
             "mode": "generate",
             **({"cached": saved} if (saved := saved_by_cache(closings)) else {}),
             "repeats": [_told(closing) for closing in closings],
@@ -47,9 +48,11 @@ def combined(closings: Sequence[Closing]) -> Closing:
 def repeats_in(closing: Closing) -> list[Closing]:
     """The single answers of a closing that `combined` made, each to be marked again."""
     stored = (closing.method or {}).get("repeats", [])
-    return [replace(closing, method=None, marking=None, **each) for each in stored]
+    told = [{name: each[name] for name in _TOLD} for each in stored]
+    return [replace(closing, method=None, marking=None, **each) for each in told]
 
 
+_OF_CALL = ("endpoint_revision", "usage")
 _TOLD = (
     *("outcome", "score", "extracted", "extractor", "reason", "error_code"),
     *("answer_text", "raw_text", "reasoning", "finish_reason"),
@@ -58,7 +61,8 @@ _TOLD = (
 
 
 def _told(closing: Closing) -> dict[str, Any]:
-    return {name: getattr(closing, name) for name in _TOLD}
+    revision = (closing.method or {}).get("endpoint_revision")
+    return {name: getattr(closing, name) for name in _TOLD} | {"endpoint_revision": revision}
 
 
 def _marking(closings: Sequence[Closing]) -> dict[str, Any] | None:

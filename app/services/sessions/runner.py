@@ -201,7 +201,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             version = await self._versions.load_as(record.bank_version_id, asking)
         else:
             version = version.asking_as(asking)
-        endpoint = await self._endpoints.ready(record.endpoint_id)
+        endpoint = await self._endpoints.ready(
+            record.endpoint_id, record.provenance["endpoint"] or {}
+        )
         async with self._database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
         run = await open_run(
