@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from app.calling import GenerationParams
 from app.demo.model_server import create_model_server
 from app.records.endpoints import Price
 from app.records.sessions import Closing, SessionRecord
@@ -129,7 +130,8 @@ async def test_a_judge_that_does_not_say_what_it_took_cannot_be_capped(
 ) -> None:
     said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
     faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
-    await marker(working, f"{faults_url}/silent/v1")
+    endless = GenerationParams(max_tokens=None)  # so nothing can be held for a judgement
+    await marker(working, f"{faults_url}/silent/v1", sampling=endless)
     await judged_bank(working, "judge", judges=["judge"], budget={"tokens": 10**6})
 
     ended = await measured(working)

@@ -13,11 +13,10 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from app.acting import owner
-from app.adapters.base import Completion, CompletionRequest, Examinee
+from app.adapters.base import Completion, CompletionRequest
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.errors import ConflictError
 from app.items import FinishReason
-from app.records.endpoints import Price
 from app.services.endpoints.calls import Call, RateLimited
 from app.services.patience import patiently
 from app.storage.database import Database
@@ -49,9 +48,9 @@ class Cached:
         self._session_id = session_id
 
     @property
-    def examinee(self) -> Examinee:
-        """Makes the calls."""
-        return self._inner.examinee
+    def next(self) -> Call:
+        """A call, were it made now."""
+        return self._inner.next
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The kept answer, or else ask."""
@@ -59,7 +58,7 @@ class Cached:
 
     async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
         """The kept answer; `number` tells it from those to the same request before it."""
-        key = self._key(request, number)
+        key = self._key(request, number, self.next)
         if key is None or (kept := await self._find(key)) is None:
             return None
         return Completion(
@@ -75,7 +74,7 @@ class Cached:
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """The kept likelihood, or else ask."""
-        key = self._key(request, 0)
+        key = self._key(request, 0, self.next)
         if key is not None and (kept := await self._find(key)) is not None:
             return Likelihood(**kept, cached=True, origin=self._origin)
         made, call = await self._inner.compared(request)
@@ -83,28 +82,16 @@ class Cached:
         return made
 
     @property
-    def price(self) -> Price:
-        """What tokens cost by now."""
-        return self._inner.price
-
-    @property
     def _origin(self) -> Mapping[str, Any]:
-        return {"endpoint_revision": self._inner.next.ready.endpoint.revision}
+        return {"endpoint_revision": self.next.ready.endpoint.revision}
 
     def _key(
-        self,
-        request: CompletionRequest | LikelihoodRequest,
-        repeat: int,
-        call: Call | None = None,
+        self, request: CompletionRequest | LikelihoodRequest, repeat: int, call: Call
     ) -> str | None:
-        """Of a call that was made, or of the next one.
-
-        None for endpoints whose calls cannot be told apart: those are always asked.
-        """
-        call = call or self._inner.next
+        """None for endpoints whose calls cannot be told apart: those are always asked."""
         if not isinstance(call.examinee, ShowsRequests):
             return None
-        exact, config = call.examinee.exact(request), call.config
+        exact, config = call.examinee.exact(request), call.ready.config
         who = [
             *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
@@ -128,7 +115,7 @@ class Cached:
     ) -> None:
         """Keep an answer under what made it; not where that was changed before it came."""
         key = self._key(request, number, call)
-        if key is None or key != self._key(request, number):
+        if key is None or key != self._key(request, number, self.next):
             return
         value = _jsonable(asdict(made))
 

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app import adapters
-from app.adapters import EndpointConfig, Transport
+from app.adapters import Transport
 from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
-from app.records.endpoints import Price
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, Waiting, patiently
@@ -50,11 +49,6 @@ class Call:
     tokens: tuple[int | None, int | None] = (None, None)
     is_told: bool = True
 
-    @property
-    def config(self) -> EndpointConfig:
-        """How the endpoint was called."""
-        return self.ready.config
-
     def noted(self, made: Asked) -> Asked:
         """Its answer, with what it counts for and the revision of the endpoint that gave it."""
         origin: dict[str, Any] = {"endpoint_revision": self.ready.endpoint.revision}
@@ -80,23 +74,9 @@ class RateLimited:
     ) -> None:
         self._endpoints = endpoints
         self._transport = transport
-        self._next = Call(ready=ready, examinee=adapters.build(ready.config, transport))
+        #: A call, were it made now.
+        self.next = Call(ready=ready, examinee=adapters.build(ready.config, transport))
         self._looked = time.monotonic()
-
-    @property
-    def next(self) -> Call:
-        """A call, were it made now."""
-        return self._next
-
-    @property
-    def price(self) -> Price:
-        """What tokens cost by now."""
-        return self._next.ready.price
-
-    @property
-    def examinee(self) -> Examinee:
-        """Makes the next call."""
-        return self._next.examinee
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
@@ -124,7 +104,7 @@ class RateLimited:
 
         async def ask(call: Call) -> Likelihood:
             if not isinstance(call.examinee, TellsLikelihoods):
-                kind = call.config.kind
+                kind = call.ready.config.kind
                 raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
             return await call.examinee.likelihood(request)
 
@@ -153,12 +133,12 @@ class RateLimited:
             EndpointMovedError: The endpoint calls another address by now.
         """
         budgets = self._endpoints.budgets
-        budgets.require_hope(self._next.ready.endpoint)
-        await patiently(lambda: self._endpoints.wait_for_turn(self._next.ready, request))
+        budgets.require_hope(self.next.ready.endpoint)
+        await patiently(lambda: self._endpoints.wait_for_turn(self.next.ready, request))
         await patiently(self._renew)
-        async with self._next.ready.slots:
-            call = self._next
-            endpoint, config = call.ready.endpoint, call.config
+        async with self.next.ready.slots:
+            call = self.next
+            endpoint, config = call.ready.endpoint, call.ready.config
             most = most_taken(request, config.sampling, endpoint.settings)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
                 made = await ask(call)
@@ -169,16 +149,16 @@ class RateLimited:
 
     async def probe(self) -> ProbeReport:
         """As the examinee itself."""
-        return await self.examinee.probe()
+        return await self.next.examinee.probe()
 
     async def _renew(self) -> None:
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return
-        present = await self._endpoints.renewed(self._next.ready)
-        if present is not self._next.ready:
+        present = await self._endpoints.renewed(self.next.ready)
+        if present is not self.next.ready:
             examinee = adapters.build(present.config, self._transport)
-            self._next = Call(ready=present, examinee=examinee)
+            self.next = Call(ready=present, examinee=examinee)
         self._looked = now
 
 

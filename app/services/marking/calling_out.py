@@ -207,11 +207,11 @@ class AnswerCalls:
         request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
         written = await self._written(ready, limited, cache, request)
         if written.cached:
-            usd = limited.price.usd(written.tokens_in, written.tokens_out)
+            usd = limited.next.ready.price.usd(written.tokens_in, written.tokens_out)
             into, out = written.tokens_in or 0, written.tokens_out or 0
             self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
         else:
-            self._settle(limited.price, written.tokens_in, written.tokens_out)
+            self._settle(limited.next.ready.price, written.tokens_in, written.tokens_out)
         return Written(
             text=written.text, finish=written.finish, model=written.model or ready.config.model
         )
@@ -243,11 +243,11 @@ class AnswerCalls:
             ready,
             lambda: limited.in_turn(
                 size,
-                lambda call: embed(call.config, self._calls.transport, texts),
+                lambda call: embed(call.ready.config, self._calls.transport, texts),
                 lambda found: (found.tokens_in, 0),
             ),
         )
-        self._settle(limited.price, call.tokens[0], 0)
+        self._settle(limited.next.ready.price, call.tokens[0], 0)
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:

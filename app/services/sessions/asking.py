@@ -132,7 +132,7 @@ class Asker:
             InvalidInputError: The item cannot be asked so, or endpoints of this kind are not called
                 over HTTP.
         """
-        examinee = self.examinee.examinee
+        examinee = self.examinee.next.examinee
         if not isinstance(examinee, ShowsRequests):
             raise InvalidInputError(
                 f"An endpoint of kind {self.endpoint.config.kind!r} shows no requests."
@@ -242,7 +242,7 @@ class Asker:
             total(each.tokens_in for each in found),
             total(each.tokens_out for each in found),
         )
-        usd = self.examinee.price.usd(into, out) if found else 0.0
+        usd = self.examinee.next.ready.price.usd(into, out) if found else 0.0
         return {"tokens_in": into, "tokens_out": out, "usd": usd}
 
     async def _likelihoods(
