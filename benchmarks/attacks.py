@@ -38,6 +38,7 @@ from benchmarks.bombs import BOMBS, Bomb
 from benchmarks.hostile_connections import CONNECTIONS
 from benchmarks.hostile_replies import REPLIES
 from benchmarks.hostile_requests import REQUESTS
+from benchmarks.moved_endpoints import MOVES
 from benchmarks.watching import Seen, watching
 
 HEALTH_MS = 250.0
@@ -370,6 +371,8 @@ for name, replies in REPLIES.items():
     add(name, replies, 1)
 for name, (requests, clients) in REQUESTS.items():
     add(name, requests, clients)
+for name, moves in MOVES.items():
+    add(name, moves, 1)
 
 
 # --- the server ----------------------------------------------------------------------------------
