@@ -31,7 +31,7 @@ from app.calibration.multidimensional.score_model import covariance_model, learn
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.blended_score import BlendedScore
-from app.engine.prediction.combined_score import CombinedScore
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import ScorePredictor, Target, short_form
 from app.engine.simulation.simulate import take
 from app.engine.state import Response
@@ -85,7 +85,8 @@ def one_split(known, tested, tags) -> None:
         curves = learn_curves(known, {task: weights}, rng, askable=~counted)
         target = learned.targets[task]
         form = short_form(target, 64, np.where(counted, np.inf, 1.0))
-        free = CombinedScore(curves.curves, weights, curves.error_of(task), ~counted)
+        explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
+        free = ScoreEstimator(explanations, weights, curves.error_of(task), ~counted)
         alike = replace(free, curves=curves.curves.of_the_like())
         linear = ScorePredictor(target)
         ways = {"combined": BlendedScore((alike, free), linear), "linear": linear}

@@ -38,8 +38,9 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.engine.simulation.simulate import take
@@ -101,7 +102,8 @@ def one_draw(known, tested, model):
         "default": Design.from_dict({}).build(bank, learned=learned, curves=curves),
         "p-irt": plain.build(bank, learned=learned, curves=curves),
     }
-    alone = CombinedScore(curves.curves, weights, curves.error_of("all"))
+    explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
+    alone = ScoreEstimator(explanations, weights, curves.error_of("all"))
     tests["curves"] = replace(tests["default"], predictor=alone)
     to_target = Design.from_dict(TO_TARGET).build(bank, learned=learned)
     thetas, scores, others = [], {name: [] for name in tests}, []

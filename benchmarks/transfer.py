@@ -10,8 +10,7 @@ score over all items is predicted. Figures are means over models and seeds, then
 
 | way | items | prediction |
 |---|---|---|
-| combined | first those the curves want, then by lot | curves and draws combined |
-| design | the same | the draws' own estimate |
+| combined | as the curves want or sampled, by the doubt | the default test's score |
 | score-model | V-optimal for the covariance of the records | linear; before curves, the default |
 | mean | random | mean of the items, interval by Wilson (by t where scores are not 0 or 1) |
 | ridge | random | ridge regression from the asked items to all |
@@ -40,7 +39,7 @@ from app.calibration.multidimensional.curve_errors import learn_curves, score_te
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.score_model import learn_scores
-from app.engine.prediction.combined_score import CombinedScore, DesignScore, LearnedCurves
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import short_form
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.simulate import take
@@ -151,28 +150,24 @@ def simple_ways(train, tested, count, rng):
 
 
 def by_curves(known, tested, counts, seeds, widths=()):
-    """Of every test by lot: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
+    """Of every default test: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
     n_items = known.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
-    if len(known) < LEAST_EXAMINEES:  # nobody can be held out: errors are what the model says
-        learned = LearnedCurves(curves=fit_curves(known), errors={})
-    else:
-        learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
-    test = score_test(learned.curves, weights, counts[-1], np.ones(n_items, dtype=bool))
-    error = learned.error_of(WHOLE_BANK)
-    ways = [kind(learned.curves, weights, error) for kind in (CombinedScore, DesignScore)]
+    learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
+    explanations = Explanations(learned.curves, prior_doubt(learned.n_reference))
+    test = score_test(explanations, weights, counts[-1], np.ones(n_items, dtype=bool))
+    way = ScoreEstimator(explanations, weights, learned.error_of(WHOLE_BANK))
     found = defaultdict(list)
     for seed in range(seeds):
         rows = defaultdict(list)
         for i, row in enumerate(tested):
             passed = {}
             take(test, row, seed=[seed, i], watch=lambda s, p=passed: p.update({s.n_scored: s}))
-            for width, told in stopped(ways[0], passed, widths).items():
+            for width, told in stopped(way, passed, widths).items():
                 rows[f"until {width:g}", 0].append(told)
             for count in counts:
-                for way in ways:
-                    told = way.told(passed[count].responses)
-                    rows[way.name, count].append((told.value, told.lo, told.hi))
+                told = way.told(passed[count].responses)
+                rows[way.name, count].append((told.value, told.lo, told.hi))
         for key, told in rows.items():
             found[key].append(np.array(told).T)
     return found
@@ -292,18 +287,20 @@ def main() -> None:
             shown = counts[len(counts) // 2]
             told = ", ".join(
                 "{} {:.3f} ({:.0%}, {:.2f})".format(way, *found[way, shown])
-                for way in ("combined", "design", "score-model", "mean")
+                for way in ("combined", "score-model", "mean")
                 if (way, shown) in found
             )
             print(f"{name}, {split}: {told}; {took:.0f} s", flush=True)
     for split, by_key in total.items():
-        print(f"\n{split}\n{'way':>14} items    MAE  of mean  coverage  worst  width")
+        print(f"\n{split}\n{'way':>14} items    MAE  of mean  worst  coverage  worst  width")
         for (way, count), rows in sorted(by_key.items(), key=lambda one: (one[0][1], one[0][0])):
             error, held, width = (np.nanmean if count == 0 else np.mean)(rows, axis=0)
-            mean = np.mean([row[0] for row in by_key.get(("mean", count), [(np.nan,)])])
+            means = [row[0] for row in by_key.get(("mean", count), [(np.nan,) for _ in rows])]
+            mean = np.mean(means)
+            worst = max(row[0] / one for row, one in zip(rows, means, strict=True))
             print(
-                f"{way:>14} {count:5d}  {error:.4f}   {error / mean:5.2f}     {held:6.1%} "
-                f"{min(row[1] for row in rows):6.1%}   {width:.2f}"
+                f"{way:>14} {count:5d}  {error:.4f}   {error / mean:5.2f}   {worst:5.2f}     "
+                f"{held:6.1%} {min(row[1] for row in rows):6.1%}   {width:.2f}"
             )
 
 

@@ -27,7 +27,7 @@ from app.cli.inputs import (
     score_scale,
 )
 from app.cli.options import ItemCostsOption, TargetOption, file_option
-from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulate_design
+from app.cli.simulate_design import DesignOptions, Simulated, simulate_design
 from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -35,12 +35,11 @@ from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionDesign, PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import CURVES
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import LONGEST, VersionLearning
-from app.engine.prediction.residual_regression import ResidualRegression
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.forecast import calls_of
-from app.engine.simulation.learning import glimpses, learn, learn_intervals
+from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 from app.errors import InvalidInputError
 from app.exchange.names import align
@@ -221,7 +220,7 @@ def command(
             "--latency": latency,
         }
     )
-    if design.selection.criterion.value in SELECTORS:
+    if bank is None or options.several(design):
         items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, options)
         if reference != "wle":
@@ -229,8 +228,6 @@ def command(
         _report(found, design, seed, json)
         return
     options.refuse()
-    if bank is None:
-        raise InvalidInputError("This selector needs --bank with the parameters of the items.")
     items = load_bank(bank)
     marks = options.scale
     records = Records.load(responses, items, marks)
@@ -238,9 +235,8 @@ def command(
     learned, curves = None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
-        alone = design.prediction.method is PredictionMethod.P_IRT
-        learned = _learned(items, others, design, seed, residuals=alone)
-        if not alone:
+        learned = _learned(items, others, design, seed)
+        if others.examinees:
             whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
             curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
     test = design.build(items, learned=learned, curves=curves)
@@ -254,7 +250,7 @@ def command(
             "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
             "design": design.to_dict(),
             "seed": seed,
-            "learned": learned and _knowledge(learned, curves),
+            "learned": _knowledge(learned, curves),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(records.examinees, taken, references, strict=True)
@@ -308,11 +304,11 @@ def _others(records: Records, tested: Sequence[str]) -> Records:
     return records.only(others)
 
 
-def _learned(
-    bank: ItemBank, records: Records, design: Design, seed: int, *, residuals: bool
-) -> VersionLearning:
-    """What examinees teach of theta's intervals, and of p-IRT, also which items go together."""
+def _learned(bank: ItemBank, records: Records, design: Design, seed: int) -> VersionLearning | None:
+    """What examinees teach of theta's intervals; None where they are too few."""
     n = len(records.examinees)
+    if n < LEAST_EXAMINEES:
+        return None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     design = replace(design, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
     test = design.open_ended(min(design.stopping.max_items or LONGEST, LONGEST)).build(bank)
@@ -329,29 +325,24 @@ def _learned(
         concurrency=design.concurrency,
     )
     ends = list({one.row: one for one in own}.values())
-    if not residuals:
-        return learn_intervals(seen, ends, references)
-    return learn(bank, records.scores, references, seen, ends)
+    return learn_intervals(seen, ends, references)
 
 
-def _knowledge(learned: VersionLearning, curves: LearnedCurves | None) -> dict[str, Any]:
-    """What was learned, as a bank version keeps it, and the predictor beside it."""
+def _knowledge(
+    learned: VersionLearning | None, curves: LearnedCurves | None
+) -> dict[str, Any] | None:
+    """What was learned, as a bank version keeps it; None where nothing was."""
     known: dict[str, Any] = {}
-    if learned.interval_correction is not None:
+    if learned is not None and learned.interval_correction is not None:
         known["interval_correction"] = learned.interval_correction.to_dict()
-    if isinstance(learned.predictor, ResidualRegression):
-        known["predictor"] = {
-            "method": learned.predictor.name,
-            "n_examinees": len(learned.predictor.residuals),
-            "ridge": learned.predictor.ridge,
-        }
     if curves is not None:
         known[CURVES] = {
+            "n_reference": curves.n_reference,
             "abilities": len(curves.curves.slopes),
             "dispersion": curves.curves.dispersion,
             "errors": {name: error.to_dict() for name, error in curves.errors.items()},
         }
-    return known
+    return known or None
 
 
 def _run(

@@ -9,7 +9,6 @@ import numpy as np
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
-from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
@@ -31,8 +30,6 @@ from app.errors import InvalidInputError
 from app.exchange.item_facts import read_costs, read_tags
 from app.exchange.names import align
 
-#: Criteria that choose by the scores' covariance.
-_BY_SCORES = frozenset({CriterionName.V_OPTIMAL})
 SELECTORS = tuple(optimality.value for optimality in Optimality)
 
 
@@ -50,23 +47,33 @@ class DesignOptions:
     scale: ScoreScale
     seed: int
 
+    def several(self, design: Design) -> bool:
+        """Whether a test takes several abilities, learned from `--train`."""
+        criterion = design.selection.criterion
+        if criterion is not CriterionName.V_OPTIMAL:
+            return criterion.value in SELECTORS
+        by_scores = design.prediction.method is PredictionMethod.SCORE_MODEL
+        return by_scores or any(value is not None for value in self._given().values())
+
     def refuse(self) -> None:
         """Refuse them where the selector is another.
 
         Raises:
             InvalidInputError: One of them is given.
         """
-        given = {
+        for name, value in self._given().items():
+            if value is not None:
+                known = ", ".join(name.replace("_", "-") for name in SELECTORS)
+                raise InvalidInputError(f"{name} belongs to the selectors {known}.")
+
+    def _given(self) -> dict[str, object]:
+        return {
             "--dimensions": self.dimensions,
             "--ask": self.ask,
             "--tags": self.tags,
             "--item-costs": self.item_costs,
             "--target": None if self.target == WHOLE_BANK else self.target,
         }
-        for name, value in given.items():
-            if value is not None:
-                known = ", ".join(name.replace("_", "-") for name in SELECTORS)
-                raise InvalidInputError(f"{name} belongs to the selectors {known}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,6 +154,8 @@ def simulate_design(
     Raises:
         InvalidInputError: No training records, a target without items, an item without cost, ...
     """
+    if design.selection.criterion.value not in SELECTORS:
+        raise InvalidInputError("This selector needs --bank with the parameters of the items.")
     if options.train is None:
         raise InvalidInputError(
             f"The selector {design.selection.criterion.value.replace('_', '-')} needs --train: "
@@ -166,11 +175,6 @@ def simulate_design(
     active = active_items(options.ask, plain, tags)
     tested = load_scores(responses, options.scale)
     known = _known(train, tested)
-    if len(known.examinees) < LEAST_EXAMINEES and design.selection.criterion in _BY_SCORES:
-        raise InvalidInputError(
-            f"--train: predicted scores are learned from at least {LEAST_EXAMINEES} examinees that "
-            f"are not tested themselves, got {len(known.examinees)}."
-        )
     learned = learn_abilities(
         align(known, plain).scores,
         item_ids,

@@ -22,7 +22,7 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.nonresponse import allowing_for_nonresponse
 from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.selection.base import Pool, Selector
-from app.engine.selection.by_lot import choose
+from app.engine.selection.sampled import choose
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 

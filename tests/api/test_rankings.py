@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from app.calibration.multidimensional.score_curves import fit_curves, standings
 from app.demo.bank import demo_bank
 from app.engine.multidimensional.curve_knowledge import curves_to_dict
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
@@ -94,11 +94,13 @@ async def taught_by_weak_examinees(database: Database) -> None:
     rng, items = np.random.default_rng(3), demo_bank().items
     b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
-    learned = LearnedCurves(curves=fit_curves(scores), errors={}, population=standings(scores))
+    learned = LearnedCurves(
+        curves=fit_curves(scores), n_reference=80, errors={}, population=standings(scores)
+    )
     # Of whom nobody can place nothing can be decided.
     beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, adrift=2.0)
     stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    correction = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    correction = IntervalCorrection(theta=stretch, n_examinees=40)
     knowledge = {
         "interval_correction": correction.to_dict(),
         "curves": curves_to_dict(learned, [item.key for item in items]),

@@ -257,7 +257,7 @@ async def test_who_is_beyond_those_calibrated_is_above_by_what_is_thought_true_o
         centre=0.0, spread=0.4, above=0.0, below=0.0, leaning_above=0.95, doubt_above=0.05
     )
     stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=99).to_dict()
+    known = IntervalCorrection(theta=stretch, n_examinees=99).to_dict()
     parameters = demo_bank().item_bank()
     request = BankImport(parameters=parameters, knowledge={"interval_correction": known})
     await working.banks.create_version("demo", request)

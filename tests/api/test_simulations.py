@@ -79,7 +79,7 @@ async def test_examinees_are_drawn_like_those_the_version_was_calibrated_with(
     client: Client, app: FastAPI
 ) -> None:
     twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
-    correction = IntervalCorrection(theta=twice, accuracy=twice, n_examinees=99)
+    correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {
         "interval_correction": correction.to_dict(),
         "reference_abilities": {"n_examinees": 99, "quantiles": [2.0, 2.5, 3.0]},

@@ -151,7 +151,7 @@ def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: P
     costly = simulated(files, tmp_path)
     cheap = simulated(files, tmp_path, "--item-costs", files["costs"])
     assert "cost_mean" not in costly["summary"]
-    assert cheap["summary"]["cost_mean"] < 8 * 40
+    assert cheap["summary"]["cost_mean"] < 8 * 120  # of random items 8 * 457
 
 
 def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
@@ -209,19 +209,21 @@ def test_what_cannot_be_done_is_said_before_any_test(
 
 def test_optimal_design_needs_records_to_learn_from(files: dict[str, str]) -> None:
     given = ["--responses", files["tested"], "--bank", files["bank"]]
-    said = run(*given, "--selector", "v-optimal", fails=True)
+    said = run(*given, "--selector", "d-optimal", fails=True)
     assert "needs --train" in said
-    assert "--target belongs to the selectors" in run(*given, "--target", "law", fails=True)
+    flags = ("--selector", "random", "--target", "law")
+    assert "--target belongs to the selectors" in run(*given, *flags, fails=True)
     assert "needs --bank" in run("--responses", files["tested"], fails=True)
 
 
-def test_scores_are_not_predicted_from_a_handful_of_records(
+def test_scores_are_estimated_from_a_handful_of_records(
     files: dict[str, str], tmp_path: Path
 ) -> None:
     few = tmp_path / "few.csv"
     few.write_text("\n".join(Path(files["train"]).read_text().split("\n")[:20]))
-    said = run(
+    out = tmp_path / "few.json"
+    run(
         *("--selector", "v-optimal", "--responses", files["tested"], "--train", str(few)),
-        fails=True,
+        *("--json", str(out)),
     )
-    assert "at least 20 examinees that are not tested themselves, got 19" in said
+    assert json.loads(out.read_text())["examinees"][0]["accuracy"]["value"] > 0.0

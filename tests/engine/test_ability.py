@@ -55,7 +55,7 @@ def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Abilit
         at_bound=False,
     )
     if one.stretch is not None:
-        known = IntervalCorrection(theta=one.stretch, accuracy=one.stretch, n_examinees=40)
+        known = IntervalCorrection(theta=one.stretch, n_examinees=40)
         plain = known.of_estimate(plain, one.n_items)
     told = one.stated()
     assert min(told.middle - 1.959964 * told.sd, one.theta) == pytest.approx(plain.lo)
@@ -141,7 +141,7 @@ BANK = clean_bank(11, 150)
 
 def ranked(stretch: Stretch) -> tuple[Ranking, RankingState]:
     """Two who got nearly all right, and half."""
-    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    known = IntervalCorrection(theta=stretch, n_examinees=40)
     test = Design.from_dict({}).build(BANK, learned=VersionLearning(interval_correction=known))
     easy = BANK.b.argsort()[:40]
     rows = [np.ones(40), np.arange(40) % 3 > 0]

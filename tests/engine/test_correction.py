@@ -26,7 +26,6 @@ PLAIN = DESIGN.build(BANK)
 KNOWN = VersionLearning(
     interval_correction=IntervalCorrection(
         theta=Stretch(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
-        accuracy=Stretch(answers=(5, 20), factor=(2.0, 2.0), usual=(0.2, 0.1), power=0.0),
         n_examinees=100,
     )
 )
@@ -89,35 +88,6 @@ def test_a_correction_from_before_adds_nothing_in_squares() -> None:
     assert Stretch.from_dict(document).at(5, 0.8) == 2.0
 
 
-def test_a_corrected_prediction_keeps_its_value_and_stays_possible() -> None:
-    state = answered(*[1] * 20, *[0] * 10)
-    plain, corrected = PLAIN.predict(state), CORRECTED.predict(state)
-    assert corrected.value == plain.value
-    assert corrected.raw == (plain.lo, plain.hi)
-    assert 20 / 40 <= corrected.lo < plain.lo
-    assert plain.hi < corrected.hi <= 30 / 40
-
-
-def test_a_bank_answered_to_the_end_leaves_no_doubt_about_its_score() -> None:
-    corrected = CORRECTED.predict(answered(*[1] * 25, *[0] * 15))
-    assert (corrected.lo, corrected.value, corrected.hi) == (25 / 40, 25 / 40, 25 / 40)
-
-
-def test_items_that_do_not_count_bound_the_corrected_score_neither() -> None:
-    state = answered(*[1] * 20)
-    corrected = CORRECTED.predict(state, range(20, 40))
-    assert (corrected.lo, corrected.hi) == (1.0, 1.0)
-
-
-def test_a_test_that_stops_at_a_width_stops_at_the_corrected_one() -> None:
-    state = answered(*[1] * 12, *[0] * 12)
-    plain = PLAIN.predict(state)
-    width = 1.01 * (plain.hi - plain.lo)
-    document = {"stopping": {"se": None, "min_items": 1, "prediction_width": width}}
-    assert stop(document, state, None) is not None
-    assert stop(document, state, KNOWN) is None
-
-
 def test_a_decision_takes_the_corrected_interval() -> None:
     state = answered(*[1] * 6)
     belief = state.belief
@@ -160,22 +130,19 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
     assert stretch.at(5, 1.0) == stretch.at(5, 1.0, 1.5) == pytest.approx(1.5)
     assert stretch.at(5, 1.0, 2.5) == pytest.approx(1.5 * math.exp(0.3))
     assert stretch.at(5, 1.0, -2.5) == pytest.approx(1.5 * math.exp(0.2))
-    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    known = IntervalCorrection(theta=stretch, n_examinees=40)
     assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
     strong = answered(*[1] * 30)
     test = DESIGN.build(BANK, learned=VersionLearning(interval_correction=known))
     near = replace(stretch, beyond=None)
     plain = DESIGN.build(
         BANK,
-        learned=VersionLearning(
-            interval_correction=IntervalCorrection(theta=near, accuracy=near, n_examinees=40)
-        ),
+        learned=VersionLearning(interval_correction=IntervalCorrection(theta=near, n_examinees=40)),
     )
     factor = beyond.at(plain.estimate(strong).theta)
     assert factor > 1.05
     told, without = test.estimate(strong), plain.estimate(strong)
     assert told.hi - told.lo == pytest.approx(factor * (without.hi - without.lo))
-    assert test.predict(strong).lo < plain.predict(strong).lo
 
 
 def test_an_interval_lies_where_the_truth_is_thought_to_be_and_holds_the_estimate() -> None:
@@ -189,7 +156,7 @@ def test_an_interval_lies_where_the_truth_is_thought_to_be_and_holds_the_estimat
         doubt_below=0.05,
     )
     stretch = Stretch(answers=(5,), factor=(2.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    known = IntervalCorrection(theta=stretch, n_examinees=40)
     assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
 
     def told(theta: float) -> tuple[float, float]:

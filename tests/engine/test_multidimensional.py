@@ -159,9 +159,10 @@ def test_a_mixed_target_weighs_its_tags_and_a_tag_without_items_is_refused() -> 
         target_weights(bank, {"c": 1.0}, tags)
 
 
-def test_optimal_design_needs_a_bank_with_loadings() -> None:
+@pytest.mark.parametrize("criterion", ["d_optimal", "a_optimal", "trace"])
+def test_optimal_design_for_abilities_needs_a_bank_with_loadings(criterion: str) -> None:
     plain = ItemBank.from_difficulties(a=[1.0, 1.0], b=[0.0, 1.0])
-    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    design = Design.from_dict({"selection": {"criterion": criterion}})
     with pytest.raises(InvalidInputError, match="a bank with loadings"):
         design.build(plain)
     several_abilities = design.build(several(1))

@@ -42,7 +42,7 @@ def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) 
 
 def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank) -> None:
     stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
-    correction = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=80)
+    correction = IntervalCorrection(theta=stretch, n_examinees=80)
     learned = VersionLearning(interval_correction=correction)
     test = Design.from_dict({}).build(bank, learned=learned)
 

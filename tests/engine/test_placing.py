@@ -7,9 +7,9 @@ import pytest
 
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
 from app.engine.prediction.extrapolation import Extrapolation
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.placing import Place, Placing, Standing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
@@ -79,16 +79,16 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
     bank = clean_bank(2, N_ITEMS)
     beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=9.0)
     stretch = Stretch(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    learned = VersionLearning(
-        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
-    )
+    learned = VersionLearning(interval_correction=IntervalCorrection(theta=stretch, n_examinees=40))
     design = Design.from_dict(
         {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -1.0}}}
     )
 
     def ends(slopes: tuple[float, float]) -> tuple[bool, float]:
         """Whether a test ends that is right throughout, and how wide theta's interval is told."""
-        known = LearnedCurves(curves=curves(slopes), errors={}, population=POPULATION)
+        known = LearnedCurves(
+            curves=curves(slopes), n_reference=80, errors={}, population=POPULATION
+        )
         test = design.build(bank, learned=learned, curves=known)
         state: CatState = test.start()
         for item in range(20):
@@ -121,7 +121,7 @@ def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
         percentile=percentile,
         standing=Standing.WITHIN,
         difference=None,
-        p_value=None,
+        odds=1.0,
     )
     assert stands.detail.startswith(place)
     assert stands.caution is None

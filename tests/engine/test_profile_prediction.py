@@ -16,9 +16,9 @@ from app.engine.models.multidimensional import (
 )
 from app.engine.multidimensional.belief import ProfileBelief, abilities_of
 from app.engine.multidimensional.prediction import ProfilePIrt
-from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
-from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
@@ -111,8 +111,9 @@ def test_all_answers_leave_nothing_open() -> None:
 def test_it_predicts_what_the_test_is_about() -> None:
     bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
     of_law = {"selection": {"criterion": "v_optimal", "target": {"law": 1.0}}}
-    law = Design.from_dict(of_law).build(bank, tags=TAGS)
-    whole = Design.from_dict({}).build(bank, tags=TAGS)
+    by_p_irt = {"prediction": {"method": "p-irt"}}
+    law = Design.from_dict(of_law | by_p_irt).build(bank, tags=TAGS)
+    whole = Design.from_dict(by_p_irt).build(bank, tags=TAGS)
     state = state_of(law, row, 30)
     weights = np.array([float("law" in tags) for tags in TAGS]) / 30
     assert law.predict(state) == ProfilePIrt(weights).predict(bank, state.responses, state.belief)
@@ -133,7 +134,7 @@ def test_the_design_says_how_scores_are_predicted() -> None:
         test = design.build(bank, tags=TAGS, targets=known)
         methods[method] = test.predict(test.start()).method
         assert {one.name for one in test.tasks.values()} == {methods[method]}
-    assert methods == {None: "score-model", "score-model": "score-model", "p-irt": "p-irt"}
+    assert methods == {None: "combined", "score-model": "score-model", "p-irt": "p-irt"}
 
 
 def test_a_score_model_that_is_not_there_is_refused() -> None:
@@ -149,20 +150,6 @@ def test_an_unknown_method_is_refused_by_name() -> None:
     assert caught.value.problems[0].pointer == "/prediction/method"
 
 
-def test_what_others_taught_widens_the_interval_within_what_is_possible() -> None:
-    bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
-    stretch = Stretch(answers=(5, 20), factor=(50.0, 50.0), usual=(0.2, 0.1), power=0.0)
-    learned = VersionLearning(
-        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
-    )
-    of_law = {"selection": {"criterion": "v_optimal", "target": {"law": 1.0}}}
-    test = Design.from_dict(of_law).build(bank, tags=TAGS, learned=learned)
-    state = state_of(test, row, 30)
-    seen = float(row[1:30:2].sum()) / 30
-    assert test.predict(state).lo == pytest.approx(seen)
-    assert test.predict(state).hi == pytest.approx(seen + 0.5)
-
-
 def test_answers_read_for_one_ability_are_refused() -> None:
     bank = bank_of(1)
     plain = ItemBank.from_intercepts(a=bank.a, intercept=bank.intercept)
@@ -176,7 +163,7 @@ def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
     bank, targets = bank_of(1), scores_known()
     curves = LearnedCurves(
         curves=ScoreCurves(rng.lognormal(0.0, 0.3, (1, N_ITEMS)), rng.normal(size=N_ITEMS)),
-        errors={},
+        n_reference=40,
     )
     maths = np.array(["maths" in tags for tags in TAGS])
     design = Design.from_dict(
@@ -202,4 +189,4 @@ def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
     free = built(None).predictor.predict(bank, state.responses, state.belief).value
     assert told.method == "combined"
     assert min(free, by_linear) < told.value < max(free, by_linear)
-    assert isinstance(built(None).predictor, CombinedScore)
+    assert isinstance(built(None).predictor, ScoreEstimator)

@@ -6,7 +6,7 @@ import pytest
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.bank import FloatArray
-from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.engine.ranking.simulation import simulate_ranking
@@ -70,7 +70,7 @@ def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
 def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn_with() -> None:
     bank = ItemBank.from_difficulties(a=np.ones(60), b=np.linspace(-2, 2, 60))
     records = np.array(list(draw_scores(bank, np.linspace(-2, 2, 60), np.random.default_rng(1))))
-    curves = LearnedCurves(curves=fit_curves(records), errors={})
+    curves = LearnedCurves(curves=fit_curves(records), n_reference=10)
     design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
     rank = Ranking(
         tests=(design.build(bank, curves=curves),) * 2,

@@ -95,7 +95,6 @@ def card(design: str = "default", **fields: Any) -> SimulatedTests:
 
 CORRECTION = IntervalCorrection(
     theta=Stretch(answers=(5, 50), factor=(0.9, 1.3), usual=(0.8, 0.4), power=0.0),
-    accuracy=Stretch(answers=(10,), factor=(1.2,), usual=(0.1,), power=0.0),
     n_examinees=300,
 )
 

@@ -16,9 +16,7 @@ from app.services.results.forecasts import ForecastWork, forecast_confined
 from tests.engine.random_banks import KINDS, Kind, clean_bank
 
 TWICE = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
-KNOWLEDGE = {
-    "interval_correction": IntervalCorrection(theta=TWICE, accuracy=TWICE, n_examinees=99).to_dict()
-}
+KNOWLEDGE = {"interval_correction": IntervalCorrection(theta=TWICE, n_examinees=99).to_dict()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

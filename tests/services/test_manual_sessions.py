@@ -58,7 +58,7 @@ async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
     services: Services,
 ) -> None:
     twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
-    correction = IntervalCorrection(theta=twice, accuracy=twice, n_examinees=99)
+    correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {"interval_correction": correction.to_dict()}
     request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
     version = await services.banks.create_version("demo", request)

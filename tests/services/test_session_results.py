@@ -12,9 +12,7 @@ from app.services.sessions.result import Result
 
 BEYOND = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=1.0)
 STRETCH = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
-LEARNED = VersionLearning(
-    interval_correction=IntervalCorrection(theta=STRETCH, accuracy=STRETCH, n_examinees=40)
-)
+LEARNED = VersionLearning(interval_correction=IntervalCorrection(theta=STRETCH, n_examinees=40))
 
 
 def result(extrapolation: dict[str, Any]) -> Result:

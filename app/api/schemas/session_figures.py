@@ -25,11 +25,14 @@ class ExtrapolationRead(Output):
         "unknown."
     )
     difference: float | None = Field(
-        description="By how much items drawn by lot put the score above the model's; null where "
-        "fewer than five were drawn."
+        description="By how much the sampled questions put the score above the curves'; null where "
+        "fewer than three were sampled."
     )
-    p_value: float | None = Field(description="Of the test that there is no such difference.")
-    agrees: bool | None = Field(description="Whether that p is 0.05 or more.")
+    odds: float = Field(
+        description="How many times likelier the answers are if the curves of the reference models "
+        "do not hold for this examinee; a million at most."
+    )
+    agrees: bool = Field(description="Whether that is less than ten times.")
     detail: str = Field(description="All this in words.")
     caution: str | None = Field(
         description="Why to trust the result less; null where nothing speaks against it."

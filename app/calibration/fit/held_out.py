@@ -17,8 +17,8 @@ from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.design.parts import PredictionDesign, PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,

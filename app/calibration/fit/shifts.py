@@ -20,8 +20,8 @@ from app.calibration.fit.held_out import DEFAULT, FOR_SCORE, Blind, tests_on_the
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 

@@ -8,11 +8,11 @@
 | weakest_fifth | all but the weakest fifth | the weakest fifth |
 
 Each of the held out takes the test that the bank will give, answered from its own record, and its
-score is predicted after 8, 16, 32 and 48 answers. The errors of the score's logit, in standard
-deviations by the model, and how far the examinee stands from those known say how wide intervals
-must be near them and above and below: see `app.engine.prediction.model_error`. Whoever is like
-those known is told of by four fits rather than by one, which may be a lucky one. Tests take the
-time, not fits: so fewer are tested of each.
+score is predicted after 8, 16, 32 and 48 answers. The errors of the score's logit if the curves
+hold, in standard deviations by them, and how far the examinee stands from those known say how wide
+intervals must be near them and above and below: see `app.engine.prediction.model_error`. Whoever is
+like those known is told of by four fits rather than by one, which may be a lucky one. Tests take
+the time, not fits: so fewer are tested of each.
 """
 
 from collections.abc import Mapping
@@ -22,20 +22,25 @@ import numpy as np
 from typing_extensions import override
 
 from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, require_enough
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.index import BoolArray, index_of
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.prediction.combined_score import CombinedScore, LearnedCurves, logit_of
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import SCORE, ModelError, Seen, model_error
-from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import (
+    Explanations,
+    ScoreEstimator,
+    logit_of,
+    prior_doubt,
+)
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.selection.base import Criterion, Pool
-from app.engine.selection.by_lot import ByLot, CurveVariance
 from app.engine.selection.exposure import Randomesque
 from app.engine.selection.information import PerCost
+from app.engine.selection.sampled import CurveVariance, Sampled, WantedOrSampled
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems
@@ -98,7 +103,8 @@ def learn_curves(
 ) -> LearnedCurves:
     """Fit score curves, and measure how wrong they are about each target.
 
-    Tests are those for the whole bank's score, or for the only target.
+    Tests are those for the whole bank's score, or for the only target. Of fewer than 20 examinees
+    none is held out: how wrong their curves are is what is thought beforehand.
 
     Args:
         scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
@@ -106,17 +112,16 @@ def learn_curves(
         rng: Deals the hold-outs.
         askable: Mask of the items that tests may ask, shape (n_items,); all by default.
         costs: Of the items where tests choose by gain per cost, shape (n_items,).
-
-    Raises:
-        CalibrationError: Fewer than 20 examinees.
     """
-    require_enough(scores)
+    if len(scores) < LEAST_EXAMINEES:
+        return LearnedCurves(curves=fit_curves(scores, rng), n_reference=len(scores))
     seen: dict[str, list[Seen]] = {name: [] for name in targets}
     for held in hold_outs(scores, rng):
         for name, found in _errors(scores, held, targets, askable, costs).items():
             seen[name] += found
     return LearnedCurves(
         curves=fit_curves(scores, rng),
+        n_reference=len(scores),
         errors={
             name: model_error(found, len(LOOKS), margin=0.0, kind=SCORE)
             for name, found in seen.items()
@@ -141,9 +146,12 @@ def _errors(
         aim = next(iter(targets.values()))
     curves = fitted.towards(aim, active)
     looks = sorted({min(look, int(active.sum())) for look in LOOKS})
-    test = score_test(curves, aim, looks[-1], active, costs)
+    doubt = prior_doubt(held.known.size)
+    test = score_test(Explanations(curves, doubt), aim, looks[-1], active, costs)
     predictors = {
-        name: CombinedScore(fitted.towards(weights, active), weights, ModelError(), active)
+        name: ScoreEstimator(
+            Explanations(fitted.towards(weights, active), doubt), weights, ModelError(), active
+        )
         for name, weights in targets.items()
     }
     found: dict[str, dict[int, list[tuple[float, float, float]]]] = {
@@ -167,7 +175,7 @@ def _errors(
             truth = logit_of((truth * count + 0.5) / (count + 1.0))
             for state in passed:
                 if state.n_scored in found[name]:
-                    value, sd, position = predictors[name].logit_alone(state.responses, unknown)
+                    value, sd, position = predictors[name].logit_by_curves(state.responses, unknown)
                     found[name][state.n_scored].append((value - truth, sd, position))
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in found.items()
@@ -201,7 +209,7 @@ class _OfNothing(GridEstimator):
 
 
 def score_test(
-    curves: ScoreCurves,
+    explanations: Explanations,
     weights: FloatArray,
     length: int,
     active: BoolArray,
@@ -210,12 +218,13 @@ def score_test(
     """The test for a score by so many items, as a bank with these curves gives it.
 
     Args:
-        curves: Of the scores.
+        explanations: Of the answers.
         weights: Of the items in the score, shape (n_items,).
         length: Number of items.
         active: Mask of the items that may be asked, shape (n_items,).
         costs: Of the items where tests choose by gain per cost, shape (n_items,).
     """
+    curves = explanations.curves
     bank = ItemBank.from_intercepts(
         a=np.ones(weights.size), intercept=curves.intercept, item_ids=None
     )
@@ -225,13 +234,11 @@ def score_test(
     return AdaptiveTest(
         pool=Pool(index=index_of(bank), active=active),
         estimator=_OfNothing(),
-        selector=ByLot(
-            curves=curves,
-            criterion=criterion,
-            first=Randomesque(criterion=criterion),
-            weights=weights,
-            costs=costs,
+        selector=WantedOrSampled(
+            explanations=explanations,
+            wanted=Randomesque(criterion=criterion),
+            sampled=Sampled.of(curves, weights, costs),
         ),
         stopping=AnyOf(goals=(), limits=(MaxItems(items=length),), min_items=0),
-        predictor=CombinedScore(curves, weights, ModelError(), active),
+        predictor=ScoreEstimator(explanations, weights, ModelError(), active),
     )

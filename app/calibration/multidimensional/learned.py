@@ -14,7 +14,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel
-from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,13 +25,13 @@ class LearnedAbilities:
         bank: With loadings and the population.
         fit: How they were fitted.
         scores: Predicts scores; None where the examinees are too few to learn from.
-        curves: Predicts those of examinees unlike them, too; None likewise.
+        curves: Predict those of examinees unlike them, too.
     """
 
     bank: ItemBank
     fit: MultidimensionalFit
     scores: LearnedScores | None
-    curves: LearnedCurves | None
+    curves: LearnedCurves
 
 
 def learn_abilities(
@@ -59,8 +59,8 @@ def learn_abilities(
     """
     fit = fit_multidimensional(scores, settings, rng, watch)
     bank = ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), item_ids)
-    learned, curves = None, None
+    learned = None
     if len(scores) >= LEAST_EXAMINEES:
         learned = learn_scores(scores, targets, rng, askable=askable, costs=costs)
-        curves = learn_curves(scores, targets, rng, askable=askable, costs=costs)
+    curves = learn_curves(scores, targets, rng, askable=askable, costs=costs)
     return LearnedAbilities(bank=bank, fit=fit, scores=learned, curves=curves)

@@ -20,7 +20,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
-from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable
 
 Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
@@ -83,7 +83,7 @@ class Calibrator(ABC, Generic[Matrix]):
         """
 
     def curves(self, matrix: Matrix, plan: CalibrationPlan) -> dict[str, Any]:
-        """Knowledge of what predicts scores; none where too few have answered enough to learn it.
+        """Knowledge of what predicts scores; none where nobody has answered enough to learn it.
 
         Of several abilities the fit itself brings it.
         """
@@ -99,7 +99,7 @@ class Calibrator(ABC, Generic[Matrix]):
     ) -> LearnedCurves | None:
         """Of some examinees, and of the scores of these names; None is all that tests tell of."""
         whole: FloatArray = scores[np.mean(~np.isnan(scores), axis=1) >= LEAST_ANSWERED]
-        if len(whole) < LEAST_EXAMINEES or np.isnan(whole).all(axis=0).any():
+        if not len(whole):
             return None
         targets = task_targets(matrix.items)
         wanted = {name: targets[name] for name in names or targets}

@@ -41,8 +41,8 @@ from app.engine.design.selection import BankFacts, CriterionName, SelectionDesig
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import Estimator
@@ -185,9 +185,9 @@ class Design:
             targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
                 predicts the score that the design is about, in place of p-IRT, unless the design
                 wants that.
-            curves: What records taught about scores, for examinees like theirs and unlike them. It
-                then predicts the score, unless the design wants another method; a test for a score
-                draws its items with known probabilities.
+            curves: What reference models taught about scores; None takes the bank's parameters,
+                and no reference models. It predicts the score, unless the design wants another
+                method.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
@@ -203,13 +203,13 @@ class Design:
             costs=costs,
             acceptance=exposure,
             targets=targets or {},
-            curves=curves,
+            curves=curves or LearnedCurves.of_parameters(bank),
         )
         estimator: Estimator[Any] = (
             self.estimator.build() if bank.abilities is None else ProfileMap()
         )
         learned = learned or VersionLearning()
-        predictors = Predictors(facts, learned, self.prediction.method, draws=self.selection.draws)
+        predictors = Predictors(facts, self.prediction.method)
         predictor = predictors.of_target(self.selection.target)
         correction = learned.interval_correction
         if correction is not None and curves is not None:

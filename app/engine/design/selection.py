@@ -11,13 +11,13 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.json_section import Part, Section, Within
 from app.engine.design.parts import PredictionMethod
 from app.engine.index import BoolArray
-from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import Explanations, prior_doubt
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, is_askable, is_drawable, target_weights
 from app.engine.selection.base import Criterion, Selector
-from app.engine.selection.by_lot import ByLot, ByLotOnceOpen, CurveVariance
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
 from app.engine.selection.exposure import (
@@ -32,6 +32,12 @@ from app.engine.selection.information import (
     MutualInformation,
     PerCost,
     PosteriorWeighted,
+)
+from app.engine.selection.sampled import (
+    CurveVariance,
+    Sampled,
+    ThetaThenSampled,
+    WantedOrSampled,
 )
 from app.errors import FieldProblem, InvalidInputError, UnknownNameError
 
@@ -60,16 +66,16 @@ class BankFacts:
         costs: Expected cost of each item in one unit, above 0.
         acceptance: Sympson-Hetter acceptance probability of each item.
         targets: Scores that a score model predicts, by tag; empty where none was learned.
-        curves: What records taught about scores; None where nothing was learned.
+        curves: What reference models taught about scores; by the bank's parameters where none did.
     """
 
     bank: ItemBank
+    curves: LearnedCurves
     active: BoolArray | None = None
     tags: Sequence[Collection[str]] | None = None
     costs: FloatArray | None = None
     acceptance: FloatArray | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
-    curves: LearnedCurves | None = None
 
     def __post_init__(self) -> None:
         for name in ("active", "tags", "costs", "acceptance"):
@@ -154,11 +160,6 @@ class SelectionDesign(Part):
         "What v_optimal is to predict: shares by tag, `all` for the whole bank.",
     ] = None
 
-    @property
-    def draws(self) -> bool:
-        """Whether items are drawn with known probabilities, at least where curves are known."""
-        return self.criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
-
     def check(self, section: Section) -> None:
         """Note what does not go together."""
         if self.exposure is not None and self.top_k > 1:
@@ -178,29 +179,34 @@ class SelectionDesign(Part):
         Args:
             facts: The bank.
             length: Most items of a test; strata are planned by it.
-            method: Of prediction; what is predicted by curves is drawn by lot.
+            method: Of prediction; what is predicted by curves is sampled in part.
 
         Raises:
             InvalidInputError: The design needs a fact that is not given.
         """
         selector: Selector = Random()
         if self.criterion is not CriterionName.RANDOM:
-            lot = self.criterion is CriterionName.V_OPTIMAL and by_curves(facts, method)
-            # Draws tell of what could be drawn: of a task never asked they tell nothing.
-            lot = lot and never_asked(facts, self.target, method) is None
-            criterion = self._criterion(facts, length, by_lot=lot)
+            # Samples tell of what could be asked: of a task never asked they tell nothing.
+            samples = self.criterion is CriterionName.V_OPTIMAL and by_curves(method)
+            samples = samples and never_asked(facts, self.target, method) is None
+            criterion = self._criterion(facts, length, by_curves=samples)
             if self.exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
             else:
                 if facts.acceptance is None:
                     raise missing("/selection/exposure", "fitted acceptance probabilities")
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
-            if lot and facts.curves is not None:
-                selector = self._lot(facts.curves, facts, criterion, selector)
-            elif (placing := self._placing(facts, method)) and facts.curves is not None:
-                wanted = self._criterion(facts, length, by_lot=True)
-                lots = self._lot(facts.curves, facts, wanted, selector)
-                selector = ByLotOnceOpen(lot=lots, placing=placing)
+            curves = self._curves(facts)
+            costs = facts.costs if self.cost_weight > 0 else None
+            if samples:
+                selector = WantedOrSampled(
+                    explanations=Explanations(curves, doubt_of(facts.curves, method)),
+                    wanted=selector,
+                    sampled=Sampled.of(curves, self._weights(facts), costs),
+                )
+            elif placing := self._placing(facts, method):
+                sampled = Sampled.of(curves, self._weights(facts), costs)
+                selector = ThetaThenSampled(wanted=selector, sampled=sampled, placing=placing)
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
         if self.content is not None:
@@ -213,41 +219,28 @@ class SelectionDesign(Part):
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
 
-    def _lot(
-        self, learned: LearnedCurves, facts: BankFacts, wanted: Criterion, first: Selector
-    ) -> ByLot:
-        return ByLot(
-            curves=self._curves(learned, facts),
-            criterion=wanted,
-            first=first,
-            weights=self._weights(facts),
-            costs=facts.costs if self.cost_weight > 0 else None,
-        )
-
     def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
         """What tells a test for theta that it is open whom the examinee is like.
 
         None where the test is to go on all the same: how often an item is used is limited, or
-        planned by strata, or draws would tell nothing of the score.
+        planned by strata, or samples would tell nothing of the score.
         """
         chosen = self.criterion in _CRITERIA and self.exposure is None
-        if not chosen or facts.bank.abilities is not None or not by_curves(facts, method):
+        if not chosen or facts.bank.abilities is not None or not by_curves(method):
             return None
         drawable = is_drawable(self._weights(facts), facts.active)
-        return facts.curves.placing if facts.curves is not None and drawable else None
+        return facts.curves.placing if drawable else None
 
     def _weights(self, facts: BankFacts) -> FloatArray:
-        return target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
+        return weights_of(facts, self.target)
 
-    def _curves(self, learned: LearnedCurves, facts: BankFacts) -> ScoreCurves:
-        return learned.curves.towards(self._weights(facts), facts.active)
+    def _curves(self, facts: BankFacts) -> ScoreCurves:
+        return facts.curves.curves.towards(self._weights(facts), facts.active)
 
-    def _criterion(self, facts: BankFacts, length: int | None, *, by_lot: bool) -> Criterion:
+    def _criterion(self, facts: BankFacts, length: int | None, *, by_curves: bool) -> Criterion:
         criterion: Criterion
-        if by_lot and facts.curves is not None:
-            criterion = CurveVariance(
-                curves=self._curves(facts.curves, facts), weights=self._weights(facts)
-            )
+        if by_curves:
+            criterion = CurveVariance(curves=self._curves(facts), weights=self._weights(facts))
         elif self.criterion is CriterionName.A_STRATIFIED:
             if length is None:
                 raise missing("/selection/criterion", "stopping.max_items to plan its strata by")
@@ -270,10 +263,7 @@ class SelectionDesign(Part):
         if facts.bank.abilities is None:
             needed = "a bank with loadings, from the model nested or mirt"
             if optimality is Optimality.V:
-                needed += (
-                    ", or the prediction combined or design on a version that has learned score "
-                    "curves, from records of at least 20 examinees"
-                )
+                needed += ", or the prediction combined or design"
             raise missing("/selection/criterion", needed)
         weights = self._weights(facts)
         if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
@@ -281,9 +271,14 @@ class SelectionDesign(Part):
         return AbilityDesign(optimality=optimality, weights=weights)
 
 
-def by_curves(facts: BankFacts, method: PredictionMethod | None) -> bool:
-    """Whether a method of prediction takes score curves on a bank."""
-    return facts.curves is not None and (method is None or method in BY_CURVES)
+def by_curves(method: PredictionMethod | None) -> bool:
+    """Whether a method of prediction takes score curves."""
+    return method is None or method in BY_CURVES
+
+
+def doubt_of(learned: LearnedCurves, method: PredictionMethod | None) -> float:
+    """How likely an examinee departs from the curves, before any answer."""
+    return 1.0 if method is PredictionMethod.DESIGN else prior_doubt(learned.n_reference)
 
 
 def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:
@@ -307,19 +302,36 @@ def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Ta
     return Target(whole.model, weights, whole.widths)
 
 
+def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArray:
+    """Weights of the items in a score, summing to 1, shape (n_items,).
+
+    Args:
+        facts: The bank.
+        shares: Of tags; None is the whole bank.
+
+    Raises:
+        InvalidInputError: A tag without items.
+    """
+    # Where items carry no tags a score model may know which of them belong to a task.
+    known = predicted_target(facts, shares) if facts.tags is None else None
+    if known is not None:
+        return known.weights
+    return target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
+
+
 def never_asked(
     facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
 ) -> Target | None:
     """The score model of a target most of which may not be asked; None where it may, or of curves.
 
-    Curves and draws would predict the others. Of this one no draw tells anything, and the linear
-    model, which has a covariance for each pair of items, knows more of it among examinees like
-    those calibrated.
+    Curves and samples would predict the others. Of this one no sample tells anything, and the
+    linear model, which has a covariance for each pair of items, knows more of it among examinees
+    like the reference models.
     """
     if method is PredictionMethod.DESIGN or facts.bank.abilities is None:
         return None
-    weights = target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
-    if not by_curves(facts, method) or is_askable(weights, facts.active):
+    weights = weights_of(facts, shares)
+    if not by_curves(method) or is_askable(weights, facts.active):
         return None
     return predicted_target(facts, shares)
 

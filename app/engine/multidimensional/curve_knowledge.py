@@ -1,7 +1,7 @@
 """Score curves as a bank version keeps them, as JSON.
 
-    {"curves": {"items": [keys], "abilities", "slopes", "intercept", "dispersion",
-                "errors": {target: {"within", "above", "below"}},
+    {"curves": {"items": [keys], "n_reference", "abilities", "slopes", "intercept", "dispersion",
+                "errors": {target: {"within", "above", "below", ...}},
                 "population": [quantiles]}}
 
 Arrays are packed as in `app.engine.multidimensional.knowledge`, and items are named for the same
@@ -9,15 +9,19 @@ reason.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from app.engine.bank import ItemBank
 from app.engine.multidimensional.knowledge import packed, positions, unpacked
-from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 
 CURVES = "curves"
+#: Reference models of a version that does not say how many.
+_FEW = 20
+_ERRORS = {one.name for one in fields(ModelError)}
 
 
 def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str, Any]:
@@ -25,6 +29,7 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
     curves = learned.curves
     return {
         "items": list(item_ids),
+        "n_reference": learned.n_reference,
         "abilities": len(curves.slopes),
         "slopes": packed(curves.slopes),
         "intercept": packed(curves.intercept),
@@ -35,7 +40,10 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
 
 
 def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | None:
-    """The curves that a version knows of its items; None where one of them was not learned."""
+    """The curves that a version knows of its items; None where one of them was not learned.
+
+    Where it does not say of how many reference models, they are taken to be few.
+    """
     stored = knowledge.get(CURVES)
     at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
@@ -45,6 +53,11 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
     intercept = unpacked(stored["intercept"], n)[at]
     return LearnedCurves(
         curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
-        errors={name: ModelError.from_dict(said) for name, said in stored["errors"].items()},
+        n_reference=int(stored.get("n_reference", _FEW)),
+        errors={
+            name: ModelError.from_dict(said)
+            for name, said in stored["errors"].items()
+            if said.keys() >= _ERRORS  # others were not of logits
+        },
         population=tuple(map(float, stored.get("population", ()))),
     )

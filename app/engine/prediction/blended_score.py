@@ -23,7 +23,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.engine.bank import ItemBank
-from app.engine.prediction.combined_score import CombinedScore
 from app.engine.prediction.p_irt import (
     COMBINED,
     Certain,
@@ -32,6 +31,7 @@ from app.engine.prediction.p_irt import (
     answered,
     still_counted,
 )
+from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import Belief, Response
 
@@ -47,7 +47,7 @@ class BlendedScore:
         own: The linear model, with intervals that hold.
     """
 
-    curves: tuple[CombinedScore, CombinedScore]
+    curves: tuple[ScoreEstimator, ScoreEstimator]
     own: Predictor
 
     @property
@@ -83,7 +83,7 @@ class BlendedScore:
         self, answers: Sequence[Response], exclude: Sequence[int]
     ) -> tuple[float, float]:
         """Score by the score curves, and its variance."""
-        told = [one.alone(answers, exclude) for one in self.curves]
+        told = [one.by_curves(answers, exclude) for one in self.curves]
         within = [
             curves.error.at(position) ** 2 * variance
             for curves, (_, variance, position) in zip(self.curves, told, strict=True)

@@ -12,22 +12,21 @@ open how far off theta is, however many the answers: their intervals are wider b
 others; see `app.engine.prediction.placing`.
 
 What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
-examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
-mean score. It does not tell how an examinee would do on another bank.
+examinee's answers to the whole bank would give: their weighted likelihood estimate of theta. It
+does not tell how an examinee would do on another bank.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import FloatArray
 from app.engine.prediction.model_error import Leaning, ModelError, distance
-from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.prediction.placing import Placing
-from app.engine.state import Belief, CatState, Estimate, Response
+from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Tests that are learned from are no longer than this; a longer one takes the last factor, which is
@@ -268,13 +267,11 @@ class IntervalCorrection:
 
     Attributes:
         theta: Of ability.
-        accuracy: Of the predicted whole-bank score.
         n_examinees: How many taught it.
         placing: Places examinees among those calibrated; not kept. None takes all for placed.
     """
 
     theta: Stretch
-    accuracy: Stretch
     n_examinees: int
     placing: Placing | None = field(default=None, repr=False, compare=False)
 
@@ -283,7 +280,6 @@ class IntervalCorrection:
         """From what `to_dict` made."""
         return cls(
             theta=Stretch.from_dict(document["theta"]),
-            accuracy=Stretch.from_dict(document["accuracy"]),
             n_examinees=document["n_examinees"],
         )
 
@@ -291,7 +287,6 @@ class IntervalCorrection:
         """JSON-able; a version keeps it in its `knowledge`."""
         return {
             "theta": self.theta.to_dict(),
-            "accuracy": self.accuracy.to_dict(),
             "n_examinees": self.n_examinees,
         }
 
@@ -325,73 +320,12 @@ class VersionLearning:
 
     Attributes:
         interval_correction: None where nobody has taught one.
-        predictor: Takes the place of the bank's own predictor; not kept.
     """
 
     interval_correction: IntervalCorrection | None = None
-    predictor: Predictor | None = None
 
     @classmethod
     def from_dict(cls, knowledge: Mapping[str, Any]) -> "VersionLearning":
         """From a version's `knowledge`; keys of other parts are theirs."""
         stored = knowledge.get("interval_correction")
         return cls(interval_correction=stored and IntervalCorrection.from_dict(stored))
-
-    def predicting(self, own: Predictor, weights: FloatArray | None = None) -> Predictor:
-        """The predictor of a bank whose own is given, with intervals that hold.
-
-        Args:
-            own: The bank's.
-            weights: What each item counts in the score, shape (n_items,), summing to 1; None
-                counts all alike.
-        """
-        plain = self.predictor or own
-        if self.interval_correction is None:
-            return plain
-        return CorrectedPredictor(plain, self.interval_correction.accuracy, weights)
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectedPredictor:
-    """Another predictor's value with a truer interval.
-
-    Attributes:
-        plain: The other predictor.
-        stretch: Of its intervals.
-        weights: What each item counts in the score, shape (n_items,); None counts all alike.
-    """
-
-    plain: Predictor
-    stretch: Stretch
-    weights: FloatArray | None = None
-
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return self.plain.name
-
-    def predict(
-        self,
-        bank: ItemBank,
-        responses: Iterable[Response],
-        belief: Belief,
-        exclude: Sequence[int] = (),
-    ) -> Prediction:
-        """See `app.engine.prediction.p_irt.Predictor`."""
-        answers = list(responses)
-        said = self.plain.predict(bank, answers, belief, exclude)
-        value, lo, hi = said.value, said.lo, said.hi
-        factor = self.stretch.at(len(answers), (hi - lo) / 2, belief.theta)
-        # What was answered is known: the score can be no less than that, nor more than all the
-        # rest right.
-        counts = np.ones(bank.n_items) if self.weights is None else self.weights.copy()
-        counts[list(exclude)] = 0.0
-        total = float(counts.sum())
-        least = sum(float(counts[answer.item]) * answer.score for answer in answers) / total
-        most = least + 1 - sum(float(counts[answer.item]) for answer in answers) / total
-        return replace(
-            said,
-            lo=min(max(value - factor * (value - lo), least), value),
-            hi=max(min(value + factor * (hi - value), most), value),
-            raw=(lo, hi),
-        )

@@ -1,25 +1,27 @@
 """How far an examinee is from those that a bank was calibrated on, and whether the model holds.
 
 What was learned from some examinees is safe for others like them. Of one that is stronger or weaker
-than all of them it is an extrapolation, and of one whose answers to items drawn by lot differ from
-what the model expects it is wrong: both are told, in words, beside the figures.
+than all of them it is an extrapolation, and of one whose answers are far likelier if the curves do
+not hold it is wrong: both are told, in words, beside the figures.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.engine.prediction.combined_score import Told
 from app.engine.prediction.placing import Place, Standing
+from app.engine.prediction.score_estimate import LEAST_SAMPLED, Told
 
-#: Below this p model and design are said to disagree.
-DISAGREES = 0.05
+#: So many times likelier answers must be if the curves do not hold, for that to be said.
+DISAGREES = 10.0
+_MOST = 1e6  # times; more is no surer
 _ALL = 99.5  # rounds to all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """Where an examinee stands, and whether what the model says of it agrees with the design.
+    """Where an examinee stands, and whether its answers agree with the curves.
 
     Attributes:
         position: Of the general ability, in standard deviations of those calibrated, from their
@@ -28,9 +30,9 @@ class Extrapolation:
             those calibrated would.
         percentile: Share of those calibrated that are weaker, from 0 to 100.
         standing: Within those calibrated, above all of them or below all of them, or unknown.
-        difference: By how much the design puts the score above the model's; None where too few
-            items were drawn by lot.
-        p_value: Of the test that there is none.
+        difference: By how much the sampled questions put the score above the curves'; None where
+            there are too few of them.
+        odds: How many times likelier the answers are if the curves do not hold.
     """
 
     position: float
@@ -38,12 +40,12 @@ class Extrapolation:
     percentile: float
     standing: Standing
     difference: float | None
-    p_value: float | None
+    odds: float
 
     @property
-    def agrees(self) -> bool | None:
-        """Whether model and design agree; None where the design says nothing."""
-        return None if self.p_value is None else self.p_value >= DISAGREES
+    def agrees(self) -> bool:
+        """Whether the answers agree with the curves."""
+        return self.odds < DISAGREES
 
     @property
     def caution(self) -> str | None:
@@ -58,9 +60,7 @@ class Extrapolation:
             "interval need not hold.",
         }.get(self.standing)
         found = [] if beyond is None else [beyond]
-        if self.agrees is False:
-            found.append(f"{self._test()} Do not rely on the model's part of the result alone.")
-        elif beyond is not None:
+        if not self.agrees or beyond is not None:
             found.append(self._test())
         return " ".join(found) or None
 
@@ -80,14 +80,12 @@ class Extrapolation:
         return f"Stronger than {self.percentile:.0f} %"
 
     def _test(self) -> str:
-        if self.p_value is None or self.difference is None:
-            return "Too few items were drawn by lot to tell whether the model holds."
         if self.agrees:
-            return f"Items drawn by lot agree with the model (p = {self.p_value:.2g})."
-        side = "higher" if self.difference > 0.0 else "lower"
+            return "Its answers agree with the curves of the reference models."
+        odds = "over a million" if self.odds >= _MOST else f"{self.odds:,.0f}"
         return (
-            f"Items drawn by lot put the score {abs(self.difference):.1%} {side} than the model "
-            f"(p = {self.p_value:.2g}): the two disagree."
+            f"Its answers are {odds} times likelier if the curves of the reference models do not "
+            "hold for it: the score rests on the sampled questions."
         )
 
 
@@ -110,12 +108,11 @@ def extrapolation(told: Told, place: Place, population: Sequence[float]) -> Extr
         population: Quantiles of the general ability of those calibrated, evenly spaced from the
             weakest to the strongest, in their standard deviations.
     """
-    drawn = told.discrepancy
     return Extrapolation(
         position=told.position,
         sd=place.sd,
         percentile=100.0 * share_below(told.position, population),
         standing=place.standing,
-        difference=None if drawn is None else drawn.value,
-        p_value=None if drawn is None else drawn.p_value,
+        difference=None if told.sampled < LEAST_SAMPLED else told.by_sample - told.by_curves,
+        odds=math.exp(min(told.evidence, math.log(_MOST))),
     )

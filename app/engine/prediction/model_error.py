@@ -22,14 +22,14 @@ Source: Lange, Little & Taylor (1989), Journal of the American Statistical Assoc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from app.engine.models.base import FloatArray
 
-#: Degrees of freedom of an ability's error, and of a score's in versions of before.
+#: Degrees of freedom of an ability's error.
 DEGREES = 5.0
 #: Within so many standard deviations of their mean an examinee is like those calibrated.
 WITHIN = 1.0
@@ -70,22 +70,16 @@ class ModelError:
         above: What is added for each standard deviation that one is stronger, at least 0.
         below: The same for weaker ones.
         degrees: Of freedom.
-        curved: Whether the model's standard deviations follow the curves; in versions of before
-            they are by the slopes, see `app.engine.prediction.score_curves.ScoreCurves.doubt`.
-        above_sd: What is open of `above`; 0 in versions of before, whose slopes have it in them.
+        above_sd: What is open of `above`.
         below_sd: The same of `below`.
-        of_logits: Whether the errors are those of the score's logit; in versions of before they
-            are of the score itself, see `app.engine.prediction.combined_score`.
     """
 
     within: float = 0.0
     above: float = 0.1
     below: float = 0.1
     degrees: float = SCORE.degrees
-    curved: bool = True
     above_sd: float = 0.0
     below_sd: float = 0.0
-    of_logits: bool = True
 
     def at(self, position: float) -> float:
         """Factor for a normal error, with a margin for what is open of the slopes.
@@ -111,15 +105,14 @@ class ModelError:
         """Mean and standard deviation of the slope on the side of a position."""
         return (self.above, self.above_sd) if position > 0.0 else (self.below, self.below_sd)
 
-    def to_dict(self) -> dict[str, float | bool]:
+    def to_dict(self) -> dict[str, float]:
         """JSON-able."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
         """From what `to_dict` made."""
-        of_before = {"degrees": DEGREES, "curved": False, "of_logits": False}
-        return cls(**{**of_before, **document})
+        return cls(**{one.name: document[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from app.errors import InvalidInputError, UnknownNameError
 
 #: Names of the methods in designs and results.
 P_IRT, SCORE_MODEL = "p-irt", "score-model"
-COMBINED, DESIGN = "combined", "design"
+COMBINED, DESIGN, ALL_ITEMS = "combined", "design", "all_items"
 
 _MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
 

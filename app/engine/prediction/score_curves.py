@@ -14,7 +14,8 @@ an examinee who is better than all calibrated ones is not drawn back to them. Ex
 in [0, 1] and flatten at the ceiling; a linear prediction does neither.
 
 Whether an examinee follows the curves at all is seen from answers foretold: each is predicted from
-those before it, and squared errors far above their variances say no.
+those before it, and the product of these probabilities is what the curves make of the answers. The
+same curves, freed, are what they are compared with, see `app.engine.prediction.score_estimate`.
 
 Scores in [0, 1] enter by quasi-likelihood with variance k p (1 - p).
 
@@ -35,6 +36,12 @@ from app.errors import InvalidInputError
 #: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
 #: of answers outweighs it, and there, for without it all answers right would put no end to it.
 PRIOR_SD = 4.0
+#: Prior of an examinee that need not follow the curves: standard deviations of how strongly it
+#: follows the difficulties (0 is as the curves have it, -1 not at all), of how far it bends with
+#: them, and of what each item departs by, logits.
+_ALONG_SD, _BEND_SD, _DEPARTURE_SD = 1.0, 0.5, 1.0
+_LEAST_SPREAD = 1e-9  # of difficulties: items that are all alike
+_SURE = 1e-3  # no answer is foretold to be less likely than that
 _TOLERANCE = 1e-7  # gradient of the log-posterior, per unit of ability
 _MAX_STEPS = 60
 _LONGEST_STEP = 2.0  # logits by which one Newton step may move an item asked
@@ -49,24 +56,12 @@ class Located:
     Attributes:
         mean: Posterior mode of x, shape (D,).
         covariance: V, shape (D, D).
-        excess: Squared errors of the answers, each predicted from those before it, less what the
-            curves expect of them.
-        spread: Variance of `excess`, if the curves are right.
+        log_likelihood: Of the answers, each predicted from those before it.
     """
 
     mean: FloatArray
     covariance: FloatArray
-    excess: float = 0.0
-    spread: float = 0.0
-
-    @property
-    def surprise(self) -> float:
-        """By how many standard deviations the answers are less likely than the curves have it.
-
-        An examinee that fails what it should know, and knows what it should fail, has many. One
-        answer's worth of variance is added, so that few answers surprise nobody.
-        """
-        return self.excess / float(np.sqrt(self.spread + 1.0))
+    log_likelihood: float = 0.0
 
     @property
     def position(self) -> float:
@@ -83,6 +78,7 @@ class ScoreCurves:
         intercept: Logits of an average examinee, shape (n_items,).
         dispersion: k, in (0, 1].
         prior_sd: Of the general ability, in standard deviations of those calibrated.
+        free_sds: Standard deviations of the last abilities, where these are not 1.
         precision: Of the prior, shape (D,).
 
     Raises:
@@ -93,6 +89,7 @@ class ScoreCurves:
     intercept: FloatArray
     dispersion: float = 1.0
     prior_sd: float = PRIOR_SD
+    free_sds: tuple[float, ...] = ()
     precision: FloatArray = field(init=False, repr=False)
     _located: dict[tuple[bytes, bytes], Located] = field(
         init=False, repr=False, default_factory=dict
@@ -111,6 +108,8 @@ class ScoreCurves:
         object.__setattr__(self, "slopes", np.ascontiguousarray(self.slopes))
         precision = np.ones(len(self.slopes))
         precision[0] = self.prior_sd**-2
+        if self.free_sds:
+            precision[-len(self.free_sds) :] = np.array(self.free_sds) ** -2.0
         object.__setattr__(self, "precision", precision)
 
     def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
@@ -130,6 +129,34 @@ class ScoreCurves:
     def of_the_like(self) -> "ScoreCurves":
         """The same curves for examinees like those calibrated: their distribution is the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
+
+    def freed(self) -> "ScoreCurves":
+        """The same curves for an examinee who need not follow them.
+
+        How strongly it follows the items' difficulties is an ability of its own, and so is how far
+        it bends with them; each item departs from its curve by a normal of one logit, which
+        flattens the curves as a probit's mean does.
+        """
+        along = self.intercept - self.intercept.mean()
+        bend = along**2 / max(float(along.std()), _LEAST_SPREAD)
+        flatter = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * _DEPARTURE_SD**2)
+        return ScoreCurves(
+            flatter * np.vstack([self.slopes, along, bend - bend.mean()]),
+            flatter * self.intercept,
+            self.dispersion,
+            self.prior_sd,
+            free_sds=(_ALONG_SD, _BEND_SD),
+        )
+
+    @classmethod
+    def of_parameters(cls, slope: FloatArray, intercept: FloatArray) -> "ScoreCurves":
+        """Curves of one ability, from an item bank's parameters.
+
+        Args:
+            slope: Of each item's logit in theta, shape (n_items,).
+            intercept: Logit at theta 0, shape (n_items,).
+        """
+        return cls(slope[None, :], intercept)
 
     def expected(self, at: Located) -> FloatArray:
         """Expected score of every item, shape (n_items,)."""
@@ -173,7 +200,9 @@ class ScoreCurves:
         logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
         doubt = float(last @ moved)
         foretold = float(expit(logit / np.sqrt(1.0 + np.pi / 8.0 * doubt)))
-        variance = self.dispersion * foretold * (1.0 - foretold)
+        foretold = min(max(foretold, _SURE), 1.0 - _SURE)
+        score = float(scores[-1])
+        likely = score * np.log(foretold) + (1.0 - score) * np.log1p(-foretold)
         # One step for the last answer alone is nearly there.
         middle = float(expit(logit))
         off = (float(scores[-1]) - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
@@ -194,14 +223,10 @@ class ScoreCurves:
         return Located(
             x,
             np.asarray(np.linalg.inv(hessian), dtype=np.float64),
-            before.excess + (float(scores[-1]) - foretold) ** 2 - variance,
-            # Of a 0/1 score; of others it is less, so that they surprise later.
-            before.spread + variance * max(1.0 - 4.0 * variance, 0.0),
+            before.log_likelihood + float(likely) / self.dispersion,
         )
 
-    def doubt(
-        self, at: Located, left: FloatArray, expected: FloatArray, *, curved: bool = True
-    ) -> float:
+    def doubt(self, at: Located, left: FloatArray, expected: FloatArray) -> float:
         """Variance of an expected score, for what is not known of the abilities.
 
         The slopes at the mode tell little of it where curves are flat: of an examinee with five
@@ -213,11 +238,10 @@ class ScoreCurves:
             at: Abilities.
             left: What each item counts in the score, shape (n_items,).
             expected: Scores at the mode, as `expected` gives them.
-            curved: Else by the slopes at the mode, as if the score were a straight line.
         """
         slopes = self.slopes @ (left * (expected * (1.0 - expected)))
         by_slopes = float(slopes @ at.covariance @ slopes)
-        if not curved or by_slopes <= 0.0:
+        if by_slopes <= 0.0:
             return by_slopes
         step = at.covariance @ slopes / np.sqrt(by_slopes) @ self.slopes
         mode = at.mean @ self.slopes + self.intercept

@@ -69,7 +69,7 @@ from app.engine.prediction.ability import Ability, Stated
 from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Pair, Ranks, ranks_of
 from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
-from app.engine.selection.by_lot import Chosen, choose
+from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError

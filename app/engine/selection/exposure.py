@@ -7,7 +7,7 @@ import numpy as np
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.index import BoolArray
 from app.engine.selection.base import Criterion, Pool, Selector
-from app.engine.selection.by_lot import Chosen, choose
+from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import CatState
 
 #: Best items that Sympson-Hetter looks at first; four times as many each time none is accepted.
@@ -24,7 +24,7 @@ class Random:
         return None if chosen is None else chosen.item
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `app.engine.selection.by_lot.DrawsByLot`."""
+        """See `app.engine.selection.sampled.Samples`."""
         positions = np.flatnonzero(pool.admissible(state))
         if not positions.size:
             return None
@@ -61,7 +61,7 @@ class RandomStart:
         return self._now(state).select(pool, state, rng)
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """See `app.engine.selection.by_lot.DrawsByLot`."""
+        """See `app.engine.selection.sampled.Samples`."""
         return choose(self._now(state), pool, state, rng)
 
     def _now(self, state: CatState) -> Selector:

@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import FloatArray
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.correction import (
     KNOTS,
@@ -51,7 +51,6 @@ from app.engine.prediction.correction import (
 )
 from app.engine.prediction.model_error import Seen, distance, leaning, model_error
 from app.engine.prediction.p_irt import Prediction
-from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
@@ -63,9 +62,6 @@ _POWERS = np.arange(-0.5, 1.51, 0.25)
 #: An interval as narrow as that has nothing left to be wrong about.
 _NO_WIDTH = 1e-9
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
-_FOLDS = 5
-#: Between hardly any shrinkage and nearly all, in units of a residual's variance (at most 1/4).
-_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +144,6 @@ def glimpses(
 
 def learn_correction(
     seen: Sequence[Glimpse],
-    predictions: Sequence[Prediction] | None = None,
     *,
     known: FloatArray | None = None,
     shifted: Sequence[Shifted] = (),
@@ -157,7 +152,6 @@ def learn_correction(
 
     Args:
         seen: Tests of at least 20 examinees.
-        predictions: Of the scores, one for each glimpse, where another predictor made them.
         known: Thetas of those calibrated, whom the tested are like, shape (n_known,); by them it is
             told who is beyond. None has intervals grow for nobody.
         shifted: Tests of others, who are not like those calibrated. Without any nobody tells to
@@ -171,102 +165,33 @@ def learn_correction(
         raise InvalidInputError(
             f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
         )
-    predictions = predictions or [one.prediction for one in seen]
-    scores = [_score(one, told) for one, told in zip(seen, predictions, strict=True)]
-    theta, accuracy = _stretch(map(_theta, seen)), _stretch(scores)
+    theta = _stretch(map(_theta, seen))
     if known is not None:
         groups = [known, *(group.known for group in shifted)]
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
-        others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
         growing = _growing(replace(theta, in_squares=True), thetas, groups, leans=bool(shifted))
         theta = _reaching(_held(growing, thetas[0]), shifted)
-        accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
-    return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
+    return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
 
 def learn_intervals(
     seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
 ) -> VersionLearning:
-    """Intervals of theta and of p-IRT that hold, also at the ends of one design's own tests.
+    """Intervals of theta that hold, also at the ends of one design's own tests.
 
     Args:
-        seen: Tests, predicted by p-IRT.
-        ends: As for `learn`.
+        seen: Tests.
+        ends: Where one design's own stopping rules end those tests. All factors are scaled so that
+            95 % of the intervals hold there: who is stopped when is no accident.
         references: Whole-bank thetas of those known, shape (n_examinees,).
 
     Raises:
         InvalidInputError: As for `learn_correction`.
     """
     correction = learn_correction(seen, known=references)
-    return VersionLearning(
-        interval_correction=_with_ends(correction, ends, [one.prediction for one in ends])
-    )
-
-
-def learn(
-    bank: ItemBank,
-    scores: FloatArray,
-    references: FloatArray,
-    seen: Sequence[Glimpse],
-    ends: Sequence[Glimpse] = (),
-) -> VersionLearning:
-    """A predictor of the score that knows which items go together, and intervals for it.
-
-    Its ridge and its intervals come from cross-validation: each examinee is predicted by a
-    regression that has not seen them.
-
-    Args:
-        bank: The bank.
-        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
-        references: Their whole-bank thetas, shape (n_examinees,).
-        seen: Tests of some of them, predicted by p-IRT.
-        ends: Where one design's own stopping rules end those tests. All factors are scaled so that
-            95 % of the intervals hold there: who is stopped when is no accident.
-
-    Raises:
-        InvalidInputError: As for `learn_correction`.
-    """
-    fold = np.arange(len(scores)) % _FOLDS
-    blind = [
-        ResidualRegression.fit(bank, scores[fold != k], references[fold != k], _RIDGES[0])
-        for k in range(_FOLDS)
-    ]
-
-    def predicted(one: Glimpse, ridge: float) -> Prediction:
-        return (
-            blind[one.row % _FOLDS]
-            .shrunk_by(ridge)
-            .corrected(
-                one.prediction,
-                bank,
-                one.state.responses,
-                one.state.belief,
-                np.flatnonzero(np.isnan(scores[one.row])).tolist(),
-            )
-        )
-
-    last = {one.row: one for one in seen}.values()
-
-    def error(ridge: float) -> float:
-        return sum(abs(predicted(one, ridge).value - one.accuracy) for one in last)
-
-    ridge = min(_RIDGES, key=error)
-    correction = learn_correction(seen, [predicted(one, ridge) for one in seen], known=references)
-    return VersionLearning(
-        interval_correction=_with_ends(correction, ends, [predicted(one, ridge) for one in ends]),
-        predictor=ResidualRegression.fit(bank, scores, references, ridge),
-    )
-
-
-def _with_ends(
-    correction: IntervalCorrection, ends: Sequence[Glimpse], predictions: Sequence[Prediction]
-) -> IntervalCorrection:
-    return replace(
-        correction,
-        theta=_held(correction.theta, map(_theta, ends)),
-        accuracy=_held(correction.accuracy, map(_score, ends, predictions)),
-    )
+    theta = _held(correction.theta, map(_theta, ends))
+    return VersionLearning(interval_correction=replace(correction, theta=theta))
 
 
 class _Interval(NamedTuple):
@@ -298,11 +223,6 @@ class _Interval(NamedTuple):
 def _theta(one: Glimpse) -> _Interval:
     told = one.estimate
     return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta, told.theta)
-
-
-def _score(one: Glimpse, told: Prediction) -> _Interval:
-    theta = one.estimate.theta
-    return _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy, theta)
 
 
 def _growing(

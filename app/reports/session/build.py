@@ -14,10 +14,10 @@ from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
 from app.engine.prediction.blended_score import BlendedScore
-from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.placing import Standing
+from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
@@ -256,7 +256,7 @@ def _about(known: Known) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 #: Predictors that learned from records what models that are as good overall score on a task.
-_FROM_RECORDS = (ScorePredictor, CombinedScore, DesignScore, BlendedScore)
+_FROM_RECORDS = (ScorePredictor, ScoreEstimator, BlendedScore)
 
 
 def _members(known: Known) -> dict[str, list[int]]:

@@ -9,6 +9,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.design.selection import BankFacts, predicted_target
 from app.engine.index import BoolArray
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.short_form import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
@@ -75,9 +76,13 @@ class FormService:
 def _composed(version: LoadedVersion, spec: FormSpec) -> ShortForm:
     _check_tags(version, spec.target or (), "/target")
     _check_tags(version, spec.ask, "/ask")
-    target = predicted_target(
-        BankFacts(bank=version.bank, tags=version.tags, targets=version.targets), spec.target
+    facts = BankFacts(
+        bank=version.bank,
+        curves=version.curves or LearnedCurves.of_parameters(version.bank),
+        tags=version.tags,
+        targets=version.targets,
     )
+    target = predicted_target(facts, spec.target)
     if target is None:
         raise InvalidInputError(
             f"Version {version.number} of {version.bank_name!r} predicts no scores, which a form "

@@ -18,8 +18,8 @@ from app.engine.design.design import Design
 from app.engine.lint import QUARANTINED
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
-from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.selection.cost import expected_costs

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from app.engine.adaptive import AdaptiveTest
-from app.engine.prediction.combined_score import CombinedScore
 from app.engine.prediction.extrapolation import extrapolation
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
 from app.services.banks.loaded import LoadedVersion
@@ -30,12 +30,13 @@ def standing_of(
     if learned is None or (placing := learned.placing) is None:
         return None
     predictor = test.predictor
-    if not isinstance(predictor, CombinedScore):
+    if not isinstance(predictor, ScoreEstimator):
         # Whatever predicts the score: how far the examinee is from those calibrated is told.
         weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
         curves = learned.curves.towards(weights, version.active)
         error = learned.error_of(WHOLE_BANK)
-        predictor = CombinedScore(curves, weights, error, version.active)
+        explanations = Explanations(curves, prior_doubt(learned.n_reference))
+        predictor = ScoreEstimator(explanations, weights, error, version.active)
     found = extrapolation(
         predictor.told(state.responses), placing.of(state.responses), learned.population
     )

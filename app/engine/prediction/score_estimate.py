@@ -1,0 +1,341 @@
+"""The score of an examinee by two explanations of its answers, weighed by the evidence.
+
+One says that the curves hold: what reference models taught of the items is true of this examinee,
+too. The other says that they need not: this examinee may follow the items' difficulties less, not
+at all or the other way round, and may depart from each curve. Then only answers to questions
+sampled evenly are to be relied on. The answers themselves weigh the two, by Bayes' rule: each is
+predicted from those before it by either explanation, and the one that predicted better gains.
+
+| symbol | meaning |
+|---|---|
+| M | number of reference models |
+| d = max(1/5, 40 / (40 + M)) | prior probability that the curves do not hold |
+| L, L' | likelihood of the answers if they hold, and if they need not |
+| D = d L' / (d L' + (1 - d) L) | probability, after the answers, that they do not hold: doubt |
+| m, s | logit of the score if the curves hold, and its standard deviation by them |
+| f | factor on s, by the distance from the reference models: learned from held-out models |
+| m', s' | the same if they need not hold |
+| R | mean real less expected score of the questions that were sampled, each by what it stands for |
+
+The score's distribution is (1 - D) t(m, f s) + D t(m', s'), each a Student's t of the logit, cut to
+what the answers leave possible. The score is its median, the interval its central 95 %.
+
+m' is corrected by the sampled questions. The bias of the second explanation is normal with 3/2 of
+its own variance, or more where R shows more; R measures it with the variance of a mean of n sampled
+residuals, and both are weighed by their precisions. So with nothing but sampled questions the
+estimate goes from the model-based one to the difference estimator as their number grows. Each
+residual is enlarged to what it would be had the model not seen its answer.
+
+With no reference models d is 1: all questions are sampled, and the curves only say which of them
+are alike. With thousands a fifth of the questions is sampled still, for they say nothing of how a
+new examinee differs.
+
+Sources: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages over
+models; Dawid (1984), Journal of the Royal Statistical Society A 147, for predictive likelihoods;
+Sarndal, Swensson & Wretman (1992), Model Assisted Survey Sampling, for the difference estimator.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import expit, stdtr
+
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.model_error import SCORE, ModelError
+from app.engine.prediction.p_irt import (
+    ALL_ITEMS,
+    COMBINED,
+    Certain,
+    Prediction,
+    answered,
+    still_counted,
+)
+from app.engine.prediction.score_curves import Located, ScoreCurves
+from app.engine.state import Belief, Response
+
+#: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
+#: least doubt: many models tell no more of a new one than that it may be like them.
+REFERENCES, LEAST_DOUBT = 40.0, 0.2
+#: Of the second explanation: variance of its bias, in those of its estimate, and what its standard
+#: deviation is multiplied by, for its prior is wider than most examinees need.
+_BIAS, _WIDTH = 1.5, 0.8
+#: Sampled questions below which they tell nothing of their own spread.
+LEAST_SAMPLED = 3
+_LEAST_UNSEEN = 0.2  # share of a residual that is left once the model has seen its answer
+_EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
+_LEAST = 1e-9  # of scores that are told apart from 0 and 1
+_SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
+_LEVELS = np.array([0.5, 0.025, 0.975])
+_HALVINGS = 44  # of an interval of logits: to a millionth of a millionth
+
+
+def prior_doubt(n_reference: int) -> float:
+    """d: how likely an examinee departs from curves of so many reference models."""
+    return max(LEAST_DOUBT, REFERENCES / (REFERENCES + n_reference))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanations:
+    """Two explanations of answers, and how likely the second one is.
+
+    Attributes:
+        curves: The first: they hold.
+        prior: d; 1 never believes them.
+        free: The second: the examinee need not follow them.
+    """
+
+    curves: ScoreCurves
+    prior: float
+    free: ScoreCurves = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "free", self.curves.freed())
+
+    def evidence(self, responses: Sequence[Response]) -> float:
+        """Logarithm of L' / L: how much likelier the answers are if the curves do not hold."""
+        items, scores = answered(responses)
+        return (
+            self.free.locate(items, scores).log_likelihood
+            - self.curves.locate(items, scores).log_likelihood
+        )
+
+    def doubt(self, responses: Sequence[Response]) -> float:
+        """D: how likely it is, after these answers, that the curves do not hold."""
+        if self.prior >= 1.0:
+            return 1.0
+        before = math.log(self.prior / (1.0 - self.prior))
+        return float(expit(before + self.evidence(responses)))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of the score of one examinee.
+
+    Attributes:
+        value: The score.
+        lo: Lower end of the 95 % interval.
+        hi: Upper end.
+        doubt: D, how likely it is that the curves do not hold.
+        evidence: Logarithm of L' / L.
+        by_curves: Score if they hold.
+        by_sample: Score if they need not.
+        sampled: Number of scored questions that were sampled.
+        position: Of the general ability, in standard deviations of the reference models.
+    """
+
+    value: float
+    lo: float
+    hi: float
+    doubt: float
+    evidence: float
+    by_curves: float
+    by_sample: float
+    sampled: int
+    position: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Explained:
+    """A score by one explanation.
+
+    Attributes:
+        curves: Of the explanation.
+        at: Abilities.
+        left: What each item counts that was not asked, shape (n_items,).
+        expected: Score of every item, shape (n_items,).
+        value: The score.
+        variance: Of it, by the explanation.
+    """
+
+    curves: ScoreCurves
+    at: Located
+    left: FloatArray
+    expected: FloatArray
+    value: float
+    variance: float
+
+    @classmethod
+    def of(
+        cls, curves: ScoreCurves, weights: FloatArray, items: IntArray, scores: FloatArray
+    ) -> "_Explained":
+        """Once `items` had `scores`."""
+        at = curves.locate(items, scores)
+        left, expected = weights.copy(), curves.expected(at)
+        left[items] = 0.0
+        noise = curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
+        value = float(weights[items] @ scores + left @ expected)
+        return cls(curves, at, left, expected, value, curves.doubt(at, left, expected) + noise)
+
+    def on_logits(self) -> tuple[float, float]:
+        """Logit of the score, and its standard deviation."""
+        inner = min(max(self.value, _EDGE), 1.0 - _EDGE)
+        return logit_of(inner), self.variance**0.5 / (inner * (1.0 - inner))
+
+    def corrected(self, some: IntArray, scores: FloatArray, counts: FloatArray) -> "_Explained":
+        """The same with what the sampled questions say that it gets wrong; see the module.
+
+        Args:
+            some: Items that were sampled, shape (n_sampled,).
+            scores: Theirs.
+            counts: For how many others each of them stands, but for a constant.
+        """
+        bias, n = _BIAS * self.variance, some.size
+        if n < LEAST_SAMPLED:
+            return self._moved(0.0, bias)
+        counts = counts / counts.sum()
+        across, expected = self.curves.slopes[:, some], self.expected[some]
+        variance = self.curves.dispersion * expected * (1.0 - expected)
+        seen = np.einsum("kn,kl,ln->n", across, self.at.covariance, across)
+        seen *= expected * (1.0 - expected) / self.curves.dispersion
+        residual = (scores - expected) / np.maximum(1.0 - seen, _LEAST_UNSEEN)
+        left = float(self.left.sum())
+        squares = max(float(counts**2 @ residual**2), float(counts**2 @ variance))
+        of_mean = squares * n / (n - 1.0) * left
+        seen_bias = float(counts @ residual) * left
+        bias = max(bias, seen_bias**2 - of_mean)
+        if not bias + of_mean > 0.0:
+            return self
+        share = bias / (bias + of_mean)
+        return self._moved(share * seen_bias, bias * (1.0 - share))
+
+    def _moved(self, by: float, variance: float) -> "_Explained":
+        return _Explained(
+            self.curves,
+            self.at,
+            self.left,
+            self.expected,
+            self.value + by,
+            self.variance + variance,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreEstimator:
+    """Estimates a score by two explanations; see `app.engine.prediction.p_irt.Predictor`.
+
+    Attributes:
+        explanations: Of the answers.
+        weights: What each item counts in the score, shape (n_items,), summing to 1.
+        error: How wrong the curves are of those they hold for.
+        askable: Mask of the items that tests may ask, shape (n_items,); None means all.
+    """
+
+    explanations: Explanations
+    weights: FloatArray
+    error: ModelError
+    askable: BoolArray | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        return COMBINED
+
+    def predict(
+        self,
+        bank: ItemBank,  # noqa: ARG002  # the predictors' common face; curves know their items
+        responses: Iterable[Response],
+        belief: Belief,  # noqa: ARG002  # what answers say of theta is no part of this
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        """See `app.engine.prediction.p_irt.Predictor`."""
+        answers = list(responses)
+        weights = still_counted(self.weights, exclude)
+        items, scores = answered(answers)
+        if not (weights.sum() - weights[items].sum()) > _LEAST:
+            value = float(weights[items] @ scores)
+            return Prediction(value=value, lo=value, hi=value, method=ALL_ITEMS)
+        told = self._told(answers, weights)
+        return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=self.name)
+
+    def told(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Told:
+        """All that the answers say of the score; items in `exclude` do not count.
+
+        Raises:
+            InvalidInputError: Every item is excluded.
+        """
+        return self._told(responses, still_counted(self.weights, exclude))
+
+    def by_curves(
+        self, responses: Sequence[Response], exclude: Sequence[int] = ()
+    ) -> tuple[float, float, float]:
+        """If the curves hold: the score, its variance, and the position."""
+        weights = still_counted(self.weights, exclude)
+        one = _Explained.of(self.explanations.curves, weights, *answered(responses))
+        return one.value, one.variance, one.at.position
+
+    def logit_by_curves(
+        self, responses: Sequence[Response], exclude: Sequence[int] = ()
+    ) -> tuple[float, float, float]:
+        """If the curves hold: the score's logit, its standard deviation, and the position."""
+        weights = still_counted(self.weights, exclude)
+        one = _Explained.of(self.explanations.curves, weights, *answered(responses))
+        return *one.on_logits(), one.at.position
+
+    def _told(self, responses: Sequence[Response], weights: FloatArray) -> Told:
+        items, scores = answered(responses)
+        certain = Certain.after(weights, items, scores)
+        held = _Explained.of(self.explanations.curves, weights, items, scores)
+        chance = np.array([1.0 if one.draw is None else one.draw.probability for one in responses])
+        sampled = (chance < 1.0) & (weights[items] > 0.0)
+        if self.askable is not None:
+            sampled &= self.askable[items]
+        some = items[sampled]
+        free = _Explained.of(self.explanations.free, weights, items, scores)
+        free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
+        doubt = self.explanations.doubt(responses)
+        value, lo, hi = self._quantiles(held, free, doubt, certain)
+        return Told(
+            value=value,
+            lo=lo,
+            hi=hi,
+            doubt=doubt,
+            evidence=self.explanations.evidence(responses),
+            by_curves=certain.of(held.value),
+            by_sample=certain.of(free.value),
+            sampled=some.size,
+            position=held.at.position,
+        )
+
+    def _quantiles(
+        self, held: _Explained, free: _Explained, doubt: float, certain: Certain
+    ) -> tuple[float, float, float]:
+        """Median of the score's distribution, and the ends of its central 95 %."""
+        if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
+            return certain.clip(held.value, held.value, held.value)
+        factor, degrees = self.error.spread_at(held.at.position)
+        (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
+        middle = np.array([m, m_free])[:, None]
+        spread = np.maximum(np.array([factor * s, _WIDTH * s_free]), _LEAST)[:, None]
+        freedom = np.array([degrees, SCORE.degrees])[:, None]
+        mass = np.array([1.0 - doubt, doubt])
+
+        def below(logits: FloatArray) -> FloatArray:
+            """Probability of a score with a lower logit, shape (n_logits,)."""
+            found: FloatArray = mass @ stdtr(freedom, (logits - middle) / spread)
+            return found
+
+        first = logit_of(max(certain.least, _LEAST))
+        last = logit_of(min(certain.most, 1.0 - _LEAST))
+        ends = below(np.array([first, last]))
+        wanted = ends[0] + _LEVELS * (ends[1] - ends[0])
+        lower, upper = np.full(3, first), np.full(3, last)
+        for _ in range(_HALVINGS):
+            half = 0.5 * (lower + upper)
+            short = below(half) < wanted
+            lower, upper = np.where(short, half, lower), np.where(short, upper, half)
+        value, lo, hi = expit(0.5 * (lower + upper)).tolist()
+        # Scores go up by an item at a time: the nearest to an end may be what is just possible.
+        n_open = int(np.count_nonzero(held.left))
+        half_item = 0.5 * (certain.most - certain.least) / max(n_open, 1)
+        lo = certain.least if lo < certain.least + half_item else lo
+        hi = certain.most if hi > certain.most - half_item else hi
+        return certain.clip(value, lo, hi)
+
+
+def logit_of(score: float) -> float:
+    """Logarithm of the odds of a score between 0 and 1."""
+    return math.log(score / (1.0 - score))

@@ -1,0 +1,253 @@
+"""Questions that the curves want most, and questions that are sampled whatever the curves say.
+
+Each step samples with the probability that the curves do not hold for this examinee: with few
+reference models that is nearly always, with many at least a fifth of the time, and the answers
+themselves move it (`app.engine.prediction.score_estimate`). Otherwise it asks what leaves the least
+variance of the score by the curves, among a random half of the difficulties, so that no test asks
+all its questions where one kind of examinee is told from another.
+
+What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
+it counts in the score, and the k-th sampled question is the one nearest to u + k phi modulo 1, phi
+the golden ratio. Every beginning of that sequence is nearly even, so that a test may end anywhere.
+Where no order of the items is known it is a random sample.
+
+A sampled question carries a probability below 1 with its answer, a chosen one 1.
+
+Source: Kuipers & Niederreiter (1974), Uniform Distribution of Sequences, for the sequence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemIndex
+from app.engine.models.multidimensional import with_answer
+from app.engine.prediction.placing import Placing
+from app.engine.prediction.score_curves import Located, ScoreCurves
+from app.engine.prediction.score_estimate import Explanations
+from app.engine.selection.base import Pool, Selector
+from app.engine.state import CatState, Draw
+
+#: Share of the difficulties among which a step chooses.
+WINDOW = 0.5
+_GOLDEN = 0.6180339887498949
+#: Items that a test for theta chooses before any is sampled, and that it samples at most.
+LEAD = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An item that was chosen.
+
+    Attributes:
+        item: Its position.
+        probability: With which this step sampled it; 1 where nothing was left to chance.
+    """
+
+    item: ItemIndex
+    probability: float
+
+
+class Samples(Protocol):
+    """A selector that knows with which probability it chose."""
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """The item that `select` gives for the same generator, with its probability."""
+        ...
+
+
+def choose(
+    selector: Selector, pool: Pool, state: CatState, rng: np.random.Generator
+) -> Chosen | None:
+    """The next item by any selector; one that tells no probability left nothing to chance."""
+    # Asking a protocol at run time would take as long as choosing.
+    draw: Callable[..., Chosen | None] | None = getattr(selector, "draw", None)
+    if draw is not None:
+        return draw(pool, state, rng)
+    item = selector.select(pool, state, rng)
+    return None if item is None else Chosen(item, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveVariance:
+    """V-optimality by score curves: what an answer would take off the variance of the target.
+
+    Attributes:
+        curves: Of the scores.
+        weights: Of the items in the target, shape (n_items,).
+    """
+
+    curves: ScoreCurves
+    weights: FloatArray
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
+        """By how much each answer would lower the target's variance."""
+        return self.worth(state, located(self.curves, state))
+
+    def worth(self, state: CatState, at: Located) -> FloatArray:
+        """The same where the abilities are known already."""
+        curves = self.curves
+        information = curves.variance(at)
+        open_ = self.weights * information
+        open_[list(state.asked)] = 0.0
+        information /= curves.dispersion
+        covariance = at.covariance
+        for item in state.pending:
+            covariance = with_answer(covariance, curves.slopes[:, item], float(information[item]))
+        along, length = curves.spread(covariance, curves.slopes @ open_)
+        # Of the target, what an answer takes off: I c^2 / (1 + I v), in place.
+        along *= along
+        along *= information
+        length *= information
+        length += 1.0
+        along /= length
+        return along
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """See `Criterion`."""
+        return pool.best(self.values(pool, state), state, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sampled:
+    """A sample of items that is even in the order of their expected scores.
+
+    Attributes:
+        position: Where each item stands in that order, in (0, 1), each as wide as it counts in the
+            score; NaN where it does not count. Shape (n_items,), as below.
+        width: How wide it is.
+    """
+
+    position: FloatArray
+    width: FloatArray
+
+    @classmethod
+    def of(
+        cls, curves: ScoreCurves, weights: FloatArray, costs: FloatArray | None = None
+    ) -> "Sampled":
+        """The sample for a score with these weights of the items.
+
+        Args:
+            curves: Tell the order.
+            weights: Shape (n_items,).
+            costs: Of the items, where dear ones are to be sampled less; shape (n_items,).
+        """
+        # For one budget the variance of the estimate is least so (Neyman allocation).
+        width = weights if costs is None else weights / np.sqrt(costs)
+        width = width / width.sum()
+        order = np.argsort(curves.intercept, kind="stable")
+        position = np.empty(width.size)
+        position[order] = np.cumsum(width[order]) - 0.5 * width[order]
+        position[width <= 0.0] = np.nan
+        return cls(position=position, width=width)
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `Samples`."""
+        open_ = np.flatnonzero(pool.admissible(state))
+        counts = open_[~np.isnan(self.position[open_])]
+        if not counts.size:
+            return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
+        target = self._next(state, rng)
+        item = int(counts[np.abs(self.position[counts] - target).argmin()])
+        return Chosen(ItemIndex(item), float(self.width[item] / self.width[counts].sum()))
+
+    def _next(self, state: CatState, rng: np.random.Generator) -> float:
+        """Where the next sampled item should stand."""
+        sampled = sorted(
+            (draw.step, item)
+            for item, draw in draws_of(state)
+            if draw.by_lot and not np.isnan(self.position[item])
+        )
+        if not sampled:
+            return float(rng.random())
+        first = float(self.position[sampled[0][1]])
+        return (first + len(sampled) * _GOLDEN) % 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedOrSampled:
+    """What the curves want most, or a sampled item as far as they are in doubt.
+
+    Attributes:
+        explanations: Of the answers; they tell the doubt.
+        wanted: Chooses by the curves.
+        sampled: Chooses without them.
+    """
+
+    explanations: Explanations
+    wanted: Selector
+    sampled: Sampled
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `Samples`."""
+        doubt = self.explanations.doubt(state.responses)
+        if rng.random() < doubt:
+            return self.sampled.draw(pool, state, rng)
+        start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
+        position = self.sampled.position
+        # Items that do not count may tell of those that do, from any window.
+        inside = ~((position < start) | (position > start + WINDOW))
+        item = self.wanted.select(pool.narrowed(inside), state, rng)
+        if item is None:
+            item = self.wanted.select(pool, state, rng)
+        return None if item is None else Chosen(item, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThetaThenSampled:
+    """Chooses what tells most of theta, and samples once that leaves open where the examinee is.
+
+    A test for theta asks what is steep at its theta. Where that leaves open whom of the reference
+    models the examinee is like, more of the same would bring neither it nor the score any nearer:
+    sampled questions place the examinee. A longer test goes on as it began.
+
+    Attributes:
+        wanted: Chooses for theta.
+        sampled: Samples.
+        placing: Tells whether it is open.
+    """
+
+    wanted: Selector
+    sampled: Sampled
+    placing: Placing
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `Samples`."""
+        return choose(self.sampled if self._samples(state) else self.wanted, pool, state, rng)
+
+    def _samples(self, state: CatState) -> bool:
+        if state.n_asked < LEAD:
+            return False
+        sampled = sum(draw.by_lot and draw.step > LEAD for _, draw in draws_of(state))
+        if sampled:
+            return sampled < LEAD
+        return self.placing.of(state.responses).is_open
+
+
+def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
+    """How the items came to be asked that are pending or scored, as far as it was noted."""
+    scored = [(one.item, one.draw) for one in state.responses if one.draw is not None]
+    return [*scored, *state.draws.items()]
+
+
+def located(curves: ScoreCurves, state: CatState) -> Located:
+    """Where the answers so far put an examinee."""
+    items = np.array([one.item for one in state.responses], dtype=np.intp)
+    return curves.locate(items, np.array([one.score for one in state.responses]))

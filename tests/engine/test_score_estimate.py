@@ -1,0 +1,411 @@
+"""Scores by two explanations: right where the curves hold, and no worse where they do not."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.calibration.multidimensional.curve_errors import score_test
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.engine.adaptive import Ask, step_rng
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
+from app.engine.design.design import Design
+from app.engine.design.parts import EstimatorDesign, PredictionMethod
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
+from app.engine.prediction.blended_score import BlendedScore
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.model_error import ModelError
+from app.engine.prediction.p_irt import Prediction
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.selection.sampled import Sampled
+from app.engine.simulation.simulate import take
+from app.engine.state import Belief, Draw, Response
+from tests.engine.random_banks import clean_bank
+
+N_ITEMS = 160
+
+
+def drawn_records(thetas: FloatArray, seed: int) -> FloatArray:
+    """Answers by a 2PL whose items are the same for every seed."""
+    items = np.random.default_rng(0)
+    a, b = items.lognormal(0.0, 0.3, N_ITEMS), items.normal(0.3, 1.2, N_ITEMS)
+    chance = 1 / (1 + np.exp(-a * (thetas[:, None] - b)))
+    return (np.random.default_rng(seed).random(chance.shape) < chance).astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def curves() -> ScoreCurves:
+    """Learned from examinees around 0."""
+    return fit_curves(drawn_records(np.random.default_rng(1).normal(0.0, 0.7, 80), 2))
+
+
+WEIGHTS = np.full(N_ITEMS, 1.0 / N_ITEMS)
+EVERY = np.ones(N_ITEMS, dtype=np.bool_)
+
+
+def explained(curves: ScoreCurves, n_reference: int = 80) -> Explanations:
+    """By curves of so many reference models."""
+    return Explanations(curves, prior_doubt(n_reference))
+
+
+def estimator(
+    curves: ScoreCurves, error: ModelError | None = None, n_reference: int = 80
+) -> ScoreEstimator:
+    """Of the whole bank's score."""
+    return ScoreEstimator(explained(curves, n_reference), WEIGHTS, error or ModelError())
+
+
+def answers_to(items: IntArray, scores: FloatArray, *, sampled: bool) -> list[Response]:
+    """Answers in this order, each sampled or chosen."""
+    chance = 0.01 if sampled else 1.0
+    return [
+        Response(ItemIndex(int(item)), float(scores[item]), draw=Draw(step, chance))
+        for step, item in enumerate(items, 1)
+    ]
+
+
+def test_the_doubt_is_that_of_bayes_rule(curves: ScoreCurves) -> None:
+    """Worked out by sums over a grid of the abilities, for curves of one ability."""
+    one = ScoreCurves(curves.slopes[:1], curves.intercept)
+    explanations = explained(one)
+    rng = np.random.default_rng(3)
+    items = rng.permutation(N_ITEMS)[:12]
+    scores = (rng.random(12) < 0.5).astype(float)
+    along = one.intercept - one.intercept.mean()
+    bend = along**2 / along.std()
+    bend -= bend.mean()
+    grid, shrink = np.linspace(-3.5, 3.5, 41), 1.0 / np.sqrt(1.0 + np.pi / 8.0)
+    x, u, v = np.meshgrid(np.linspace(-12.0, 12.0, 161), grid, 0.5 * grid, indexing="ij")
+    prior = np.exp(-0.5 * ((x / 4.0) ** 2 + u**2 + (v / 0.5) ** 2))
+
+    def likelihood(free: bool) -> float:
+        mass = prior.copy()
+        for item, score in zip(items, scores, strict=True):
+            logit = x * one.slopes[0, item] + one.intercept[item]
+            if free:
+                logit = shrink * (logit + u * along[item] + v * bend[item])
+            chance = 1.0 / (1.0 + np.exp(-logit))
+            mass *= chance if score else 1.0 - chance
+        return float(mass.sum() / prior.sum())
+
+    answers = [Response(ItemIndex(int(i)), s) for i, s in zip(items, scores, strict=True)]
+    exact = np.log(likelihood(True) / likelihood(False))
+    assert explanations.evidence(answers) == pytest.approx(exact, abs=1.0)  # Laplace
+    odds = explanations.prior / (1 - explanations.prior) * np.exp(explanations.evidence(answers))
+    assert explanations.doubt(answers) == pytest.approx(odds / (1 + odds))
+
+
+@pytest.mark.parametrize(
+    ("n_reference", "doubt"), [(0, 1.0), (10, 0.8), (40, 0.5), (160, 0.2), (3000, 0.2)]
+)
+def test_few_reference_models_leave_more_doubt(n_reference: int, doubt: float) -> None:
+    assert prior_doubt(n_reference) == pytest.approx(doubt)
+
+
+def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> None:
+    """Curves without a clue: the mean of the sampled answers is all there is."""
+    curves = ScoreCurves(np.full((1, N_ITEMS), 1e-6), np.zeros(N_ITEMS))
+    scores = (np.random.default_rng(4).random(N_ITEMS) < 0.9).astype(float)
+    items = np.random.default_rng(5).permutation(N_ITEMS)[:60]
+    way = estimator(curves, n_reference=0)
+    chosen = way.told(answers_to(items, scores, sampled=False))
+    sampled = way.told(answers_to(items, scores, sampled=True))
+    assert (chosen.sampled, sampled.sampled) == (0, 60)
+    mean = float(scores[items].mean())
+    assert abs(sampled.value - mean) < 0.25 * abs(chosen.value - mean)
+    assert sampled.lo <= scores.mean() <= sampled.hi
+
+
+def test_with_no_reference_models_every_question_is_sampled() -> None:
+    bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=np.zeros(N_ITEMS))
+    test = Design.from_dict(
+        {"selection": {"criterion": "v_optimal"}, "stopping": {"max_items": 40, "se": None}}
+    ).build(bank)
+    state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
+    assert all(one.draw and one.draw.by_lot for one in state.responses)
+
+
+def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -> None:
+    test = score_test(explained(curves, 0), WEIGHTS, 40, EVERY)
+    state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
+    at = Sampled.of(curves, WEIGHTS).position[[one.item for one in state.responses]]
+    for count in (10, 20, 40):
+        # Of a random sample the largest distance would be about 1.2 / sqrt(count).
+        assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
+
+
+def test_what_does_not_count_in_the_score_is_not_sampled(curves: ScoreCurves) -> None:
+    weights = np.where(np.arange(N_ITEMS) < 50, 1.0 / 50, 0.0)
+    test = score_test(explained(curves, 0), weights, 50, EVERY)
+    state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
+    assert {one.item for one in state.responses} == set(range(50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["reversed", "leaked", "hardest leaked", "shuffled"])
+def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_questions(
+    curves: ScoreCurves, kind: str
+) -> None:
+    rng = np.random.default_rng(8)
+    records = drawn_records(rng.normal(0.3, 0.5, 24), 9)
+    ease = np.argsort(curves.intercept)
+    if kind == "reversed":
+        records[:, ease] = records[:, ease[::-1]]
+    elif kind == "leaked":
+        records[:, rng.permutation(N_ITEMS)[:48]] = 1.0
+    elif kind == "hardest leaked":
+        records[:, ease[:48]] = 1.0
+    else:
+        records = np.stack([row[rng.permutation(N_ITEMS)] for row in records])
+    test, way = score_test(explained(curves, 60), WEIGHTS, 40, EVERY), estimator(curves)
+    told = [way.told(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
+    truth = records.mean(axis=1)
+    missed = np.mean([abs(one.value - true) for one, true in zip(told, truth, strict=True)])
+    random = np.mean(
+        [
+            np.abs(records[:, rng.permutation(N_ITEMS)[:40]].mean(axis=1) - truth).mean()
+            for _ in range(40)
+        ]
+    )
+    assert missed <= 1.25 * random
+    held = [one.lo <= true <= one.hi for one, true in zip(told, truth, strict=True)]
+    assert np.mean(held) >= 0.85
+
+
+def test_where_a_test_in_use_stood_is_not_forgotten_for_many_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
+    read = ScoreCurves._one_more
+
+    def counted(*of: Any) -> Any:
+        nonlocal n_read
+        n_read += 1
+        return read(*of)
+
+    monkeypatch.setattr(ScoreCurves, "_one_more", counted)
+    in_use = np.arange(3), np.ones(3)
+    first = curves.locate(*in_use)
+    for other in range(10, 400):
+        curves.locate(np.array([other]), np.ones(1))
+        assert curves.locate(*in_use) is first
+    assert n_read == 3 + 390
+
+
+def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreCurves) -> None:
+    records = drawn_records(np.full(30, 2.8), 5)
+    test = score_test(explained(curves), WEIGHTS, 40, EVERY)
+    way = estimator(curves, ModelError(above=0.2))
+    told = [way.told(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
+    truth = records.mean(axis=1)
+    assert abs(np.mean([one.value for one in told] - truth)) < 0.025
+    held = [one.lo <= true <= one.hi for one, true in zip(told, truth, strict=True)]
+    assert np.mean(held) >= 0.9
+    assert min(one.position for one in told) > 1.5
+
+
+def test_answers_that_contradict_the_curves_are_followed_by_sampled_questions(
+    curves: ScoreCurves,
+) -> None:
+    # Knows what is hard, and fails what is easy.
+    hard = np.argsort(curves.intercept)
+    responses = [
+        Response(ItemIndex(int(item)), score)
+        for pair in zip(hard[:6], hard[-6:], strict=True)
+        for item, score in zip(pair, (1.0, 0.0), strict=True)
+    ]
+    explanations = explained(curves)
+    assert explanations.doubt(responses) > 0.99
+    test = score_test(explanations, WEIGHTS, 60, EVERY)
+    state = test.replay(responses)
+    step = test.ask(state, step_rng(0, state))
+    assert isinstance(step, Ask)
+    assert step.probability == pytest.approx(1 / (N_ITEMS - 12))
+    row = drawn_records(np.array([0.3]), 4)[0]
+    assert explanations.doubt(take(test, row, seed=[1])[0].responses) < 0.9
+
+
+def test_a_test_goes_on_from_its_answers_as_it_would_have(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.4]), 6)[0]
+    test = score_test(explained(curves), WEIGHTS, 44, EVERY)
+    state, _ = take(test, row, seed=[7], concurrency=5)
+    again = test.replay(state.responses)
+    assert again.responses == state.responses
+    assert test.predict(again) == test.predict(state)
+    longer = score_test(explained(replace(curves)), WEIGHTS, 45, EVERY)
+    first, second = (longer.ask(one, step_rng(7, one)) for one in (state, again))
+    assert isinstance(first, Ask)
+    assert first == second
+
+
+def test_steps_in_flight_tell_whether_they_were_sampled(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.0]), 8)[0]
+    test = score_test(explained(curves), WEIGHTS, 40, EVERY)
+    state, _ = take(test, row, seed=[9], concurrency=8)
+    draws = [one.draw for one in state.responses]
+    assert [draw.step for draw in draws if draw] == list(range(1, 41))
+    assert {draw.by_lot for draw in draws if draw} == {True, False}
+
+
+def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
+    ids = tuple(f"i{j}" for j in range(N_ITEMS))
+    learned = LearnedCurves(
+        curves=curves, n_reference=80, errors={"all": ModelError(-0.1, 0.2, 0.3)}
+    )
+    knowledge = {CURVES: curves_to_dict(learned, ids)}
+    turned = ItemBank.from_intercepts(
+        a=np.ones(N_ITEMS), intercept=np.zeros(N_ITEMS), item_ids=ids[::-1]
+    )
+    found = curves_of(turned, knowledge)
+    assert found is not None
+    assert found.errors == learned.errors
+    np.testing.assert_allclose(found.curves.slopes, curves.slopes[:, ::-1], rtol=1e-6)
+    unknown = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["new"])
+    assert curves_of(unknown, knowledge) is None
+    assert curves_of(turned, {}) is None
+
+
+@pytest.mark.parametrize(("right", "end"), [(True, "hi"), (False, "lo")])
+def test_what_is_just_possible_is_within_where_half_an_item_is_missing(
+    right: bool, end: str
+) -> None:
+    """Scores of 40 items are 1/40 apart: who has had all right may have all of them."""
+    n_items = 40
+    curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
+    error = ModelError(0.0, 0.0, 0.0)
+    way = ScoreEstimator(explained(curves), np.full(n_items, 1 / n_items), error)
+    told = way.told([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
+    assert getattr(told, end) == float(right)
+    assert told.lo < told.value < told.hi
+    # Items that do not count are no open ones.
+    of_a_tag = np.where(np.arange(n_items) < 20, 0.0, 1 / 20)
+    part = replace(way, weights=of_a_tag).told([Response(ItemIndex(i), i % 2) for i in range(20)])
+    assert 0.0 < part.lo < part.value < part.hi < 1.0
+
+
+def test_five_right_answers_of_five_leave_something_open() -> None:
+    slopes, n_answers = np.full((1, 50), 1.2), 5
+    curves = ScoreCurves(slopes, np.linspace(-1.5, 1.5, 50))
+    at = curves.locate(np.arange(n_answers), np.ones(n_answers))
+    left = np.where(np.arange(50) < n_answers, 0.0, 1 / 50)
+    x = np.linspace(-20.0, 20.0, 4001)[:, None]
+    chance = 1 / (1 + np.exp(-(x * slopes + curves.intercept)))
+    likelihood = chance[:, :n_answers].prod(axis=1)
+
+    def exact(prior_sd: float) -> float:
+        mass = np.exp(-0.5 * (x[:, 0] / prior_sd) ** 2) * likelihood
+        return float(mass @ (chance @ left - curves.expected(at) @ left) ** 2 / mass.sum())
+
+    expected = curves.expected(at)
+    assert exact(curves.prior_sd) < curves.doubt(at, left, expected) < exact(1.0)
+
+
+def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
+    bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
+    learned = LearnedCurves(curves=curves, n_reference=80, errors={})
+    names = {
+        method: Design.from_dict({"prediction": {"method": method}})
+        .build(bank, curves=learned)
+        .predictor.name
+        for method in (None, "combined", "design", "p-irt")
+    }
+    assert names == {
+        None: "combined",
+        "combined": "combined",
+        "design": "combined",
+        "p-irt": "p-irt",
+    }
+
+
+def test_the_atlas_preset_keeps_its_published_prediction() -> None:
+    design = Design.from_dict({"preset": "atlas"})
+    assert design.prediction.method is PredictionMethod.P_IRT
+
+
+def test_a_task_never_asked_takes_the_distribution_of_those_calibrated(curves: ScoreCurves) -> None:
+    asked = np.arange(N_ITEMS) < 40
+    target = np.where(asked, 0.0, 1.0 / 120)
+    assert curves.towards(target, asked).prior_sd == 1.0
+    assert curves.towards(target, EVERY) is curves
+    assert curves.towards(WEIGHTS, None) is curves
+    # Of a part that can be asked draws tell: nobody is drawn back to those calibrated.
+    assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 5) is curves
+    assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 4).prior_sd == 1.0
+
+
+@dataclass(frozen=True)
+class _Says:
+    """A predictor that always says the same."""
+
+    value: float
+    half: float
+    least: float = 0.0
+    name: str = "p-irt"
+
+    def predict(
+        self,
+        bank: ItemBank,
+        responses: Iterable[Response],
+        belief: Belief,
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        lo = max(self.value - self.half, self.least)
+        return Prediction(value=self.value, lo=lo, hi=self.value + self.half, method="p-irt")
+
+
+def _blended(curves: ScoreCurves, own: _Says, answers: list[Response]) -> Prediction:
+    free = estimator(curves)
+    alike = estimator(curves.of_the_like())
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    return BlendedScore((alike, free), own).predict(bank, answers, belief)
+
+
+def test_a_test_without_draws_weighs_both_models_by_what_each_knows(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.3]), 9)[0]
+    answers = [Response(ItemIndex(i), float(row[i])) for i in range(0, N_ITEMS, 4)]
+    free = estimator(curves).by_curves(answers)[0]
+    sure, unsure = (
+        _blended(curves, _Says(0.9, 0.01), answers),
+        _blended(curves, _Says(0.9, 0.4), answers),
+    )
+    assert free < unsure.value < sure.value < 0.9
+    assert sure.value > 0.85
+    assert unsure.value == pytest.approx(free, abs=0.05)
+    # Two models that contradict each other widen the interval.
+    agreeing = _blended(curves, _Says(free, 0.06), answers)
+    apart = _blended(curves, _Says(free + 0.2, 0.06), answers)
+    assert apart.hi - apart.lo > 1.5 * (agreeing.hi - agreeing.lo)
+
+
+def test_an_interval_that_answers_have_cut_off_makes_nobody_surer(curves: ScoreCurves) -> None:
+    answers = [Response(ItemIndex(i), float(i % 2)) for i in range(40)]
+    whole, cut = (_blended(curves, _Says(0.3, 0.06, least), answers) for least in (0.0, 0.3))
+    assert cut == whole
+
+
+def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves) -> None:
+    """All right on a few items: alike or beyond, the two priors are far apart."""
+    answers = [Response(ItemIndex(i), 1.0) for i in range(6)]
+    alike, free = (estimator(one).by_curves(answers)[0] for one in (curves.of_the_like(), curves))
+    assert free - alike > 0.1
+    told = _blended(curves, _Says(0.6, 0.08), answers)
+    assert abs(told.value - 0.6) < 0.25 * abs((free + alike) / 2 - 0.6)
+    assert told.lo >= 6 / N_ITEMS
+
+
+def test_once_everything_was_asked_it_is_the_score(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.3]), 9)[0]
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    answers = [Response(ItemIndex(i), float(row[i])) for i in range(N_ITEMS)]
+    told = estimator(curves).predict(bank, answers, belief)
+    assert told.method == "all_items"
+    assert told.lo == told.value == told.hi == pytest.approx(row.mean())
+    # What nobody can answer does not count: the others are all.
+    part = estimator(curves).predict(bank, answers[:60], belief, range(60, N_ITEMS))
+    assert part.method == "all_items"
+    assert part.value == pytest.approx(row[:60].mean())
