@@ -3,10 +3,10 @@
 import base64
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
@@ -34,6 +34,8 @@ from app.errors import (
 )
 from app.items import FinishReason
 from app.json_in_slices import TooManyValuesError
+
+T = TypeVar("T")
 
 _MIN_SECRET_CHARS = 4
 """Shorter header values (`1`, `on`) are no secrets; replacing them would garble every message."""
@@ -104,6 +106,17 @@ class JsonEndpoint:
         except ExamineeError as error:  # a redirect may carry what was sent
             error.detail = self.redact(error.detail)
             raise
+
+    async def ask(self, payload: Mapping[str, Any], read: Callable[[Reply], T]) -> T:
+        """Send one request; what `read` makes of a successful reply.
+
+        Raises:
+            ExamineeError: Classified.
+        """
+        reply = await self.post(payload)
+        if reply.status >= 300:
+            raise self.failure(reply, await self.complaint(reply))
+        return await beside_the_loop(reply, read)
 
     def read(self, reply: Reply) -> dict[str, Any]:
         """The JSON object of a successful reply, our key taken out; a list of one is that one.

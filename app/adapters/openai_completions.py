@@ -1,12 +1,12 @@
 """Endpoints that speak OpenAI's completions, which also tell how likely a text is."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from app.adapters.base import (
+    Completion,
     CompletionRequest,
     EndpointConfig,
     ExactRequest,
@@ -17,7 +17,7 @@ from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
     PromptToken,
-    continuation_logprob,
+    ask_likelihood,
     most_tokens,
     of_completions,
     of_vllm,
@@ -29,21 +29,11 @@ from app.adapters.openai_compatible import (
     sampling_fields,
 )
 from app.adapters.passing import passed_on
-from app.adapters.probing import (
-    PLAIN_PARAMS,
-    PROBE_MESSAGES,
-    PROBE_REQUEST,
-    capabilities,
-    failed,
-    repeats,
-    succeeded,
-    tells_likelihoods,
-)
+from app.adapters.probing import PROBE_REQUEST, probe_by_text
 from app.adapters.prompting import Layout, flatten
-from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+from app.errors import NoLikelihoodsError
 
 
 class OpenAICompletions(OpenAICompatible):
@@ -108,34 +98,17 @@ class OpenAICompletions(OpenAICompatible):
         return super().exact(request)
 
     async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
-        reply = await self.endpoint.post(self._likelihood_body(request, way))
-        if reply.status >= 300:
-            complaint = await self.endpoint.complaint(reply)
-            error = self.endpoint.failure(reply, complaint)
-            words = complaint.words.lower()
-            # Servers name the field that they do not know: `echo`, `logprobs`, `prompt_logprobs`.
-            if isinstance(error, EndpointRejectedError) and ("logprobs" in words or way in words):
-                raise self._mute(f" It says: {error.detail}") from error
-            raise error
-        return await beside_the_loop(reply, partial(self._likely, request))
+        def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
+            answered = self._answered(reply)
+            return answered.completion, self._prompt_tokens(answered, request)
 
-    def _likely(self, request: LikelihoodRequest, reply: Reply) -> Likelihood:
-        answered = self._answered(reply)
-        tokens = self._prompt_tokens(answered, request)
-        if tokens is None:
-            raise self._mute("")
-        try:
-            logprob, n_tokens = continuation_logprob(tokens, request)
-        except ValueError as error:
-            raise self.endpoint.malformed(reply, str(error)) from error
-        found = answered.completion
-        return Likelihood(
-            logprob=logprob,
-            n_tokens=n_tokens,
-            tokens_in=found.tokens_in,
-            tokens_out=found.tokens_out,
-            latency_s=found.latency_s,
-            model=found.model,
+        return await ask_likelihood(
+            self.endpoint,
+            self._likelihood_body(request, way),
+            request,
+            read,
+            how=", neither by echo with logprobs nor by prompt_logprobs",
+            fields=("logprobs", way),
         )
 
     def _prompt_tokens(
@@ -151,34 +124,16 @@ class OpenAICompletions(OpenAICompatible):
             return None
         return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
 
-    def _mute(self, more: str) -> NoLikelihoodsError:
-        return NoLikelihoodsError(
-            f"{self.endpoint.where} gives no log-probabilities of a prompt, neither by echo with "
-            "logprobs nor by prompt_logprobs, so options cannot be compared by likelihood: ask "
-            f"with mode 'generate'.{more}"
-        )
-
     async def probe(self) -> ProbeReport:
-        """Ask once with log-probabilities, once more without, and for those of a prompt."""
-        try:
-            try:
-                first = await self._ask(PROBE_REQUEST, {"logprobs": 1})
-            except EndpointRejectedError as rejected:
-                plain_request = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
-                plain = (await self._ask(plain_request)).completion
-                note = f"A call with logprobs was rejected: {rejected.detail}"
-                found = capabilities(chat=False, prompt_logprobs=await tells_likelihoods(self))
-                return succeeded(found, plain.latency_s, plain.model, note)
-        except ExamineeError as exc:
-            return failed(exc)
-        answer = first.completion
-        found = capabilities(
-            chat=False,
-            logprobs=has_logprobs(first.choice),
-            prompt_logprobs=await tells_likelihoods(self),
-            seed=await repeats(answer, self.complete(PROBE_REQUEST)),
-        )
-        return succeeded(found, answer.latency_s, answer.model)
+        """See `probe_by_text`."""
+
+        async def ask(request: CompletionRequest) -> tuple[Completion, bool | None]:
+            if request is not PROBE_REQUEST:
+                return await self.complete(request), None
+            found = await self._ask(request, {"logprobs": 1})
+            return found.completion, has_logprobs(found.choice)
+
+        return await probe_by_text(self, ask)
 
 
 #: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.

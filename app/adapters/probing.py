@@ -1,12 +1,12 @@
 """What adapters put to an endpoint to find out what it can do."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from app.adapters.base import Completion, CompletionRequest, ProbeReport
 from app.adapters.likelihood import LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams
-from app.errors import ExamineeError, NoLikelihoodsError
+from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 from app.items import Message
 
 #: A question with many equally good answers: two equal ones at temperature 1 show that the seed
@@ -81,3 +81,36 @@ async def tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
     except ExamineeError:
         return None
     return True
+
+
+async def probe_by_text(
+    examinee: TellsLikelihoods,
+    ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, bool | None]]],
+) -> ProbeReport:
+    """What an endpoint without chat can do: asked twice with one seed, and for likelihoods.
+
+    Args:
+        examinee: The endpoint.
+        ask: Asks it, for log-probabilities too; whether they came, None where that is not told.
+    """
+    note = ""
+    try:
+        try:
+            first, logprobs = await ask(PROBE_REQUEST)
+        except EndpointRejectedError as rejected:
+            note = f"A call with every feature was rejected: {rejected.detail}"
+            plain = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
+            first, logprobs = await ask(plain)
+    except ExamineeError as exc:
+        return failed(exc)
+    found = capabilities(
+        chat=False,
+        logprobs=logprobs,
+        prompt_logprobs=await tells_likelihoods(examinee),
+        seed=None if note else await repeats(first, _completion(ask(PROBE_REQUEST))),
+    )
+    return succeeded(found, first.latency_s, first.model, note)
+
+
+async def _completion(asked: Awaitable[tuple[Completion, bool | None]]) -> Completion:
+    return (await asked)[0]
