@@ -53,7 +53,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,11 @@ class InvalidInputError(SextantError, ValueError):
     """What came in cannot be used."""
 
     code = "invalid_input"
+
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """Of one fault, and where it is."""
+        return cls(detail, problems=[FieldProblem(pointer, detail)])
 
 
 class ItemBankError(InvalidInputError):
