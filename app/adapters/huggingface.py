@@ -121,21 +121,21 @@ class TextGeneration:
 
 def hf_tgi(config: EndpointConfig, transport: Transport) -> TextGeneration:
     """A Text Generation Inference server; base_url is its root."""
-    passed = passed_on(config)
-    return TextGeneration(
-        config,
-        json_endpoint(config, transport, route="/generate", is_503_cold=True, passed=passed),
-    )
+    return TextGeneration(config, _endpoint(config, transport, "/generate"))
 
 
 def hf_endpoint(config: EndpointConfig, transport: Transport) -> OpenAIChat:
     """The chat route of an Inference Endpoint; base_url is its root, with or without `/v1`."""
-    passed = passed_on(config)
     route = OpenAIChat.ROUTE
     if not config.base_url.rstrip("/").endswith(("/v1", route)):
         route = f"/v1{route}"
-    endpoint = json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
-    return OpenAIChat(replace(config, model=config.model or _ANY_MODEL), endpoint)
+    config = replace(config, model=config.model or _ANY_MODEL)
+    return OpenAIChat(config, _endpoint(config, transport, route))
+
+
+def _endpoint(config: EndpointConfig, transport: Transport, route: str) -> JsonEndpoint:
+    passed = passed_on(config)
+    return json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
 
 
 def _parameters(params: GenerationParams, layout: Layout) -> dict[str, Any]:

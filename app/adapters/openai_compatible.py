@@ -4,7 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
@@ -94,9 +94,18 @@ _FILTERED = Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FIL
 class OpenAICompatible(ABC):
     """One attempt a call. The only thing it remembers is what was refused."""
 
+    ROUTE: ClassVar[str]
+
     config: EndpointConfig
     endpoint: JsonEndpoint
     dialect: _Dialect = field(default_factory=_Dialect)
+
+    @classmethod
+    def of(cls, config: EndpointConfig, transport: Transport) -> Self:
+        """Any server with this route of OpenAI's; base_url usually ends in `/v1`."""
+        require_model(config)
+        endpoint = json_endpoint(config, transport, route=cls.ROUTE, passed=passed_on(config))
+        return cls(config, endpoint)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once; see `Examinee.complete`."""
@@ -173,7 +182,7 @@ class OpenAICompatible(ABC):
 class OpenAIChat(OpenAICompatible):
     """`POST {base_url}/chat/completions`."""
 
-    ROUTE: ClassVar = "/chat/completions"
+    ROUTE = "/chat/completions"
 
     @override
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -248,15 +257,6 @@ class OpenAIChat(OpenAICompatible):
         )
         note = f"A call with every feature was rejected: {rejected.detail}"
         return succeeded(found, plain.completion.latency_s, plain.completion.model, note)
-
-
-def openai_chat(config: EndpointConfig, transport: Transport) -> OpenAIChat:
-    """Any server with OpenAI's chat route; base_url usually ends in `/v1`."""
-    require_model(config)
-    passed = passed_on(config)
-    return OpenAIChat(
-        config, json_endpoint(config, transport, route=OpenAIChat.ROUTE, passed=passed)
-    )
 
 
 def sampling_fields(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:

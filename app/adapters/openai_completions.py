@@ -1,18 +1,16 @@
 """Endpoints that speak OpenAI's completions, which also tell how likely a text is."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import override
 
 from app.adapters.base import (
     Completion,
     CompletionRequest,
-    EndpointConfig,
     ExactRequest,
     ProbeReport,
 )
-from app.adapters.endpoint import json_endpoint, require_model
 from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
@@ -28,10 +26,9 @@ from app.adapters.openai_compatible import (
     has_logprobs,
     sampling_fields,
 )
-from app.adapters.passing import passed_on
 from app.adapters.probing import PROBE_REQUEST, probe_by_text
 from app.adapters.prompting import Layout, flatten
-from app.adapters.transport import Reply, Transport
+from app.adapters.transport import Reply
 from app.calling import GenerationParams
 from app.errors import NoLikelihoodsError
 
@@ -39,7 +36,7 @@ from app.errors import NoLikelihoodsError
 class OpenAICompletions(OpenAICompatible):
     """`POST {base_url}/completions`: the messages are flattened to one text."""
 
-    ROUTE: ClassVar = "/completions"
+    ROUTE = "/completions"
 
     @override
     def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
@@ -141,12 +138,3 @@ _PROMPT_LOGPROBS: Mapping[str, dict[str, Any]] = {
     "echo": {"echo": True, "logprobs": 1},
     "prompt_logprobs": {"prompt_logprobs": 0},
 }
-
-
-def openai_completions(config: EndpointConfig, transport: Transport) -> OpenAICompletions:
-    """Any server with OpenAI's completions route; base_url usually ends in `/v1`."""
-    require_model(config)
-    passed = passed_on(config)
-    return OpenAICompletions(
-        config, json_endpoint(config, transport, route=OpenAICompletions.ROUTE, passed=passed)
-    )
