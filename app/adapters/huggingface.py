@@ -24,7 +24,7 @@ from app.adapters.likelihood import (
 )
 from app.adapters.openai_compatible import OpenAIChat
 from app.adapters.passing import passed_on
-from app.adapters.probing import probe_by_text
+from app.adapters.probing import probed
 from app.adapters.prompting import Layout, flatten
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
@@ -82,13 +82,13 @@ class TextGeneration:
         return ExactRequest(self.endpoint.url, {"inputs": inputs, "parameters": passed})
 
     async def probe(self) -> ProbeReport:
-        """See `probe_by_text`."""
+        """See `probed`."""
 
-        async def ask(request: CompletionRequest) -> tuple[Completion, bool | None]:
-            found, details = await self._ask(request)
-            return found, _has_logprobs(details.get("tokens"))
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            made, details = await self._ask(request)
+            return made, {"chat": False, "logprobs": _has_logprobs(details.get("tokens"))}
 
-        return await probe_by_text(self, ask)
+        return await probed(self, ask)
 
     async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, Any]]:
         body = self.exact(request).body

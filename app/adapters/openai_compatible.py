@@ -24,20 +24,12 @@ from app.adapters.endpoint import (
 from app.adapters.failures import Complaint
 from app.adapters.likelihood import LikelihoodRequest
 from app.adapters.passing import passed_on
-from app.adapters.probing import (
-    PLAIN_PARAMS,
-    PROBE_MESSAGES,
-    PROBE_REQUEST,
-    capabilities,
-    failed,
-    repeats,
-    succeeded,
-)
+from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import Layout
 from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+from app.errors import EndpointRejectedError, NoLikelihoodsError
 from app.items import FinishReason
 
 logger = logging.getLogger(__name__)
@@ -228,35 +220,18 @@ class OpenAIChat(OpenAICompatible):
         return raw, _reasoning_field(message) or thoughts, choice.get("finish_reason")
 
     async def probe(self) -> ProbeReport:
-        """Ask with every feature, then the same again; or once plainly if that is rejected."""
-        try:
-            try:
-                first = await self._ask(PROBE_REQUEST, {"logprobs": True, "top_logprobs": 1})
-            except EndpointRejectedError as rejected:
-                return await self._probe_plainly(rejected)
-        except ExamineeError as exc:
-            return failed(exc)
-        found = capabilities(
-            chat=True,
-            logprobs=has_logprobs(first.choice),
-            system_role=True,
-            seed=await repeats(first.completion, self.complete(PROBE_REQUEST)),
-            reasoning_field=_has_reasoning_field(first.choice),
-        )
-        return succeeded(found, first.completion.latency_s, first.completion.model)
+        """See `probed`."""
 
-    async def _probe_plainly(self, rejected: EndpointRejectedError) -> ProbeReport:
-        plain = await self._ask(CompletionRequest(messages=PROBE_MESSAGES[1:], params=PLAIN_PARAMS))
-        words = rejected.detail.lower()
-        found = capabilities(
-            chat=True,
-            logprobs=False if "logprobs" in words else None,
-            system_role=False if "system" in words else None,
-            seed=False if "seed" in words else None,
-            reasoning_field=_has_reasoning_field(plain.choice),
-        )
-        note = f"A call with every feature was rejected: {rejected.detail}"
-        return succeeded(found, plain.completion.latency_s, plain.completion.model, note)
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            is_full = request is PROBE_REQUEST
+            made = await self._ask(
+                request, {"logprobs": True, "top_logprobs": 1} if is_full else {}
+            )
+            found = {"chat": True, "reasoning_field": _has_reasoning_field(made.choice)}
+            full = {"logprobs": has_logprobs(made.choice), "system_role": True} if is_full else {}
+            return made.completion, {**found, **full}
+
+        return await probed(self, ask)
 
 
 def sampling_fields(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from app.adapters.openai_compatible import (
     has_logprobs,
     sampling_fields,
 )
-from app.adapters.probing import PROBE_REQUEST, probe_by_text
+from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import Layout, flatten
 from app.adapters.transport import Reply
 from app.calling import GenerationParams
@@ -122,15 +122,15 @@ class OpenAICompletions(OpenAICompatible):
         return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
 
     async def probe(self) -> ProbeReport:
-        """See `probe_by_text`."""
+        """See `probed`."""
 
-        async def ask(request: CompletionRequest) -> tuple[Completion, bool | None]:
-            if request is not PROBE_REQUEST:
-                return await self.complete(request), None
-            found = await self._ask(request, {"logprobs": 1})
-            return found.completion, has_logprobs(found.choice)
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            is_full = request is PROBE_REQUEST
+            made = await self._ask(request, {"logprobs": 1} if is_full else {})
+            full = {"logprobs": has_logprobs(made.choice)} if is_full else {}
+            return made.completion, {"chat": False, **full}
 
-        return await probe_by_text(self, ask)
+        return await probed(self, ask)
 
 
 #: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.

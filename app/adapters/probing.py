@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from app.adapters.base import Completion, CompletionRequest, ProbeReport
+from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
 from app.adapters.likelihood import LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
@@ -40,31 +40,50 @@ def capabilities(**known: bool | None) -> dict[str, bool | None]:
     return {name: known.get(name) for name in _CAPABILITIES}
 
 
-def succeeded(
-    found: dict[str, bool | None], latency_s: float, model: str | None, note: str = ""
+async def probed(
+    examinee: Examinee,
+    ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, dict[str, bool | None]]]],
 ) -> ProbeReport:
-    """The report of an endpoint that answered."""
-    said = f"Answered as {model!r}." if model else "Answered."
+    """What an endpoint can do: asked twice with every feature, or once plainly if that is refused.
+
+    Args:
+        examinee: The endpoint; asked how likely a text is, where its kind tells that.
+        ask: Asks it, for log-probabilities too by `PROBE_REQUEST`, and finds capabilities.
+    """
+    note = ""
+    try:
+        try:
+            first, found = await ask(PROBE_REQUEST)
+        except EndpointRejectedError as rejected:
+            note = f" A call with every feature was rejected: {rejected.detail}"
+            plain = CompletionRequest(messages=PROBE_MESSAGES[1:], params=PLAIN_PARAMS)
+            first, found = await ask(plain)
+            words = rejected.detail.lower()
+            for name in ("logprobs", "system_role", "seed"):
+                if name.removesuffix("_role") in words:
+                    found.setdefault(name, False)
+    except ExamineeError as exc:
+        return ProbeReport(
+            capabilities=capabilities(), latency_ms=None, error_code=exc.code, detail=exc.detail
+        )
+    if isinstance(examinee, TellsLikelihoods):
+        found["prompt_logprobs"] = await _tells_likelihoods(examinee)
+    if not note:
+        found["seed"] = await _repeats(first, examinee)
+    said = f"Answered as {first.model!r}." if first.model else "Answered."
     return ProbeReport(
-        capabilities=found, latency_ms=latency_s * 1000, detail=f"{said} {note}".rstrip()
+        capabilities=capabilities(**found), latency_ms=first.latency_s * 1000, detail=said + note
     )
 
 
-def failed(exc: ExamineeError) -> ProbeReport:
-    """The report of an endpoint that did not."""
-    return ProbeReport(
-        capabilities=capabilities(), latency_ms=None, error_code=exc.code, detail=exc.detail
-    )
-
-
-async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | None:
+async def _repeats(first: Completion, examinee: Examinee) -> bool | None:
     """Whether a second call with the same seed writes the same.
 
     `None` when nothing was written or the second call failed: that much was learned by then that a
     rate limit must not spoil the report.
     """
     try:
-        second = await again
+        second = await examinee.complete(PROBE_REQUEST)
     except ExamineeError:
         return None
     if not (first.raw or first.reasoning):
@@ -72,7 +91,7 @@ async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | Non
     return (first.raw, first.reasoning) == (second.raw, second.reasoning)
 
 
-async def tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
+async def _tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
     """Whether it says how likely a text is; `None` when the call failed for another reason."""
     try:
         await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
@@ -81,36 +100,3 @@ async def tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
     except ExamineeError:
         return None
     return True
-
-
-async def probe_by_text(
-    examinee: TellsLikelihoods,
-    ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, bool | None]]],
-) -> ProbeReport:
-    """What an endpoint without chat can do: asked twice with one seed, and for likelihoods.
-
-    Args:
-        examinee: The endpoint.
-        ask: Asks it, for log-probabilities too; whether they came, None where that is not told.
-    """
-    note = ""
-    try:
-        try:
-            first, logprobs = await ask(PROBE_REQUEST)
-        except EndpointRejectedError as rejected:
-            note = f"A call with every feature was rejected: {rejected.detail}"
-            plain = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
-            first, logprobs = await ask(plain)
-    except ExamineeError as exc:
-        return failed(exc)
-    found = capabilities(
-        chat=False,
-        logprobs=logprobs,
-        prompt_logprobs=await tells_likelihoods(examinee),
-        seed=None if note else await repeats(first, _completion(ask(PROBE_REQUEST))),
-    )
-    return succeeded(found, first.latency_s, first.model, note)
-
-
-async def _completion(asked: Awaitable[tuple[Completion, bool | None]]) -> Completion:
-    return (await asked)[0]
