@@ -15,15 +15,18 @@ PROBE_MESSAGES: Final = (
     Message("system", "You answer with digits only."),
     Message("user", "Write a random number of twelve digits."),
 )
-PROBE_PARAMS: Final = GenerationParams(temperature=1.0, max_tokens=24, seed=20)
-PROBE_REQUEST: Final = CompletionRequest(messages=PROBE_MESSAGES, params=PROBE_PARAMS)
+PROBE_REQUEST: Final = CompletionRequest(
+    messages=PROBE_MESSAGES, params=GenerationParams(temperature=1.0, max_tokens=24, seed=20)
+)
 #: So many at most are made in one probe.
 PROBE_CALLS: Final = 5
 #: These as one call: how much they take is not told.
 PROBE_AS_A_WHOLE: Final = CompletionRequest(
     messages=PROBE_MESSAGES * PROBE_CALLS, params=GenerationParams(max_tokens=24 * PROBE_CALLS)
 )
-PLAIN_PARAMS: Final = GenerationParams(temperature=None, max_tokens=24)
+_PLAIN: Final = CompletionRequest(
+    messages=PROBE_MESSAGES[1:], params=GenerationParams(temperature=None, max_tokens=24)
+)
 
 _CAPABILITIES: Final = (
     "chat",
@@ -56,8 +59,7 @@ async def probed(
             first, found = await ask(PROBE_REQUEST)
         except EndpointRejectedError as rejected:
             note = f" A call with every feature was rejected: {rejected.detail}"
-            plain = CompletionRequest(messages=PROBE_MESSAGES[1:], params=PLAIN_PARAMS)
-            first, found = await ask(plain)
+            first, found = await ask(_PLAIN)
             words = rejected.detail.lower()
             for name in ("logprobs", "system_role", "seed"):
                 if name.removesuffix("_role") in words:

@@ -8,7 +8,6 @@ whoever guesses a question of it could find out by asking whether it was asked b
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -116,7 +115,7 @@ class Cached:
         key = self._key(request, number)
         if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return
-        value = _jsonable(asdict(made))
+        value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}
 
         async def keep() -> None:
             async with self._database.unit_of_work() as uow:
@@ -124,7 +123,3 @@ class Cached:
 
         with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
             await patiently(keep)
-
-
-def _jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in _NOT_KEPT}
