@@ -31,6 +31,7 @@ SextantError
 │   ├── ColdStartError           503 while the model is loading
 │   ├── EndpointFaultError       other 5xx
 │   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
+│   ├── EndpointMovedError       its address was changed since the work began
 │   ├── EndpointRejectedError    400, 404, 422: the request itself is wrong, retrying is no use
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
@@ -162,12 +163,6 @@ class InvalidStateError(ConflictError):
     """The resource is not in a state that allows this."""
 
     code = "invalid_state"
-
-
-class EndpointMovedError(ConflictError):
-    """An endpoint is no longer what the work under way began with."""
-
-    code = "endpoint_moved"
 
 
 class StaleStepError(ConflictError):
@@ -303,6 +298,12 @@ class EndpointUnauthorizedError(ExamineeError):
     """The endpoint refused our key (401 or 403)."""
 
     code = "endpoint_unauthorized"
+
+
+class EndpointMovedError(ExamineeError):
+    """The endpoint has another address or kind than when the work began; no call was made."""
+
+    code = "endpoint_moved"
 
 
 class EndpointRejectedError(ExamineeError):

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 
 import structlog
@@ -77,14 +77,12 @@ _UNPAID = (
 Budget = Limits | EndpointLimits
 """What may be spent a day; None: any."""
 
-_NOT_SAID = Taken()
-
 
 @dataclass(slots=True)
 class Held:
     """What is held for a call under way; `taken` is said by whoever makes it."""
 
-    taken: Taken = _NOT_SAID
+    taken: Taken = field(default_factory=Taken)
 
 
 class Budgets:

@@ -1,5 +1,6 @@
 """Endpoints that scorers name: found, and refused where they could not serve, before any call."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -50,18 +51,14 @@ async def scorer_endpoints(uow: UnitOfWork, specs: Iterable[ScorerSpec]) -> dict
 
 
 async def _find(uow: UnitOfWork, scorer: str, reference: str) -> Endpoint:
-    try:
-        return await uow.endpoints.get(reference)
-    except NotFoundError:
-        pass
-    try:
-        return await uow.endpoints.by_name(reference)
-    except NotFoundError as exc:
-        raise InvalidInputError.at(
-            "/scorer",
-            f"Scorer {scorer!r} calls endpoint {reference!r}, which is not there: expected the id "
-            "or name of a saved endpoint.",
-        ) from exc
+    for find in (uow.endpoints.get, uow.endpoints.by_name):
+        with contextlib.suppress(NotFoundError):
+            return await find(reference)
+    raise InvalidInputError.at(
+        "/scorer",
+        f"Scorer {scorer!r} calls endpoint {reference!r}, which is not there: expected the id or "
+        "name of a saved endpoint.",
+    )
 
 
 def _check(name: str, scorer: CallingScorer, reference: str, endpoint: Endpoint) -> None:
