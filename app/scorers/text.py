@@ -120,8 +120,9 @@ _DENIED_BEFORE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _DENIED_AFTER = re.compile(
-    r"""[()\[\]"'*_.,;!?$\s]{0,8}(?:but\s+|and\s+)?(?:(?:that|this|it|which)(?:\s+answer)?\b\s*)?(?:
-    [:–—-]?\s?(?:wrong|incorrect|false|never|no\s+way|not\s+(?:really|at\s+all))\s*(?:[.!;)\]]|$)
+    r"""(?<!\bno)[.?!"'*_\s]{1,8}(?:never|no\s+way|not\s+(?:really|at\s+all))\s*(?:[.!;]|$)
+    | [()\[\]"'*_.,;!?$\s]{0,8}(?:but\s+|and\s+)?(?:(?:that|this|it|which)(?:\s+answer)?\b\s*)?(?:
+    [:–—-]?\s?(?:wrong|incorrect|false)\s*(?:[.!;)\]]|$)
     | (?:is|was|seems|would\s+be|'s)(?:\s+(?:clearly|obviously|just|also|definitely))?(?:
       \s+(?:(?:(?:an?|the)\s+)?(?:wrong|incorrect|false)|impossible|(?:ruled\s+)?out\s*(?:[.!;]|$)|
         a\s+(?:lie|joke|mistake))

@@ -321,6 +321,8 @@ NEGATIVES = [
     ("not guilty", "The verdict came late.\nNot guilty"),
     ("wrong", "Answer: wrong"),
     ("Never", "Never."),
+    ("No", "No. Never."),
+    ("No", "No. Not really."),
     ("No, five", "Let me count them.\nNo, five"),
     ("Wait", "Answer: Wait"),
     ("sorry", "He wrote a letter.\nSorry"),
