@@ -31,6 +31,7 @@ SextantError
 │   ├── ColdStartError           503 while the model is loading
 │   ├── EndpointFaultError       other 5xx
 │   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
+│   ├── EndpointMovedError       its address was changed since the work began
 │   ├── EndpointRejectedError    400, 404, 422: the request itself is wrong, retrying is no use
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
@@ -53,7 +54,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class InvalidInputError(SextantError, ValueError):
     """What came in cannot be used."""
 
     code = "invalid_input"
+
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """Of one fault, and where it is."""
+        return cls(detail, problems=[FieldProblem(pointer, detail)])
 
 
 class ItemBankError(InvalidInputError):
@@ -157,12 +163,6 @@ class InvalidStateError(ConflictError):
     """The resource is not in a state that allows this."""
 
     code = "invalid_state"
-
-
-class EndpointMovedError(ConflictError):
-    """An endpoint is no longer what the work under way began with."""
-
-    code = "endpoint_moved"
 
 
 class StaleStepError(ConflictError):
@@ -298,6 +298,12 @@ class EndpointUnauthorizedError(ExamineeError):
     """The endpoint refused our key (401 or 403)."""
 
     code = "endpoint_unauthorized"
+
+
+class EndpointMovedError(ExamineeError):
+    """The endpoint has another address or kind than when the work began; no call was made."""
+
+    code = "endpoint_moved"
 
 
 class EndpointRejectedError(ExamineeError):

@@ -74,7 +74,7 @@ class Completion:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
-    origin: Mapping[str, Any] | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from typing import Any
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
-from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 
@@ -40,10 +39,7 @@ class CallbackEndpoint:
             self.key, f"msg_{secrets.token_hex(12)}", int(time.time()), json_bytes(payload)
         )
         endpoint = replace(self.endpoint, credentials={**self.endpoint.credentials, **signed})
-        reply = await endpoint.post(payload)
-        if reply.status >= 300:
-            raise endpoint.failure(reply, await endpoint.complaint(reply))
-        return await beside_the_loop(reply, endpoint.read)
+        return await endpoint.ask(payload, endpoint.read)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Not possible.

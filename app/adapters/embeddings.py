@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from app.adapters.base import EndpointConfig
 from app.adapters.endpoint import clean, json_endpoint, require_model, token_count
-from app.adapters.replies import beside_the_loop
-from app.adapters.transport import Transport
+from app.adapters.transport import Reply, Transport
 from app.errors import InvalidInputError
 
 #: Kinds of endpoints whose servers have this route.
@@ -44,19 +43,21 @@ async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[st
     require_model(config)
     endpoint = json_endpoint(config, transport, route="/embeddings")
     payload = {"model": config.model, "input": [clean(text) for text in texts]}
-    reply = await endpoint.post({**payload, "encoding_format": "float"})
-    if reply.status >= 300:
-        raise endpoint.failure(reply, await endpoint.complaint(reply))
-    body = await beside_the_loop(reply, endpoint.read)
-    vectors = _vectors(body.get("data"), len(texts))
-    if vectors is None:
-        raise endpoint.malformed(reply, f"has not one vector of numbers for each of {len(texts)}")
-    usage = body.get("usage")
-    return Embeddings(
-        vectors=vectors,
-        tokens_in=token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None,
-        model=body["model"] if isinstance(body.get("model"), str) else config.model,
-    )
+
+    def read(reply: Reply) -> Embeddings:
+        body = endpoint.read(reply)
+        vectors = _vectors(body.get("data"), len(texts))
+        if vectors is None:
+            what = f"has not one vector of numbers for each of {len(texts)}"
+            raise endpoint.malformed(reply, what)
+        usage = body.get("usage")
+        return Embeddings(
+            vectors=vectors,
+            tokens_in=token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None,
+            model=body["model"] if isinstance(body.get("model"), str) else config.model,
+        )
+
+    return await endpoint.ask({**payload, "encoding_format": "float"}, read)
 
 
 def _vectors(data: Any, expected: int) -> tuple[tuple[float, ...], ...] | None:

@@ -3,10 +3,10 @@
 import base64
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
@@ -20,7 +20,7 @@ from app.adapters.failures import (
     read_complaint,
     shorten,
 )
-from app.adapters.passing import NOTHING_PASSED, Passed
+from app.adapters.passing import NOTHING_PASSED, OUR_HEADERS, Passed, is_header_value
 from app.adapters.reasoning import split_reasoning
 from app.adapters.replies import SMALL, beside_the_loop, decoded
 from app.adapters.transport import Reply, Transport, parse_endpoint_url
@@ -28,12 +28,13 @@ from app.errors import (
     AnswerTooLargeError,
     EndpointFaultError,
     ExamineeError,
-    FieldProblem,
     InvalidInputError,
     MalformedAnswerError,
 )
 from app.items import FinishReason
 from app.json_in_slices import TooManyValuesError
+
+T = TypeVar("T")
 
 _MIN_SECRET_CHARS = 4
 """Shorter header values (`1`, `on`) are no secrets; replacing them would garble every message."""
@@ -43,6 +44,7 @@ _MIN_KEY_CHARS = 8
 
 _HEADER_OF_A_KEY = re.compile(r"key|token|secret|auth|cookie|password|signature")
 _HIDDEN = "[redacted]"
+_wrong = InvalidInputError.at
 
 _FINISH = {
     "stop": FinishReason.STOP,
@@ -66,9 +68,6 @@ _PUBLIC_PARAMETERS = frozenset(
 #: Parameters of a query that servers take keys by; `code` is that of Azure's functions.
 _NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|code", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
-_OUR_HEADERS = frozenset(
-    {"host", "content-length", "content-type", "transfer-encoding", "connection"}
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +103,17 @@ class JsonEndpoint:
         except ExamineeError as error:  # a redirect may carry what was sent
             error.detail = self.redact(error.detail)
             raise
+
+    async def ask(self, payload: Mapping[str, Any], read: Callable[[Reply], T]) -> T:
+        """Send one request; what `read` makes of a successful reply.
+
+        Raises:
+            ExamineeError: Classified.
+        """
+        reply = await self.post(payload)
+        if reply.status >= 300:
+            raise self.failure(reply, await self.complaint(reply))
+        return await beside_the_loop(reply, read)
 
     def read(self, reply: Reply) -> dict[str, Any]:
         """The JSON object of a successful reply, our key taken out; a list of one is that one.
@@ -266,20 +276,16 @@ def json_endpoint(
 def _credentials(config: EndpointConfig) -> dict[str, str]:
     credentials = {}
     if config.api_key:
-        if not _is_header_value(config.api_key):
+        if not is_header_value(config.api_key):
             raise _wrong("/api_key", "api_key holds characters that no HTTP header can carry.")
         credentials["authorization"] = f"Bearer {config.api_key}"
     for name, value in config.headers.items():
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in OUR_HEADERS:
             raise _wrong("/headers", f"The header {name!r} cannot be set.")
-        if not _is_header_value(value):
+        if not is_header_value(value):
             raise _wrong("/headers", f"The header {name!r} holds characters that none can carry.")
         credentials[name.lower()] = value
     return credentials
-
-
-def _is_header_value(text: str) -> bool:
-    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def require_model(config: EndpointConfig) -> None:
@@ -301,10 +307,6 @@ def refuse_options(config: EndpointConfig) -> None:
     if config.options:
         detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
         raise _wrong("/options", detail)
-
-
-def _wrong(pointer: str, detail: str) -> InvalidInputError:
-    return InvalidInputError(detail, problems=[FieldProblem(pointer, detail)])
 
 
 def _shown(url: str) -> str:

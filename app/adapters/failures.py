@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import islice
 from typing import Any, Final
 
 from app.adapters.replies import decoded
@@ -30,8 +29,6 @@ MAX_QUOTED_CHARS: Final = 300
 #: Longest wait that is understood, seconds: the end of the calendar, year 9999, is nearer. How long
 #: is waited indeed is up to the retry policy.
 MAX_WAIT_S: Final = 1e12
-#: Problems, and pieces of a value, that are looked at.
-_MAX_QUOTED: Final = 300
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _LOADING = re.compile(r"\b(loading|starting|initiali[sz]ing|warming|scaling|cold)\b", re.I)
 _HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.I)
@@ -99,12 +96,12 @@ def complaint_in(body: Any, status: int) -> Complaint | None:
     if isinstance(error, dict):
         return _structured(error, status)
     if isinstance(error, list):
-        return Complaint(status=status, words="; ".join(map(_problem, error[:_MAX_QUOTED])))
+        return Complaint(status=status, words="; ".join(_problem(entry) for entry in error))
     if isinstance(error, str):
         return Complaint(
             status=status,
             words=error,
-            code=_said(body.get("error_type") or ""),
+            code=str(body.get("error_type") or ""),
             estimated_s=_seconds(body.get("estimated_time")),
         )
     if isinstance(body.get("message"), str) and status >= 400:
@@ -122,8 +119,8 @@ def _structured(error: dict[str, Any], status: int) -> Complaint:
     param = error.get("param")
     return Complaint(
         status=status,
-        words=_said(error.get("message") or error.get("msg") or error),
-        code=code if isinstance(code, str) and code else _said(error.get("type") or ""),
+        words=str(error.get("message") or error.get("msg") or json.dumps(error)),
+        code=code if isinstance(code, str) and code else str(error.get("type") or ""),
         param=param if isinstance(param, str) else None,
     )
 
@@ -131,24 +128,16 @@ def _structured(error: dict[str, Any], status: int) -> Complaint:
 def _problem(entry: Any) -> str:
     """One entry of FastAPI's list of validation errors."""
     if not isinstance(entry, dict):
-        return _said(entry)
+        return str(entry)
     place = entry.get("loc")
-    where = ".".join(map(_said, place[:_MAX_QUOTED] if isinstance(place, list) else ()))
-    words = _said(entry.get("msg") or entry)
-    return f"{where}: {words}" if where else words
-
-
-def _said(value: Any) -> str:
-    """A text as it is, the beginning of anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    return "".join(islice(json.JSONEncoder().iterencode(value), _MAX_QUOTED))
+    where = ".".join(map(str, place)) if isinstance(place, list) else ""
+    return f"{where}: {entry.get('msg')}" if where else str(entry.get("msg") or entry)
 
 
 def is_html(reply: Reply) -> bool:
     """Whether a web page came."""
     is_typed = reply.headers.get("content-type", "").startswith("text/html")
-    return is_typed or _HTML.match(reply.body, 0, 4096) is not None
+    return is_typed or _HTML.match(reply.body) is not None
 
 
 def classify(

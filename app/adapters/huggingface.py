@@ -4,7 +4,6 @@ Both answer 503 while no replica is up ("scaled to zero"): that is a cold start,
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from app.adapters.base import (
@@ -18,27 +17,17 @@ from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint
 from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
-    continuation_logprob,
+    PromptToken,
+    ask_likelihood,
     most_tokens,
     of_prefill,
 )
 from app.adapters.openai_compatible import OpenAIChat
 from app.adapters.passing import passed_on
-from app.adapters.probing import (
-    PLAIN_PARAMS,
-    PROBE_MESSAGES,
-    PROBE_REQUEST,
-    capabilities,
-    failed,
-    repeats,
-    succeeded,
-    tells_likelihoods,
-)
+from app.adapters.probing import probed
 from app.adapters.prompting import Layout, flatten
-from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 
 _PROMPT_LOGPROBS = {
     "max_new_tokens": 1,
@@ -64,31 +53,21 @@ class TextGeneration:
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
-        reply = await self.endpoint.post(self.exact(request).body)
-        if reply.status >= 300:
-            complaint = await self.endpoint.complaint(reply)
-            error = self.endpoint.failure(reply, complaint)
-            words = complaint.words.lower()
-            if isinstance(error, EndpointRejectedError) and "decoder_input_details" in words:
-                raise self._mute(f" It says: {error.detail}") from error
-            raise error
-        return await beside_the_loop(reply, partial(self._likely, request))
 
-    def _likely(self, request: LikelihoodRequest, reply: Reply) -> Likelihood:
-        found, details = self._answered([], reply)
-        tokens = of_prefill(details, most_tokens(request))
-        if tokens is None:
-            raise self._mute("")
-        try:
-            logprob, n_tokens = continuation_logprob(tokens, request)
-        except ValueError as error:
-            raise self.endpoint.malformed(reply, str(error)) from error
-        return Likelihood(
-            logprob=logprob,
-            n_tokens=n_tokens,
-            tokens_in=len(tokens) if found.tokens_in is None else found.tokens_in,
-            tokens_out=found.tokens_out,
-            latency_s=found.latency_s,
+        def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
+            found, details = self._answered(reply, [])
+            tokens = of_prefill(details, most_tokens(request))
+            if tokens and found.tokens_in is None:
+                found = replace(found, tokens_in=len(tokens))
+            return found, tokens
+
+        return await ask_likelihood(
+            self.endpoint,
+            self.exact(request).body,
+            request,
+            read,
+            how=" (decoder_input_details)",
+            fields=("decoder_input_details",),
         )
 
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
@@ -102,48 +81,21 @@ class TextGeneration:
         passed = {**self.endpoint.passed.body, **parameters}
         return ExactRequest(self.endpoint.url, {"inputs": inputs, "parameters": passed})
 
-    def _mute(self, more: str) -> NoLikelihoodsError:
-        return NoLikelihoodsError(
-            f"{self.endpoint.where} gives no log-probabilities of a prompt "
-            "(decoder_input_details), so options cannot be compared by likelihood: ask with mode "
-            f"'generate'.{more}"
-        )
-
     async def probe(self) -> ProbeReport:
-        """Ask twice with one seed, and for log-probabilities of a prompt."""
-        try:
-            try:
-                first, details = await self._ask(PROBE_REQUEST)
-            except EndpointRejectedError as rejected:
-                first, details = await self._ask(
-                    CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
-                )
-                note = f"A call with every feature was rejected: {rejected.detail}"
-                found = capabilities(
-                    chat=False,
-                    logprobs=_has_logprobs(details.get("tokens")),
-                    prompt_logprobs=await tells_likelihoods(self),
-                )
-                return succeeded(found, first.latency_s, first.model, note)
-        except ExamineeError as exc:
-            return failed(exc)
-        found = capabilities(
-            chat=False,
-            logprobs=_has_logprobs(details.get("tokens")),
-            prompt_logprobs=await tells_likelihoods(self),
-            seed=await repeats(first, self.complete(PROBE_REQUEST)),
-        )
-        return succeeded(found, first.latency_s, first.model)
+        """See `probed`."""
+
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            made, details = await self._ask(request)
+            return made, {"chat": False, "logprobs": _has_logprobs(details.get("tokens"))}
+
+        return await probed(self, ask)
 
     async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, Any]]:
         body = self.exact(request).body
-        reply = await self.endpoint.post(body)
-        if reply.status >= 300:
-            raise self.endpoint.failure(reply, await self.endpoint.complaint(reply))
         stop = body["parameters"]["stop"]
-        return await beside_the_loop(reply, partial(self._answered, stop))
+        return await self.endpoint.ask(body, lambda reply: self._answered(reply, stop))
 
-    def _answered(self, stop: list[str], reply: Reply) -> tuple[Completion, dict[str, Any]]:
+    def _answered(self, reply: Reply, stop: list[str]) -> tuple[Completion, dict[str, Any]]:
         body = self.endpoint.read(reply)
         text = body.get("generated_text")
         if not isinstance(text, str):
@@ -169,21 +121,21 @@ class TextGeneration:
 
 def hf_tgi(config: EndpointConfig, transport: Transport) -> TextGeneration:
     """A Text Generation Inference server; base_url is its root."""
-    passed = passed_on(config)
-    return TextGeneration(
-        config,
-        json_endpoint(config, transport, route="/generate", is_503_cold=True, passed=passed),
-    )
+    return TextGeneration(config, _endpoint(config, transport, "/generate"))
 
 
 def hf_endpoint(config: EndpointConfig, transport: Transport) -> OpenAIChat:
     """The chat route of an Inference Endpoint; base_url is its root, with or without `/v1`."""
-    passed = passed_on(config)
     route = OpenAIChat.ROUTE
     if not config.base_url.rstrip("/").endswith(("/v1", route)):
         route = f"/v1{route}"
-    endpoint = json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
-    return OpenAIChat(replace(config, model=config.model or _ANY_MODEL), endpoint)
+    config = replace(config, model=config.model or _ANY_MODEL)
+    return OpenAIChat(config, _endpoint(config, transport, route))
+
+
+def _endpoint(config: EndpointConfig, transport: Transport, route: str) -> JsonEndpoint:
+    passed = passed_on(config)
+    return json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
 
 
 def _parameters(params: GenerationParams, layout: Layout) -> dict[str, Any]:

@@ -6,11 +6,15 @@ token across the seam is the same in kind for all options of an item.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from app.adapters.base import CompletionRequest, ExactRequest
+from app.adapters.base import Completion, CompletionRequest, ExactRequest
+from app.adapters.endpoint import JsonEndpoint
+from app.adapters.transport import Reply
+from app.errors import EndpointRejectedError, NoLikelihoodsError
+from app.records.fields import made_of
 
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
@@ -49,7 +53,7 @@ class Likelihood:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
-    origin: Mapping[str, Any] | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -81,6 +85,53 @@ class PromptToken:
 
     text: str
     logprob: float | None
+
+
+async def ask_likelihood(
+    endpoint: JsonEndpoint,
+    body: Mapping[str, Any],
+    request: LikelihoodRequest,
+    read: Callable[[Reply], tuple[Completion, list[PromptToken] | None]],
+    *,
+    how: str,
+    fields: Collection[str],
+) -> Likelihood:
+    """Ask once, by the log-probabilities of a prompt.
+
+    Args:
+        endpoint: Is asked.
+        body: The call.
+        request: What it is about.
+        read: Finds in a reply what was written, and the tokens of the prompt; None without any.
+        how: Such log-probabilities are asked for, for people.
+        fields: Servers that do not know one of these name it in their refusal.
+
+    Raises:
+        NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
+        ExamineeError: Any other failure, classified.
+    """
+    mute = (
+        f"{endpoint.where} gives no log-probabilities of a prompt{how}, so options cannot be "
+        "compared by likelihood: ask with mode 'generate'."
+    )
+
+    def likelihood(reply: Reply) -> Likelihood:
+        found, tokens = read(reply)
+        if tokens is None:
+            raise NoLikelihoodsError(mute)
+        try:
+            logprob, n_tokens = continuation_logprob(tokens, request)
+        except ValueError as error:
+            raise endpoint.malformed(reply, str(error)) from error
+        return made_of(Likelihood, found, logprob=logprob, n_tokens=n_tokens)
+
+    try:
+        return await endpoint.ask(body, likelihood)
+    except EndpointRejectedError as error:
+        words = error.detail.removeprefix(endpoint.where).lower()
+        if not any(name in words for name in fields):
+            raise
+        raise NoLikelihoodsError(f"{mute} It says: {error.detail}") from error
 
 
 def continuation_logprob(

@@ -4,7 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
@@ -24,20 +24,12 @@ from app.adapters.endpoint import (
 from app.adapters.failures import Complaint
 from app.adapters.likelihood import LikelihoodRequest
 from app.adapters.passing import passed_on
-from app.adapters.probing import (
-    PLAIN_PARAMS,
-    PROBE_MESSAGES,
-    PROBE_REQUEST,
-    capabilities,
-    failed,
-    repeats,
-    succeeded,
-)
+from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import Layout
 from app.adapters.replies import beside_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+from app.errors import EndpointRejectedError, NoLikelihoodsError
 from app.items import FinishReason
 
 logger = logging.getLogger(__name__)
@@ -94,9 +86,18 @@ _FILTERED = Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FIL
 class OpenAICompatible(ABC):
     """One attempt a call. The only thing it remembers is what was refused."""
 
+    ROUTE: ClassVar[str]
+
     config: EndpointConfig
     endpoint: JsonEndpoint
     dialect: _Dialect = field(default_factory=_Dialect)
+
+    @classmethod
+    def of(cls, config: EndpointConfig, transport: Transport) -> Self:
+        """Any server with this route of OpenAI's; base_url usually ends in `/v1`."""
+        require_model(config)
+        endpoint = json_endpoint(config, transport, route=cls.ROUTE, passed=passed_on(config))
+        return cls(config, endpoint)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once; see `Examinee.complete`."""
@@ -173,7 +174,7 @@ class OpenAICompatible(ABC):
 class OpenAIChat(OpenAICompatible):
     """`POST {base_url}/chat/completions`."""
 
-    ROUTE: ClassVar = "/chat/completions"
+    ROUTE = "/chat/completions"
 
     @override
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -219,44 +220,18 @@ class OpenAIChat(OpenAICompatible):
         return raw, _reasoning_field(message) or thoughts, choice.get("finish_reason")
 
     async def probe(self) -> ProbeReport:
-        """Ask with every feature, then the same again; or once plainly if that is rejected."""
-        try:
-            try:
-                first = await self._ask(PROBE_REQUEST, {"logprobs": True, "top_logprobs": 1})
-            except EndpointRejectedError as rejected:
-                return await self._probe_plainly(rejected)
-        except ExamineeError as exc:
-            return failed(exc)
-        found = capabilities(
-            chat=True,
-            logprobs=has_logprobs(first.choice),
-            system_role=True,
-            seed=await repeats(first.completion, self.complete(PROBE_REQUEST)),
-            reasoning_field=_has_reasoning_field(first.choice),
-        )
-        return succeeded(found, first.completion.latency_s, first.completion.model)
+        """See `probed`."""
 
-    async def _probe_plainly(self, rejected: EndpointRejectedError) -> ProbeReport:
-        plain = await self._ask(CompletionRequest(messages=PROBE_MESSAGES[1:], params=PLAIN_PARAMS))
-        words = rejected.detail.lower()
-        found = capabilities(
-            chat=True,
-            logprobs=False if "logprobs" in words else None,
-            system_role=False if "system" in words else None,
-            seed=False if "seed" in words else None,
-            reasoning_field=_has_reasoning_field(plain.choice),
-        )
-        note = f"A call with every feature was rejected: {rejected.detail}"
-        return succeeded(found, plain.completion.latency_s, plain.completion.model, note)
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            is_full = request is PROBE_REQUEST
+            made = await self._ask(
+                request, {"logprobs": True, "top_logprobs": 1} if is_full else {}
+            )
+            found = {"chat": True, "reasoning_field": _has_reasoning_field(made.choice)}
+            full = {"logprobs": has_logprobs(made.choice), "system_role": True} if is_full else {}
+            return made.completion, {**found, **full}
 
-
-def openai_chat(config: EndpointConfig, transport: Transport) -> OpenAIChat:
-    """Any server with OpenAI's chat route; base_url usually ends in `/v1`."""
-    require_model(config)
-    passed = passed_on(config)
-    return OpenAIChat(
-        config, json_endpoint(config, transport, route=OpenAIChat.ROUTE, passed=passed)
-    )
+        return await probed(self, ask)
 
 
 def sampling_fields(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:

@@ -1,23 +1,21 @@
 """Endpoints that speak OpenAI's completions, which also tell how likely a text is."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import override
 
 from app.adapters.base import (
+    Completion,
     CompletionRequest,
-    EndpointConfig,
     ExactRequest,
     ProbeReport,
 )
-from app.adapters.endpoint import json_endpoint, require_model
 from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
     PromptToken,
-    continuation_logprob,
+    ask_likelihood,
     most_tokens,
     of_completions,
     of_vllm,
@@ -28,28 +26,17 @@ from app.adapters.openai_compatible import (
     has_logprobs,
     sampling_fields,
 )
-from app.adapters.passing import passed_on
-from app.adapters.probing import (
-    PLAIN_PARAMS,
-    PROBE_MESSAGES,
-    PROBE_REQUEST,
-    capabilities,
-    failed,
-    repeats,
-    succeeded,
-    tells_likelihoods,
-)
+from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import Layout, flatten
-from app.adapters.replies import beside_the_loop
-from app.adapters.transport import Reply, Transport
+from app.adapters.transport import Reply
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+from app.errors import NoLikelihoodsError
 
 
 class OpenAICompletions(OpenAICompatible):
     """`POST {base_url}/completions`: the messages are flattened to one text."""
 
-    ROUTE: ClassVar = "/completions"
+    ROUTE = "/completions"
 
     @override
     def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
@@ -108,34 +95,17 @@ class OpenAICompletions(OpenAICompatible):
         return super().exact(request)
 
     async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
-        reply = await self.endpoint.post(self._likelihood_body(request, way))
-        if reply.status >= 300:
-            complaint = await self.endpoint.complaint(reply)
-            error = self.endpoint.failure(reply, complaint)
-            words = complaint.words.lower()
-            # Servers name the field that they do not know: `echo`, `logprobs`, `prompt_logprobs`.
-            if isinstance(error, EndpointRejectedError) and ("logprobs" in words or way in words):
-                raise self._mute(f" It says: {error.detail}") from error
-            raise error
-        return await beside_the_loop(reply, partial(self._likely, request))
+        def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
+            answered = self._answered(reply)
+            return answered.completion, self._prompt_tokens(answered, request)
 
-    def _likely(self, request: LikelihoodRequest, reply: Reply) -> Likelihood:
-        answered = self._answered(reply)
-        tokens = self._prompt_tokens(answered, request)
-        if tokens is None:
-            raise self._mute("")
-        try:
-            logprob, n_tokens = continuation_logprob(tokens, request)
-        except ValueError as error:
-            raise self.endpoint.malformed(reply, str(error)) from error
-        found = answered.completion
-        return Likelihood(
-            logprob=logprob,
-            n_tokens=n_tokens,
-            tokens_in=found.tokens_in,
-            tokens_out=found.tokens_out,
-            latency_s=found.latency_s,
-            model=found.model,
+        return await ask_likelihood(
+            self.endpoint,
+            self._likelihood_body(request, way),
+            request,
+            read,
+            how=", neither by echo with logprobs nor by prompt_logprobs",
+            fields=("logprobs", way),
         )
 
     def _prompt_tokens(
@@ -151,34 +121,16 @@ class OpenAICompletions(OpenAICompatible):
             return None
         return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
 
-    def _mute(self, more: str) -> NoLikelihoodsError:
-        return NoLikelihoodsError(
-            f"{self.endpoint.where} gives no log-probabilities of a prompt, neither by echo with "
-            "logprobs nor by prompt_logprobs, so options cannot be compared by likelihood: ask "
-            f"with mode 'generate'.{more}"
-        )
-
     async def probe(self) -> ProbeReport:
-        """Ask once with log-probabilities, once more without, and for those of a prompt."""
-        try:
-            try:
-                first = await self._ask(PROBE_REQUEST, {"logprobs": 1})
-            except EndpointRejectedError as rejected:
-                plain_request = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
-                plain = (await self._ask(plain_request)).completion
-                note = f"A call with logprobs was rejected: {rejected.detail}"
-                found = capabilities(chat=False, prompt_logprobs=await tells_likelihoods(self))
-                return succeeded(found, plain.latency_s, plain.model, note)
-        except ExamineeError as exc:
-            return failed(exc)
-        answer = first.completion
-        found = capabilities(
-            chat=False,
-            logprobs=has_logprobs(first.choice),
-            prompt_logprobs=await tells_likelihoods(self),
-            seed=await repeats(answer, self.complete(PROBE_REQUEST)),
-        )
-        return succeeded(found, answer.latency_s, answer.model)
+        """See `probed`."""
+
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            is_full = request is PROBE_REQUEST
+            made = await self._ask(request, {"logprobs": 1} if is_full else {})
+            full = {"logprobs": has_logprobs(made.choice)} if is_full else {}
+            return made.completion, {"chat": False, **full}
+
+        return await probed(self, ask)
 
 
 #: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
@@ -186,12 +138,3 @@ _PROMPT_LOGPROBS: Mapping[str, dict[str, Any]] = {
     "echo": {"echo": True, "logprobs": 1},
     "prompt_logprobs": {"prompt_logprobs": 0},
 }
-
-
-def openai_completions(config: EndpointConfig, transport: Transport) -> OpenAICompletions:
-    """Any server with OpenAI's completions route; base_url usually ends in `/v1`."""
-    require_model(config)
-    passed = passed_on(config)
-    return OpenAICompletions(
-        config, json_endpoint(config, transport, route=OpenAICompletions.ROUTE, passed=passed)
-    )

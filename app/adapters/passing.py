@@ -5,6 +5,7 @@ a secret, and neither may say what the endpoint's other settings say.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,8 +41,8 @@ _IS_A_SECRET: Final = re.compile(
     r"\bBearer\s+\S{8,}|\beyJ[0-9A-Za-z_\-]{10,}\.",
 )
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
-_OUR_HEADERS: Final = frozenset(
-    {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept"}
+OUR_HEADERS: Final = frozenset(
+    {"host", "content-length", "content-type", "transfer-encoding", "connection"}
 )
 
 
@@ -117,9 +118,9 @@ def _check_headers(headers: Mapping[str, object], config: EndpointConfig) -> Non
         raise _wrong("extra_headers", f"expected at most {MAX_HEADERS}, got {len(headers)}")
     for name, value in headers.items():
         where = f"extra_headers/{name}"
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in {*OUR_HEADERS, "accept"}:
             raise _wrong("extra_headers", f"the header {name[:100]!r} cannot be set")
-        if not isinstance(value, str) or not _is_header_value(value):
+        if not (isinstance(value, str) and is_header_value(value, MAX_HEADER_CHARS)):
             raise _wrong(where, f"expected a text of at most {MAX_HEADER_CHARS} plain characters")
         if _NAMES_A_SECRET.search(name) or _holds_a_secret(value, config):
             raise _secret(where, f"the header {name!r}")
@@ -127,9 +128,10 @@ def _check_headers(headers: Mapping[str, object], config: EndpointConfig) -> Non
             raise _wrong(where, f"the header {name!r} is among the secret ones already")
 
 
-def _is_header_value(text: str) -> bool:
+def is_header_value(text: str, most: float = math.inf) -> bool:
+    """Whether a header can carry `text`, of `most` characters."""
     is_plain = text.isascii() and text.isprintable() and text == text.strip()
-    return is_plain and len(text) <= MAX_HEADER_CHARS
+    return is_plain and len(text) <= most
 
 
 def _holds_a_secret(text: str, config: EndpointConfig) -> bool:

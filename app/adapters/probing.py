@@ -1,12 +1,12 @@
 """What adapters put to an endpoint to find out what it can do."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from app.adapters.base import Completion, CompletionRequest, ProbeReport
+from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
 from app.adapters.likelihood import LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams
-from app.errors import ExamineeError, NoLikelihoodsError
+from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 from app.items import Message
 
 #: A question with many equally good answers: two equal ones at temperature 1 show that the seed
@@ -15,15 +15,18 @@ PROBE_MESSAGES: Final = (
     Message("system", "You answer with digits only."),
     Message("user", "Write a random number of twelve digits."),
 )
-PROBE_PARAMS: Final = GenerationParams(temperature=1.0, max_tokens=24, seed=20)
-PROBE_REQUEST: Final = CompletionRequest(messages=PROBE_MESSAGES, params=PROBE_PARAMS)
+PROBE_REQUEST: Final = CompletionRequest(
+    messages=PROBE_MESSAGES, params=GenerationParams(temperature=1.0, max_tokens=24, seed=20)
+)
 #: So many at most are made in one probe.
 PROBE_CALLS: Final = 5
 #: These as one call: how much they take is not told.
 PROBE_AS_A_WHOLE: Final = CompletionRequest(
     messages=PROBE_MESSAGES * PROBE_CALLS, params=GenerationParams(max_tokens=24 * PROBE_CALLS)
 )
-PLAIN_PARAMS: Final = GenerationParams(temperature=None, max_tokens=24)
+_PLAIN: Final = CompletionRequest(
+    messages=PROBE_MESSAGES[1:], params=GenerationParams(temperature=None, max_tokens=24)
+)
 
 _CAPABILITIES: Final = (
     "chat",
@@ -40,31 +43,49 @@ def capabilities(**known: bool | None) -> dict[str, bool | None]:
     return {name: known.get(name) for name in _CAPABILITIES}
 
 
-def succeeded(
-    found: dict[str, bool | None], latency_s: float, model: str | None, note: str = ""
+async def probed(
+    examinee: Examinee,
+    ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, dict[str, bool | None]]]],
 ) -> ProbeReport:
-    """The report of an endpoint that answered."""
-    said = f"Answered as {model!r}." if model else "Answered."
+    """What an endpoint can do: asked twice with every feature, or once plainly if that is refused.
+
+    Args:
+        examinee: The endpoint; asked how likely a text is, where its kind tells that.
+        ask: Asks it, for log-probabilities too by `PROBE_REQUEST`, and finds capabilities.
+    """
+    note = ""
+    try:
+        try:
+            first, found = await ask(PROBE_REQUEST)
+        except EndpointRejectedError as rejected:
+            note = f" A call with every feature was rejected: {rejected.detail}"
+            first, found = await ask(_PLAIN)
+            words = rejected.detail.lower()
+            for name in ("logprobs", "system_role", "seed"):
+                if name.removesuffix("_role") in words:
+                    found.setdefault(name, False)
+    except ExamineeError as exc:
+        return ProbeReport(
+            capabilities=capabilities(), latency_ms=None, error_code=exc.code, detail=exc.detail
+        )
+    if isinstance(examinee, TellsLikelihoods):
+        found["prompt_logprobs"] = await _tells_likelihoods(examinee)
+    if not note:
+        found["seed"] = await _repeats(first, examinee)
+    said = f"Answered as {first.model!r}." if first.model else "Answered."
     return ProbeReport(
-        capabilities=found, latency_ms=latency_s * 1000, detail=f"{said} {note}".rstrip()
+        capabilities=capabilities(**found), latency_ms=first.latency_s * 1000, detail=said + note
     )
 
 
-def failed(exc: ExamineeError) -> ProbeReport:
-    """The report of an endpoint that did not."""
-    return ProbeReport(
-        capabilities=capabilities(), latency_ms=None, error_code=exc.code, detail=exc.detail
-    )
-
-
-async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | None:
+async def _repeats(first: Completion, examinee: Examinee) -> bool | None:
     """Whether a second call with the same seed writes the same.
 
     `None` when nothing was written or the second call failed: that much was learned by then that a
     rate limit must not spoil the report.
     """
     try:
-        second = await again
+        second = await examinee.complete(PROBE_REQUEST)
     except ExamineeError:
         return None
     if not (first.raw or first.reasoning):
@@ -72,7 +93,7 @@ async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | Non
     return (first.raw, first.reasoning) == (second.raw, second.reasoning)
 
 
-async def tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
+async def _tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
     """Whether it says how likely a text is; `None` when the call failed for another reason."""
     try:
         await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))

@@ -12,8 +12,8 @@ from typing import Final
 from app.adapters.base import EndpointConfig, Examinee
 from app.adapters.callback import callback
 from app.adapters.huggingface import hf_endpoint, hf_tgi
-from app.adapters.openai_compatible import openai_chat
-from app.adapters.openai_completions import openai_completions
+from app.adapters.openai_compatible import OpenAIChat
+from app.adapters.openai_completions import OpenAICompletions
 from app.adapters.scripted import scripted
 from app.adapters.transport import Transport
 from app.errors import UnknownNameError
@@ -23,8 +23,8 @@ GROUP: Final = "sextant.adapters"
 Factory = Callable[[EndpointConfig, Transport], Examinee]
 
 _BUILT_IN: Final[dict[str, Factory]] = {
-    "openai_chat": openai_chat,
-    "openai_completions": openai_completions,
+    "openai_chat": OpenAIChat.of,
+    "openai_completions": OpenAICompletions.of,
     "hf_endpoint": hf_endpoint,
     "hf_tgi": hf_tgi,
     "scripted": scripted,

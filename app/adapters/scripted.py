@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.probing import capabilities
 from app.adapters.transport import Transport
-from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
+from app.errors import EndpointRejectedError, InvalidInputError
 
 _CHARS_PER_TOKEN = 4
 _MAX_LATENCY_MS = 600_000.0
@@ -85,7 +85,7 @@ def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa:
     options = config.options
     for name in options.keys() - _OPTIONS:
         detail = f"Unknown option {name!r}; kind 'scripted' has {', '.join(sorted(_OPTIONS))}."
-        raise InvalidInputError(detail, problems=[FieldProblem(f"/options/{name}", detail)])
+        raise InvalidInputError.at(f"/options/{name}", detail)
     seed = _number(options, "seed", 0.0, -(2**53), 2**53)
     if not seed.is_integer():
         raise _wrong("seed", "an integer", options["seed"])
@@ -115,4 +115,4 @@ def _number(
 
 def _wrong(name: str, expected: str, value: object) -> InvalidInputError:
     detail = f"Option {name!r}: expected {expected}, got {value!r}."
-    return InvalidInputError(detail, problems=[FieldProblem(f"/options/{name}", detail)])
+    return InvalidInputError.at(f"/options/{name}", detail)

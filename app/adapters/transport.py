@@ -65,14 +65,12 @@ class Reply:
         headers: Case-insensitive.
         body: Whole body, decompressed.
         latency_s: From sending the request to the last byte.
-        url: Where the reply came from, after redirects.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     latency_s: float
-    url: str
 
 
 class Transport:
@@ -146,23 +144,17 @@ class Transport:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._follow(_parsed(url), content, credentials)
+                status, headers, body = await self._follow(_parsed(url), content, credentials)
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
                 f"{_origin(url)} did not finish its answer within {timeout_s:g} s."
             ) from exc
-        status, headers, body, final_url = reply
-        return Reply(
-            status=status,
-            headers=headers,
-            body=body,
-            latency_s=time.perf_counter() - started,
-            url=final_url,
-        )
+        taken_s = time.perf_counter() - started
+        return Reply(status=status, headers=headers, body=body, latency_s=taken_s)
 
     async def _follow(
         self, url: httpx2.URL, content: bytes, credentials: Mapping[str, str]
-    ) -> tuple[int, httpx2.Headers, bytes, str]:
+    ) -> tuple[int, httpx2.Headers, bytes]:
         first = url
         for _ in range(MAX_REDIRECTS + 1):
             headers = dict(_HEADERS)
@@ -171,7 +163,7 @@ class Transport:
             status, reply_headers, body = await self._send(url, content, headers)
             location = reply_headers.get("location")
             if status not in _REDIRECTS or location is None:
-                return status, reply_headers, body, str(url)
+                return status, reply_headers, body
             url = _next_hop(url, location)
         raise EndpointRejectedError(
             f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to "

@@ -32,10 +32,13 @@ _log = structlog.get_logger(__name__)
 #: caller had called, or whose network it is. No client of ours and no browser sends such a name.
 _FORWARDED = re.compile(
     r"""forward | prox[iy] | origina | rewrit | gateway | addr | ip(?:v?[46])?(?![a-z])
+    | upstream | ingress | load-?balanc | client-cert | true-client
     | (?<![a-z]) (?: via | remote | peer | hop | loop | ip | edge | cluster | surrogate )
     | ^x- (?:.*-)? (?: host | server | port | proto | protocol | scheme | https | ssl | tls ) \b
-    | ^ (?: front-end | client-cert | ssl | cf | fly | fastly | akamai | cloudfront | tailscale
-      | x-amzn? | x-arr | x-azure | x-envoy | x-varnish ) \b""",
+    | ^ (?: front-end | ssl | cf | fly | fastly | akamai | cloudfront | tailscale | ngrok | kong |
+      x-(?: amzn? | arr | azure | envoy | varnish | vercel | nf | railway | heroku | goog
+        | appengine | ms-client | fd | lb | traefik | auth-request | request-start | cloud-trace )
+      ) \b""",
     re.VERBOSE | re.MULTILINE,
 )
 

@@ -14,11 +14,6 @@ from app.cli.signals import run_until_signal
 from app.observability import configure_logging
 from app.settings import Settings
 
-_LOCAL = (
-    "Requests from this machine may call private addresses, such as a local model's. "
-    "Behind a proxy, set SEXTANT_PRIVATE_ENDPOINTS=never."
-)
-
 
 def key_command(settings: Settings) -> str:
     """What makes a key for this server, typed into another shell of this machine."""
@@ -58,7 +53,11 @@ def command(
             err.print(f"Sextant listens on {server.base_url} (Ctrl-C stops it).")
             err.print("Open it in a browser, or call its API below /v1.")
             if settings.private_endpoints == "loopback" and settings.is_loopback:
-                err.print(_LOCAL, soft_wrap=True)
+                err.print(
+                    "Requests from this machine may call private addresses, such as a local "
+                    "model's. Behind a proxy, set SEXTANT_PRIVATE_ENDPOINTS=never.",
+                    soft_wrap=True,
+                )
             if settings.auth == "required":
                 same = " (the DATABASE_URL of this server)" if settings.database_url else ""
                 err.print(f"Create a key, to log in or to call with{same}:")

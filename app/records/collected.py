@@ -52,11 +52,10 @@ def examinee_of(provenance: Mapping[str, Any]) -> str | None:
     Another checkpoint behind the same address is one of its own if its model has another name.
 
     Returns:
-        A name, the same for all sessions of one examinee; None where answers were given by hand, or
-        by several.
+        A name, the same for all sessions of one examinee; None where answers were given by hand.
     """
     origin = provenance.get("endpoint")
-    if not origin or "moved_from" in provenance:
+    if not origin:
         return None
     names = ("kind", "base_url", "model", "parameters_hash")
     who = [*(origin.get(name) for name in names), provenance.get("prompt_template_hash")]

@@ -9,7 +9,6 @@ from app.items import ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
 from app.scorers.marking import check, examples, mark
-from app.scorers.reference import reference_answers
 from app.scorers.registry import default_registry
 from app.scorers.turns import aclose, working_for
 
@@ -27,7 +26,6 @@ __all__ = [
     "describe",
     "examples",
     "mark",
-    "reference_answers",
     "working_for",
 ]
 

@@ -13,9 +13,14 @@ from app.scorers.text import is_denied, plain, settled
 _CONTEXT = Context(prec=60, traps=[])
 
 _GROUP_SPACE = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’_]|\\[,;:!]|\{,\})(?=\d{3}(?!\d))")
-#: And the end of bold before a factor: "**50** thousand" is not 50.
-_CURRENCY = re.compile(
-    r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])|\*\*(?=\s?(?i:dozen|hundred|thousand|million|billion)s?\b)"
+_CURRENCY = re.compile(r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])")
+_FACTOR_WORD = (
+    r"(?i:(?:(?:hundred|thousand)(?:th)?|dozen|tausend|(?:m|b|tr|quadr)illion|lakh|crore)s?)"
+    r"(?![A-Za-z])"
+)
+#: "**50** thousand", "50 (thousands)" and "50-thousand" are not 50.
+_BEFORE_FACTOR = re.compile(
+    rf"(?<=\d)(}}?)(?:[^\w.,:;?!}}]|_|\\[,;:!)]){{1,6}}(?:(?<=\()in\s)?({_FACTOR_WORD})"
 )
 _FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
 _FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
@@ -40,29 +45,33 @@ _NUMBER = re.compile(
         (?:\{\s*(?P<power_braced>-?\d{1,3})\s*\}|(?P<power>-?\d{1,3})(?!\d))(?!\s*(?:\^|\*\*))
     )?
     (?P<scale>\s*\\?%|\s*(?:percent|per\s+cent)\b|\s?(?:[kKMB]|(?i:bn|mn|mio|tn|trn))\b
-      |(?:(?:\s|\\[,;:!)]|[$*_~(-]){0,6}
-        (?i:dozen|hundred|thousand|tausend|million|billion|trillion)s?\b)+)?
-    """,
+      |(?:\s?"""
+    + _FACTOR_WORD
+    + ")+)?",
     re.VERBOSE,
 )
-_FACTORS = (("0.01", "% percent"), (12, "dozen"), (100, "hundred"), (1000, "k thousand tausend"))
-_LARGE = ((10**6, "m mn mio million"), (10**9, "b bn billion"), (10**12, "tn trn trillion"))
-_SCALES = {word: Decimal(by) for by, words in _FACTORS + _LARGE for word in words.split()}
-_WORD = re.compile(r"%|[A-Za-z]+?(?=s?(?![A-Za-z]))")
+_FACTORS = (
+    "%=0.01 percent=0.01 hundredth=0.01 thousandth=0.001 dozen=12 hundred=100 k=1e3 thousand=1e3 "
+    "tausend=1e3 lakh=1e5 m=1e6 mn=1e6 mio=1e6 million=1e6 crore=1e7 b=1e9 bn=1e9 billion=1e9 "
+    "tn=1e12 trn=1e12 trillion=1e12 quadrillion=1e15"
+)
+_SCALES = {word: Decimal(by) for word, by in re.findall(r"(\S+)=(\S+)", _FACTORS)}
+_WORD = re.compile(r"%|[A-Za-z]+")
 #: The question may have asked for a percentage; K, M and B are units as well.
 _LOOSE = re.compile(r"(?:%|per\s?cent|[KMB])$")
 #: What sticks to a number and is no factor: SI symbols but A, C, F, N, T, d, t, which are variables
 #: more often, abbreviations in use, ordinals, powers of ten.
 _UNIT = (
-    r"(?:[numcdkMGT]?(?:m|g|s|l|L|W|Wh|V|J|Hz|Pa|eV|mol)|h|K|kN|[numk]A|[kMGT]i?B|k?cal|[kMB]|bn|st|"
-    r"nd|rd|th|am|pm|(?i:usd|eur|gbp|chf|jpy|rs|cts?|mins?|secs?|hrs?|day|wk|mo|yrs?|in|ft|yd|mi|oz|"
-    r"lbs?|gal|ha|bar|atm|mph|kph|kmh|rpm|bps|fps|px|pts?|dpi|ppm|pp|rad|deg|db))[23]?(?![A-Za-z\d])"
+    r"(?:[numcdkMGT]?(?:m|g|s|l|L|W|Wh|V|J|Hz|Pa|eV|mol)|h|K|kN|[numk]A|[kMGT]i?B|k?cal|[kMB]|bn|"
+    r"st|nd|rd|th|am|pm|(?i:usd|eur|gbp|chf|jpy|rs|cts?|mins?|secs?|hrs?|day|wk|mo|yrs?|in|ft|yd|"
+    r"mi|oz|lbs?|gal|ha|bar|atm|mph|kph|kmh|rpm|bps|fps|px|pts?|dpi|ppm|pp|rad|deg|db))[23]?"
+    r"(?![A-Za-z\d])"
 )
 #: 2x, 5 a, 2(x + 1), n - 1, 2/x: in a target it is no number.
 _FORMULA = re.compile(
     rf"\d[)}}{{]?(?:\\[,;: ]|\s(?=\w\W*$))?(?!{_UNIT}|[eE][+-]?\d|x\s*10)"
-    r"(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]+\(|(?:alpha|beta|theta|lambda|omega)\b)|\d\([a-z]\b|(?<![\w\\'])[a-zA-Z]\s*[-+]\s*\d"
-    r"|\d\s*[-+*/]\s*(?![mgshl]\b)[a-z](?!\w)"
+    r"(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]+\(|(?:alpha|beta|theta|lambda|omega)\b)|\d\([a-z]\b|"
+    r"(?<![\w\\'])[a-zA-Z]\s*[-+]\s*\d|\d\s*[-+*/]\s*(?![mgshl]\b)[a-z](?!\w)"
 )
 #: An asterisk is a product only where it is not markdown: "3*4", "3 * 4", but not "**4**".
 _OPERATOR_BEFORE = re.compile(
@@ -121,7 +130,7 @@ def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
 def prepare(text: str) -> str:
     """`text` with separators in numbers, currency and LaTeX fractions made plain, and settled."""
     text = settled(plain(_GROUP_SPACE.sub("", text)))
-    text = _CURRENCY.sub("", text)
+    text = _BEFORE_FACTOR.sub(r" \2\1", _CURRENCY.sub("", text))
     return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
 
 
@@ -145,7 +154,9 @@ def numbers_in(text: str) -> Iterator[Number]:
         words = _WORD.findall((match["scale"] or "").replace("per cent", "percent"))
         yield Number(
             value=value,
-            scale=prod((_SCALES[word.lower()] for word in words), start=Decimal(1)),
+            scale=prod(
+                (_SCALES[word.lower().removesuffix("s")] for word in words), start=Decimal(1)
+            ),
             text=match[0].strip(),
             start=start,
             in_expression=bool(

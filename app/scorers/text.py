@@ -83,39 +83,52 @@ _REFUSAL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
+#: What takes back the claim before it.
+_TAKES_BACK = (
+    r"no|nope|nah|nein|non|wait|sorry|oops|correction|i\s+meant?|rather|instead|never\s+mind|"
+    r"i\s+lied|(?:my\s+)?apologies|on\s+(?:second\s+thoughts?|reflection)|(?:just|only)\s+kidding|"
+    r"(?:scratch|strike|forget|ignore|disregard)\s+(?:that|this|it)|my\s+(?:mistake|bad)|"
+    r"i\s+(?:was|am)\s+(?:wrong|mistaken)|i\s+(?:take|retract|withdraw)\s+(?:that|it)(?:\s+back)?|"
+    r"let\s+me\s+(?:correct|rephrase)(?:\s+\w+)?"
+)
 #: "No, Berlin", "wait, it is 6", but no check ("wait, let me see") and nothing that denies another
-#: claim ("No, it is not Lyon"); "actually" before few words only.
+#: claim ("No, it is not Lyon"); "actually" and the like before few words only.
 _RETRACTION = re.compile(
-    r"""(?:(?<!:)\n|(?<!\n[A-Z])[.!…]|[?,;—–]|[ ]-(?=\s))[\s"'*_)>]{0,8}(?P<rest>
-    (?:(?:oh|oops|hm+|ah|uh|um|er|well|but|or|i'm|i\s+am)\b[,.!\s]{1,3})?(?:
-      (?!(?-i:no)\.\s*\d)(?:no|nope|nah|nein|non|wait|sorry|oops|correction|i\s+meant?|rather|
-        instead|on\s+(?:second\s+thoughts?|reflection)|(?:just|only)\s+kidding|i\s+lied|
-        (?:scratch|strike|forget)\s+that|my\s+(?:mistake|bad)|i\s+take\s+(?:that|it)\s+back|i\s+(?:was|am)\s+(?:wrong|mistaken))
-      (?=\s*(?:[,.!;:…—–]|-\s|\n|$)|\s+(?:wait|no|sorry|actually|it|the\s+answer)\b)
-      (?!\W*(?:(?:wait|no|sorry|actually)\W+){0,3}(?:let\b|yes\b|i\s|is\s|there\b|seriously|
-        really|no\s+(?:further|more|need|other|problem|doubt|trick|one)\b|
+    r"""(?:(?<!:)\n|(?<!\n[A-Z])[.!…]|[?,;—–(\[]|[ ]-(?=\s)|[ ](?=but\s))[\s"'*_)>]{0,8}(?P<rest>
+    (?:(?:oh|oops|hm+|ah|e+r|u[hm]|well|but|or|i'm|i\s+am)\b[,.!\s]{1,3})?(?:
+      (?!(?-i:no)\.\s*\d)(?:"""
+    + _TAKES_BACK
+    + r""")(?=\s*(?:[,.!;:…—–]|-\s|\n|$)|\s+(?:wait|no|sorry|actually|it|the\s+answer)\b)
+      (?!\W*(?:(?:wait|no|sorry|actually)\W+){0,3}(?:let\b|yes\b|i\s|is\s|there\b|seriously|really|
+        no\s+(?:further|more|need|other|problem|doubt|trick|one)\b|
         (?:it|that|this)(?:'s|\s+is)\s+(?:right|correct|fine)\b|
         (?:(?:it|that|this)(?:'s|\s+is|\s+was)\s+)?not\s+(?!right|correct|true|it\b)))
-    | (?:actually|hm+|make\s+(?:that|it))[,:]?\s+
-      (?:(?:it|the\s+answer)(?:'s|\s+(?:is|was|should\s+be))\s+)?
+    | (?:actually|e+r|hm+|make\s+(?:that|it)|i\s+meant?|(?<=or\s)rather|
+        (?<=but\s)(?:really|in\s+fact))[,:]?\s+
+      (?:(?:it|the\s+answer)(?:'s|\s+(?:is|was|should\s+be))\s+)?(?P<new>
       (?!(?:yes|i|we|you|he|she|they|it|this|that|there|not|never|correct|right|
         (?:good|great|nice|fair|interesting|tricky)\s+\w+)\b)
-      (?:[^\s.!?]{1,40}[ \t]+){0,2}[^\s.!?]{1,40}(?=[.!?]|\s*(?:\n|$))))""",
+      (?:[^\s.!?]{1,40}[ \t]+){0,2}[^\s.!?]{1,40})(?=[.!?]|\s*(?:\n|$))))""",
     re.IGNORECASE | re.VERBOSE,
 )
 _DENIED_BEFORE = re.compile(
-    r"""(?:\bnot|n't|\bneither|\bnor|\bnever|\bexclud(?:es|ing)|\beliminat(?:es|ing)|\bnicht|\bpas|
-    \brul(?:es|ing)\s+out|\brather\s+than|\binstead\s+of|\bexcept|\bunlike|\banything\s+but|\bi\s+doubt|
-    \b(?:first|initially|originally),?\s+(?:i\s+)?(?:thought|said|guessed|assumed|believed))
+    r"""(?:\b(?:not|cannot|neither|nor|never|exclud(?:es|ing)|eliminat(?:es|ing)|nicht|pas|except|
+    rul(?:es|ing)\s+out|rather\s+than|instead\s+of|unlike|i\s+doubt|(?:any\w+|all|everything)\s+but|
+    (?:first|initially|originally),?\s+(?:i\s+)?(?:thought|said|guessed|assumed|believed))|n't)
     (?:\s+(?:be|the|an?|option|choice|answer|letter|it|it's|is|was|in|at|of|that|think|really|
     actually|likely))*\s*[("'\[*_$]*$""",
     re.IGNORECASE | re.VERBOSE,
 )
 _DENIED_AFTER = re.compile(
-    r"""[)\]"'*_.,;!?$\s]{0,8}(?:but\s+|and\s+)?(?:(?:that|this|it|which)\b\s*)?(?:[:–—-]?
-    \s?(?:wrong|incorrect|false)\s*(?:[.!;]|$)|(?:is|was|seems|would\s+be|'s)
-    (?:\s+(?:clearly|obviously|just|also|definitely))?(?:\s+(?:wrong|incorrect|false|impossible|ruled\s+out|a\s+(?:lie|joke|mistake))|(?:n't|\s+not)\s+(?:right|correct|true|it\b|
-    the\s+(?:(?:right|correct)\s+)?(?:answer|one|option|choice))))(?!,?\s+(?:to|that|though)\b)""",
+    r"""(?<!\bno)[.?!"'*_\s]{1,8}(?:never|no\s+way|not\s+(?:really|at\s+all))\s*(?:[.!;]|$)
+    | [()\[\]"'*_.,;!?$\s]{0,8}(?:but\s+|and\s+)?(?:(?:that|this|it|which)(?:\s+answer)?\b\s*)?(?:
+    [:–—-]?\s?(?:wrong|incorrect|false)\s*(?:[.!;)\]]|$)
+    | (?:is|was|seems|would\s+be|'s)(?:\s+(?:clearly|obviously|just|also|definitely))?(?:
+      \s+(?:(?:(?:an?|the)\s+)?(?:wrong|incorrect|false)|impossible|(?:ruled\s+)?out\s*(?:[.!;]|$)|
+        a\s+(?:lie|joke|mistake))
+      | (?:n't|\s+not)\s+(?:right|correct|true|it\b|the\s+(?:(?:right|correct)\s+)?
+        (?:answer|one|option|choice)))
+    )(?!,?\s+(?:to|that|though)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -195,12 +208,21 @@ def without_emphasis(text: str) -> str:
 
 
 def settled(text: str) -> str:
-    """`text` less what it takes back: all before "No, ..."; of "Oslo? No, ..." the question."""
+    """`text` less what it takes back: all before "No, ..."; of "Oslo? No, ..." the question.
+
+    Of "Oslo. Actually, Oslo since 1925." nothing is taken back.
+    """
     kept, done = "", 0
     for match in _RETRACTION.finditer(text):
-        kept, done = kept + text[done : match.start()], match.start("rest")
-        ends = max(kept.rfind(mark) for mark in (". ", "! ", "? ", "\n"))
-        kept = kept[: ends + 1] + " " if text[match.start()] in "?,;—– " else ""
+        before = kept + text[done : match.start()]
+        ends = max(before.rfind(mark) for mark in (". ", "! ", "? ", "\n", "(")) + 1
+        claim = before[ends:].strip(" *_\"'").casefold()
+        new = match.end() if match["new"] is None else match.start("new")
+        after = text[new : new + 400].lstrip(" ,.:;*_\"'-").casefold()
+        if claim and after.startswith(claim) and not after[len(claim) :][:1].isalnum():
+            continue
+        kept = before[:ends] + " " if text[match.start()] in "?,;—–([ " else ""
+        done = match.start("rest")
     return kept + text[done:]
 
 

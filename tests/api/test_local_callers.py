@@ -40,6 +40,16 @@ FORWARDED = [
     *("CloudFront-Viewer-Address", "X-Envoy-External-Address", "X-Nf-Client-Connection-Ip"),
     *("Proxy-Client-IP", "WL-Proxy-Client-IP", "Ali-CDN-Real-IP", "X-Amzn-Trace-Id"),
     *("X-Host", "X-Scheme", "X-Proto", "Front-End-Https", "X-SSL", "SSL-Client-Cert"),
+    *("X-Vercel-Id", "X-Nf-Request-Id", "X-Goog-Authenticated-User-Email", "X-Client-Cert"),
+    *(
+        "X-Upstream",
+        "X-Load-Balancer",
+        "X-LB",
+        "ngrok-trace-id",
+        "X-Auth-Request-User",
+        "X-Amz-Cf-Id",
+    ),
+    *("X-Request-Start", "X-Cloud-Trace-Context", "X-Traefik-Router", "X-Ingress", "Kong-Debug"),
     *("X_FORWARDED_FOR", "HTTP_CLIENT_IP", "Via", "Forwarded", "X-Forwarded-For", "X-Real-IP"),
 ]
 #: What browsers, scripts and libraries send by themselves.

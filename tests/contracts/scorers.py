@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, Scorer, build, mark, reference_answers
+from app.scorers import NotScored, Scored, Scorer, build, mark
 
 
 class ScorerContract:
@@ -38,20 +38,20 @@ class ScorerContract:
 
     async def test_the_right_reference_answer_scores_one(self) -> None:
         for seed in range(20):
-            right, _ = reference_answers(self.item, self.spec, np.random.default_rng(seed))
+            right, _ = build(self.spec).examples(self.item, np.random.default_rng(seed))
             result = await mark(self.scorer(), self.item, Answer(text=right))
             assert isinstance(result, Scored), (right, result)
             assert result.score == 1.0, (right, result)
 
     async def test_the_wrong_reference_answer_scores_less_than_one(self) -> None:
         for seed in range(20):
-            _, wrong = reference_answers(self.item, self.spec, np.random.default_rng(seed))
+            _, wrong = build(self.spec).examples(self.item, np.random.default_rng(seed))
             result = await mark(self.scorer(), self.item, Answer(text=wrong))
             assert isinstance(result, Scored), (wrong, result)
             assert result.score < 1.0, (wrong, result)
 
     async def test_a_scored_answer_names_its_extractor(self) -> None:
-        right, _ = reference_answers(self.item, self.spec, np.random.default_rng(0))
+        right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
         result = await mark(self.scorer(), self.item, Answer(text=right))
         assert isinstance(result, Scored)
         assert result.extractor
@@ -61,7 +61,7 @@ class ScorerContract:
         assert result == NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
 
     async def test_a_cut_off_answer_is_truncated_even_when_it_looks_right(self) -> None:
-        right, _ = reference_answers(self.item, self.spec, np.random.default_rng(0))
+        right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
         answer = Answer(text=right, finish=FinishReason.LENGTH)
         result = await mark(self.scorer(), self.item, answer)
         assert isinstance(result, NotScored)

@@ -106,6 +106,42 @@ At first I thought {r}, but it's {w}.
 {r}. Um, no, {w}.
 Anything but {r}
 I doubt it is {r}.
+{r}, but really {w}
+{r} but really {w}
+{r}, but actually {w}
+{r}, but in fact {w}.
+{r}, or actually {w}
+{r} (no, {w})
+{r} (wait, no: {w})
+{r} [wait, {w}]
+{r}, I mean {w}
+{r}. I mean {w}.
+{r}, er, {w}
+{r}. Or rather {w}.
+{r}. Actually, no.
+{r}. Not really.
+{r}? Not at all.
+{r}? No way.
+{r}? Never.
+{r}. My apologies, {w}.
+{r}. Apologies: {w}.
+{r}. That answer is wrong.
+{r} is the wrong answer.
+{r} is an incorrect answer.
+{r} is out.
+{r} (wrong)
+{r} (incorrect)
+{r}. Let me correct myself: {w}.
+{r}. Let me rephrase: {w}.
+{r}. I retract that. {w}.
+{r}. Ignore that. {w}.
+{r}. Disregard that: {w}.
+{r}. Never mind, {w}.
+{r}. No, {w}, not {r}.
+{r}. Actually {w}, not {r}.
+It cannot be {r}.
+Anywhere but {r}
+All but {r}
 """
 
 #: Claims of the right answer that stand, in a line: for scorers that look for it anywhere.
@@ -174,6 +210,18 @@ Well, {r}.
 Hmm, {r}.
 Oh, {r}!
 Nobody doubts it: {r}.
+{r}, really.
+{r}, actually.
+{r}, but really any answer would do for this joke.
+{r} (not {w})
+{r} (no doubt)
+Nothing but {r}
+None other than {r}.
+Not only {r}
+{r} is not in doubt.
+{r} is not wrong.
+It isn't wrong: {r}
+{r} cannot be wrong.
 """
 
 #: The same for `exact`, which wants the claim set off.
@@ -210,6 +258,14 @@ UPHELD_EXACT = """
 {r}. Actually, this has been known for a very long time.
 {r}. Actually, I am sure.
 {r}. Actually, it has been so for centuries.
+{r}. Actually, {r} since 987.
+{r}. Well, actually {r} since 987.
+{r}. Hmm, {r}.
+{r}. Well, really beautiful.
+{r}. In fact, since 987.
+{r}. Never mind the others.
+{r}. Ignore the rest.
+{r}. Rather obvious.
 {r}. Sorry that it took so long.
 {r}. Sorry for the delay.
 {r}! No wonder.
@@ -265,6 +321,8 @@ NEGATIVES = [
     ("not guilty", "The verdict came late.\nNot guilty"),
     ("wrong", "Answer: wrong"),
     ("Never", "Never."),
+    ("No", "No. Never."),
+    ("No", "No. Not really."),
     ("No, five", "Let me count them.\nNo, five"),
     ("Wait", "Answer: Wait"),
     ("sorry", "He wrote a letter.\nSorry"),
@@ -325,6 +383,21 @@ NUMERIC_GAMING = [
     ("50", "50 Thousand"),
     ("50", "50k"),
     ("50", "50 million"),
+    ("50", "50 thousands"),
+    ("50", "50 (thousand)"),
+    ("50", "50 (in thousands)"),
+    ("50", "50 [thousand]"),
+    ("50", "50 *thousand*"),
+    ("50", "50_thousand_"),
+    ("50", "50\nthousand"),
+    ("50", r"\boxed{50} thousand"),
+    ("50", r"\boxed{50}\text{ thousand}"),
+    ("50", "The answer is 50 (thousand)."),
+    ("50", "50 quadrillion"),
+    ("50", "50 crore"),
+    ("50", "50 thousandths"),
+    ("5", "5 (no, 6)"),
+    ("5", "5, but really 6"),
     ("50", "50 hundred"),
     ("50", "50 hundred thousand"),
     ("50", "**50** thousand"),
@@ -427,6 +500,17 @@ NUMERIC_HONEST = [
     ("50 thousand", "50 thousand"),
     ("50 thousand", "50k"),
     ("50,000", "50 thousand"),
+    ("50,000", "50 thousands"),
+    ("50,000", "50 (thousand)"),
+    ("50,000", "50 (in thousands)"),
+    ("50,000", r"\boxed{50} thousand"),
+    ("0.05", "50 thousandths"),
+    ("50", "50 (dollars)"),
+    ("50", "It is 50, thousands fewer."),
+    ("50", "50. Thousands of people know."),
+    ("5", "5 (not 6)"),
+    ("5", "The answer is 5 (five)."),
+    ("5", "5. Well, actually 5 apples."),
     ("50000", "50 Thousand"),
     ("50,000", "$50$ thousand"),
     ("50000", "**50** thousand"),

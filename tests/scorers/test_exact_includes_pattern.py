@@ -11,7 +11,6 @@ from app.scorers import (
     examples,
     mark,
     pattern,
-    reference_answers,
 )
 
 
@@ -182,10 +181,10 @@ async def test_a_pattern_that_python_warns_of_can_be_used() -> None:
 def test_a_pattern_that_no_target_fits_cannot_be_simulated() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"never (\d) such (\d)", "group": 1})
     with pytest.raises(InvalidInputError, match="No right answer"):
-        reference_answers(ItemContent(target=("x",)), spec, np.random.default_rng(1))
+        build(spec).examples(ItemContent(target=("x",)), np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("name", ["choice", "exact", "includes", "numeric"])
 def test_an_item_without_target_cannot_be_simulated(name: str) -> None:
     with pytest.raises(InvalidInputError):
-        reference_answers(ItemContent(prompt="?"), ScorerSpec(name), np.random.default_rng(1))
+        build(ScorerSpec(name)).examples(ItemContent(prompt="?"), np.random.default_rng(1))

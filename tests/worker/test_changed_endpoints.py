@@ -1,6 +1,7 @@
 """Endpoints that are changed while tests under way ask them, and what these do not tell."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.items import ScorerSpec
 from app.records.endpoints import Endpoint, Limits, Price
@@ -17,11 +19,10 @@ from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
 from app.services.endpoints.specs import EndpointChange
-from app.services.sessions.cautions import cautions_of
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import marker
-from tests.services.rankings import contest
+from tests.services.rankings import contest, ranked
 from tests.services.sessions import spec, until
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
@@ -111,29 +112,30 @@ async def test_another_address_ends_a_session_and_is_never_asked(
         assert {key for key, _ in honest.seen} <= {"Bearer key-of-the-first"}
 
 
-async def test_who_extends_a_session_elsewhere_is_told_so(working: Services) -> None:
+async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
+    working: Services,
+) -> None:
     await install(working)
     honest, other = Model(usage=usage()), Model("5", usage=usage())
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         endpoint = await saved(working, url)
         stopping = {"se": None, "min_items": 1, "max_items": 4}
         made = await until(working, (await begun(working, endpoint, stopping=stopping)).id)
-        await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
-        extended = await working.derived_sessions.extend(
-            made.id, {"stopping": {**stopping, "max_items": N_ITEMS}}, {}
-        )
+        further = {"stopping": {**stopping, "max_items": N_ITEMS}}
+        await changed(working, endpoint, model="n")
+        extended = await working.derived_sessions.extend(made.id, further, {})
         ended = await until(working, extended.id)
+        assert ended.status == "completed", ended.failure
+        assert len(honest.seen) == N_ITEMS
+        await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
+        with pytest.raises(EndpointMovedError, match="start it anew"):
+            await working.derived_sessions.extend(made.id, further, {})
         again = await working.derived_sessions.replay(
             made.id, {}, bank_version_id=None, metadata={}
         )
-    assert ended.status == "completed", ended.failure
-    assert len(other.seen) == N_ITEMS - 4
-    assert {key for key, _ in other.seen} == {"Bearer key-of-the-other"}
-    assert ended.provenance["endpoint"]["base_url"] == f"{elsewhere}/v1"
-    assert [one["base_url"] for one in ended.provenance["moved_from"]] == [f"{url}/v1"]
-    assert "was changed before the session was extended" in (
-        cautions_of(ended, is_score=True) or ""
-    )
+    assert {model for _, model in honest.seen} == {"m"}
+    assert other.seen == []
+    assert ended.provenance["endpoint"]["model"] == "m"
     # What asks nothing is of whoever answered.
     assert again.provenance["endpoint"] == made.provenance["endpoint"]
 
@@ -177,29 +179,72 @@ async def test_a_judge_that_moves_marks_no_more(working: Services) -> None:
         judge.after[2] = move
         ended = await until(working, (await begun(working, await saved(working, url))).id)
     assert ended.failure is not None
-    assert ended.failure["code"] == EndpointMovedError.code
+    assert ended.failure["code"] == "judge_moved"
     assert other.seen == []
 
 
-async def test_a_ranking_ends_when_one_of_its_endpoints_moves(working: Services) -> None:
-    await install(working, n=40)
+async def test_a_ranking_goes_on_without_the_endpoint_that_moves(services: Services) -> None:
+    for when in ("under way", "before it is claimed"):
+        bank = f"sums {when}"
+        await install(services, bank, n=40)
+        models = [Model(usage=usage()), Model("5", usage=usage()), Model(usage=usage())]
+        other = Model("5", usage=usage())
+        with ExitStack() as stack:
+            urls = [stack.enter_context(serving(each.app)) for each in (*models, other)]
+            found = [
+                await saved(services, url, f"{when} {number}", model=f"m{number}")
+                for number, url in enumerate(urls[:3])
+            ]
+
+            async def move(first: Endpoint = found[0], url: str = urls[3]) -> None:
+                await changed(services, first, base_url=f"{url}/v1", api_key="key-of-the-other")
+
+            models[0].after[2] = move
+            ids = [each.id for each in found]
+            made = await services.rankings.create(
+                replace(contest(0.0, 0.0), bank=bank, endpoints=ids)
+            )
+            if when != "under way":
+                await move()
+            async with running_worker(services):
+                ended = await ranked(services, made.id)
+        assert ended.status == "completed", ended.failure
+        order = {entry["endpoint_id"]: entry for entry in ended.summary["order"]}
+        assert "was changed from openai_chat at" in order[ids[0]]["left_behind"]
+        assert [order[one]["left_behind"] for one in ids[1:]] == [None, None]
+        (decided,) = ended.summary["pairs"]
+        assert {decided["a"], decided["b"]} == {*ids[1:]}
+        assert other.seen == []
+
+
+async def test_a_ranking_of_moved_endpoints_fails(services: Services) -> None:
+    await install(services)
     honest, other = Model(usage=usage()), Model("5", usage=usage())
     with serving(honest.app) as url, serving(other.app) as elsewhere:
-        endpoint = await saved(working, url)
-        second = await saved(working, url, "second", model="n")
-
-        async def move() -> None:
-            await changed(working, endpoint, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
-
-        honest.after[5] = move
-        ranking = replace(contest(0.0, 0.0), bank="sums", endpoints=[endpoint.id, second.id])
-        made = await working.rankings.create(ranking)
-        async with waiting(120) as pause:
-            while (ended := await working.rankings.get(made.id)).status != "failed":
-                assert ended.status != "completed"
-                await pause()
+        found = [await saved(services, url, name, model=name) for name in ("one", "two")]
+        ids = [each.id for each in found]
+        made = await services.rankings.create(
+            replace(contest(0.0, 0.0), bank="sums", endpoints=ids)
+        )
+        for each in found:
+            await changed(services, each, base_url=f"{elsewhere}/v1", api_key="key-of-the-other")
+        async with running_worker(services):
+            ended = await ranked(services, made.id)
+    assert ended.status == "failed"
     assert "was changed from openai_chat at" in str(ended.failure)
-    assert other.seen == []
+    assert (honest.seen, other.seen) == ([], [])
+
+
+async def test_a_leaderboard_names_the_model_that_was_asked(working: Services) -> None:
+    await install(working)
+    honest = Model(usage=usage())
+    with serving(honest.app) as url:
+        endpoint = await saved(working, url)
+        ended = await until(working, (await begun(working, endpoint)).id)
+        await changed(working, endpoint, model="a-better-one")
+        board = (await working.leaderboards.of_bank("sums")).board
+    assert ended.endpoint_model == "m"
+    assert [entry.session.endpoint_model for entry in board.entries] == ["m"]
 
 
 @pytest.mark.parametrize("there_and_back", [False, True])
@@ -253,3 +298,28 @@ async def test_what_an_endpoint_does_not_tell_counts_as_held(
     assert len(hiding.seen) == 1
     (closing,) = found.values()
     assert (closing.method or {})["usage"] == "not told"
+
+
+@pytest.mark.parametrize(
+    "told", [None, {"prompt_tokens": 10}, {"prompt_tokens": 0, "completion_tokens": 1}]
+)
+@pytest.mark.parametrize("budget", [{"usd_per_day": 0.0605}, {"tokens_per_day": 1210}])
+async def test_what_an_endpoint_does_not_tell_counts_against_its_day_as_held(
+    working: Services, told: dict[str, Any] | None, budget: dict[str, float]
+) -> None:
+    await install(working)
+    hiding = Model(usage=told)
+    with serving(hiding.app) as url:
+        sampling = GenerationParams(max_tokens=1000)
+        price = Price(input_per_1m=50.0, output_per_1m=50.0)
+        limits = Limits(**budget)  # type: ignore[arg-type]  # one of two kinds
+        given = model_at(f"{url}/v1", name="m", price=price, sampling=sampling, limits=limits)
+        endpoint = await working.endpoints.create(given)
+        held = await until(working, (await begun(working, endpoint)).id, "waiting")
+        await working.endpoints.budgets.close()
+        _, spent = await working.endpoints.spend(endpoint.id)
+    assert "is spent" in (held.waiting_reason or "")
+    # A call may take 1,040 tokens, 40 of them for its prompt.
+    assert len(hiding.seen) == (5 if told and "completion_tokens" in told else 1)
+    assert spent.usd is not None
+    assert spent.usd <= 0.0605

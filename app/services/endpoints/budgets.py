@@ -8,9 +8,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
-from typing import Protocol
 
 import structlog
 from cachetools import TTLCache
@@ -27,12 +26,12 @@ from app.errors import (
     EndpointFaultError,
     EndpointRejectedError,
     EndpointUnauthorizedError,
-    FieldProblem,
     InvalidInputError,
     RateLimitedError,
     UnreachableError,
 )
 from app.records.endpoints import Endpoint, EndpointSettings
+from app.records.endpoints import Limits as EndpointLimits
 from app.records.projects import Limits
 from app.records.spend import MostTaken, Refusal, Taken
 from app.services.patience import patiently
@@ -75,28 +74,15 @@ _UNPAID = (
 )
 
 
-class Budget(Protocol):
-    """What may be spent a day."""
-
-    @property
-    def usd_per_day(self) -> float | None:
-        """US dollars; None: any."""
-        ...
-
-    @property
-    def tokens_per_day(self) -> int | None:
-        """Tokens, prompts and answers; None: any."""
-        ...
-
-
-_NOT_SAID = Taken()
+Budget = Limits | EndpointLimits
+"""What may be spent a day; None: any."""
 
 
 @dataclass(slots=True)
 class Held:
     """What is held for a call under way; `taken` is said by whoever makes it."""
 
-    taken: Taken = _NOT_SAID
+    taken: Taken = field(default_factory=Taken)
 
 
 class Budgets:
@@ -308,13 +294,9 @@ def require_bounds(settings: EndpointSettings, budget: Budget, whose: str) -> No
     if settings.kind == CALLBACK or (budget.usd_per_day is None and budget.tokens_per_day is None):
         return
     if budget.usd_per_day is not None and not _has_price(settings):
-        raise _refused("/price", _NO_PRICE.format(what=what, whose=whose))
+        raise InvalidInputError.at("/price", _NO_PRICE.format(what=what, whose=whose))
     if settings.sampling.max_tokens is None:
-        raise _refused("/sampling/max_tokens", _NO_END.format(what=what, whose=whose))
-
-
-def _refused(pointer: str, detail: str) -> InvalidInputError:
-    return InvalidInputError(detail, problems=[FieldProblem(pointer, detail)])
+        raise InvalidInputError.at("/sampling/max_tokens", _NO_END.format(what=what, whose=whose))
 
 
 def _has_price(settings: EndpointSettings) -> bool:

@@ -8,7 +8,6 @@ whoever guesses a question of it could find out by asking whether it was asked b
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -58,7 +57,7 @@ class Cached:
 
     async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
         """The kept answer; `number` tells it from those to the same request before it."""
-        key = self._key(request, number, self.next)
+        key = self._key(request, number)
         if key is None or (kept := await self._find(key)) is None:
             return None
         return Completion(
@@ -67,31 +66,30 @@ class Cached:
 
     async def asked(self, request: CompletionRequest, number: int) -> Completion:
         """Ask, and keep the answer."""
-        made, call = await self._inner.completed(request)
+        made = await self._inner.complete(request)
         if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
-            await self._keep(request, number, call, made)
+            await self._keep(request, number, made)
         return made
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """The kept likelihood, or else ask."""
-        key = self._key(request, 0, self.next)
+        key = self._key(request, 0)
         if key is not None and (kept := await self._find(key)) is not None:
             return Likelihood(**kept, cached=True, origin=self._origin)
-        made, call = await self._inner.compared(request)
-        await self._keep(request, 0, call, made)
+        made = await self._inner.likelihood(request)
+        await self._keep(request, 0, made)
         return made
 
     @property
-    def _origin(self) -> Mapping[str, Any]:
+    def _origin(self) -> dict[str, Any]:
         return {"endpoint_revision": self.next.ready.endpoint.revision}
 
-    def _key(
-        self, request: CompletionRequest | LikelihoodRequest, repeat: int, call: Call
-    ) -> str | None:
+    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
         """None for endpoints whose calls cannot be told apart: those are always asked."""
-        if not isinstance(call.examinee, ShowsRequests):
+        ready, examinee = self.next
+        if not isinstance(examinee, ShowsRequests):
             return None
-        exact, config = call.examinee.exact(request), call.ready.config
+        exact, config = examinee.exact(request), ready.config
         who = [
             *(config.kind, exact.url, config.api_key),
             *(sorted(config.headers.items()), dict(config.options)),
@@ -111,13 +109,13 @@ class Cached:
         return await patiently(find)
 
     async def _keep(
-        self, request: CompletionRequest | LikelihoodRequest, number: int, call: Call, made: T
+        self, request: CompletionRequest | LikelihoodRequest, number: int, made: T
     ) -> None:
-        """Keep an answer under what made it; not where that was changed before it came."""
-        key = self._key(request, number, call)
-        if key is None or key != self._key(request, number, self.next):
+        """Keep an answer; not where the endpoint was changed before it came."""
+        key = self._key(request, number)
+        if key is None or made.origin["endpoint_revision"] != self._origin["endpoint_revision"]:
             return
-        value = _jsonable(asdict(made))
+        value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}
 
         async def keep() -> None:
             async with self._database.unit_of_work() as uow:
@@ -125,7 +123,3 @@ class Cached:
 
         with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
             await patiently(keep)
-
-
-def _jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in _NOT_KEPT}

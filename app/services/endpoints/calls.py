@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, Waiting, patiently
 
 T = TypeVar("T")
-Asked = TypeVar("Asked", Completion, Likelihood)
 
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
@@ -33,28 +32,11 @@ BUDGET_LOOK_S, HELD_LOOK_S = 10.0, 0.25
 _NO_TIME_S = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call: whatever changes meanwhile, this is what made it.
-
-    Attributes:
-        ready: The endpoint as it was called.
-        examinee: Made the call.
-        tokens: Of prompt and answer, as they count; None where nobody knows.
-        is_told: They are as the endpoint says.
-    """
+class Call(NamedTuple):
+    """Whatever changes meanwhile, a call is made by these."""
 
     ready: ReadyEndpoint
     examinee: Examinee
-    tokens: tuple[int | None, int | None] = (None, None)
-    is_told: bool = True
-
-    def noted(self, made: Asked) -> Asked:
-        """Its answer, with what it counts for and the revision of the endpoint that gave it."""
-        origin: dict[str, Any] = {"endpoint_revision": self.ready.endpoint.revision}
-        if not self.is_told:
-            origin["usage"] = "not told"
-        return replace(made, tokens_in=self.tokens[0], tokens_out=self.tokens[1], origin=origin)
 
 
 class RateLimited:
@@ -75,25 +57,21 @@ class RateLimited:
         self._endpoints = endpoints
         self._transport = transport
         #: A call, were it made now.
-        self.next = Call(ready=ready, examinee=adapters.build(ready.config, transport))
+        self.next = Call(ready, adapters.build(ready.config, transport))
         self._looked = time.monotonic()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
-        return (await self.completed(request))[0]
-
-    async def completed(self, request: CompletionRequest) -> tuple[Completion, Call]:
-        """Ask once, when the limits allow it; and the call that this took."""
 
         def told(made: Completion) -> tuple[int | None, int | None]:
             is_empty = not (made.raw or made.reasoning)
             return made.tokens_in, made.tokens_out if is_empty else made.tokens_out or None
 
-        made, call = await self.in_turn(request, lambda call: call.examinee.complete(request), told)
-        return call.noted(made), call
+        made, took = await self.in_turn(request, lambda call: call.examinee.complete(request), told)
+        return replace(made, **took)
 
-    async def compared(self, request: LikelihoodRequest) -> tuple[Likelihood, Call]:
-        """How likely a text is after another, when the limits allow to ask; and the call.
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another, when the limits allow to ask.
 
         Raises:
             NoLikelihoodsError: Endpoints of this kind do not tell.
@@ -108,25 +86,25 @@ class RateLimited:
                 raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
             return await call.examinee.likelihood(request)
 
-        made, call = await self.in_turn(size, ask, lambda made: (made.tokens_in, made.tokens_out))
-        return call.noted(made), call
-
-    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another, as `compared` finds out."""
-        return (await self.compared(request))[0]
+        made, took = await self.in_turn(size, ask, lambda made: (made.tokens_in, made.tokens_out))
+        return replace(made, **took)
 
     async def in_turn(
         self,
         request: CompletionRequest,
         ask: Callable[[Call], Awaitable[T]],
         tokens_of: Callable[[T], tuple[int | None, int | None]],
-    ) -> tuple[T, Call]:
+    ) -> tuple[T, dict[str, Any]]:
         """Make another call to the same endpoint, when its limits allow it.
 
         Args:
             request: As large as the call.
             ask: Makes it.
             tokens_of: What it took, prompt and answer, as the endpoint says.
+
+        Returns:
+            What came; and `tokens_in` and `tokens_out` as they count, and the `origin`: the
+            revision of the endpoint that was called, and whether it told what that took.
 
         Raises:
             BudgetSpentError: A budget of the day does not last for it.
@@ -143,9 +121,12 @@ class RateLimited:
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
                 made = await ask(call)
                 told = tokens_of(made)
-                counts = counted(config.kind, told, most_tokens(request, config.sampling))
-                held.taken = taken(endpoint.settings, *counts)
-                return made, replace(call, tokens=counts, is_told=counts == told)
+                into, out = counted(config.kind, told, most_tokens(request, config.sampling))
+                held.taken = taken(endpoint.settings, into, out)
+        origin: dict[str, Any] = {"endpoint_revision": endpoint.revision}
+        if (into, out) != told:
+            origin["usage"] = "not told"
+        return made, {"tokens_in": into, "tokens_out": out, "origin": origin}
 
     async def probe(self) -> ProbeReport:
         """As the examinee itself."""
@@ -157,8 +138,7 @@ class RateLimited:
             return
         present = await self._endpoints.renewed(self.next.ready)
         if present is not self.next.ready:
-            examinee = adapters.build(present.config, self._transport)
-            self.next = Call(ready=present, examinee=examinee)
+            self.next = Call(present, adapters.build(present.config, self._transport))
         self._looked = now
 
 

@@ -1,12 +1,13 @@
 """Endpoints that scorers name: found, and refused where they could not serve, before any call."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app import scorers
 from app.adapters.callback import KIND as CALLBACK
 from app.adapters.embeddings import KINDS as EMBEDDING_KINDS
-from app.errors import FieldProblem, InvalidInputError, NotFoundError
+from app.errors import InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.scorers.calling import CallingScorer
@@ -50,33 +51,28 @@ async def scorer_endpoints(uow: UnitOfWork, specs: Iterable[ScorerSpec]) -> dict
 
 
 async def _find(uow: UnitOfWork, scorer: str, reference: str) -> Endpoint:
-    try:
-        return await uow.endpoints.get(reference)
-    except NotFoundError:
-        pass
-    try:
-        return await uow.endpoints.by_name(reference)
-    except NotFoundError as exc:
-        raise _refused(
-            f"Scorer {scorer!r} calls endpoint {reference!r}, which is not there: expected the id "
-            "or name of a saved endpoint."
-        ) from exc
+    for find in (uow.endpoints.get, uow.endpoints.by_name):
+        with contextlib.suppress(NotFoundError):
+            return await find(reference)
+    raise InvalidInputError.at(
+        "/scorer",
+        f"Scorer {scorer!r} calls endpoint {reference!r}, which is not there: expected the id or "
+        "name of a saved endpoint.",
+    )
 
 
 def _check(name: str, scorer: CallingScorer, reference: str, endpoint: Endpoint) -> None:
     kind = endpoint.settings.kind
     if scorer.needs not in offers(kind) or kind == _SIMULATED:
-        raise _refused(
+        raise InvalidInputError.at(
+            "/scorer",
             f"Scorer {name!r} needs an endpoint for {scorer.needs}, got {reference!r} of kind "
-            f"{kind!r}."
+            f"{kind!r}.",
         )
     budget = scorer.budget
     if budget is not None and budget.usd is not None and not endpoint.settings.price.known:
-        raise _refused(
+        raise InvalidInputError.at(
+            "/scorer",
             f"Scorer {name!r} has a budget in US dollars, but its endpoint {reference!r} has no "
-            "price: set one, or cap tokens or calls."
+            "price: set one, or cap tokens or calls.",
         )
-
-
-def _refused(detail: str) -> InvalidInputError:
-    return InvalidInputError(detail, problems=[FieldProblem("/scorer", detail)])

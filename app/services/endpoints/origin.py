@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.adapters.base import EndpointConfig
 from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
@@ -30,35 +29,31 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
     }
 
 
-def as_begun(config: EndpointConfig, origin: Mapping[str, Any]) -> EndpointConfig:
-    """The endpoint with its present secrets, asked as it was when `origin` was noted.
+def as_begun(endpoint: Endpoint, origin: Mapping[str, Any]) -> Endpoint:
+    """The endpoint as it is now, but asked for what it was asked when `origin` was noted.
 
     Raises:
-        EndpointMovedError: It has another address or kind by now.
+        EndpointMovedError: It has another address or kind by now: a key given for one address never
+            goes to another.
     """
-    kind, base_url = (origin.get(name, getattr(config, name)) for name in ("kind", "base_url"))
-    require_unmoved(config, kind, base_url)
-    told = {name: origin[name] for name in ("model", "options") if name in origin}
-    if "sampling" in origin:
-        sampling = origin["sampling"]
-        told["sampling"] = GenerationParams(**{**sampling, "stop": tuple(sampling["stop"])})
-    if "reasoning_tags" in origin:
-        told["reasoning_tags"] = tuple(origin["reasoning_tags"])
-    return replace(config, **told)
-
-
-def require_unmoved(present: EndpointConfig | EndpointSettings, kind: str, base_url: str) -> None:
-    """Refuse an endpoint with another address: a key given for one never goes to the other.
-
-    Raises:
-        EndpointMovedError: Its address or kind is another than when the work began.
-    """
-    if (present.kind, present.base_url) != (kind, base_url):
+    present = endpoint.settings
+    began = {**origin_of(endpoint), **origin}
+    if (present.kind, present.base_url) != (began["kind"], began["base_url"]):
         raise EndpointMovedError(
-            f"The endpoint was changed from {kind} at {base_url!r} to {present.kind} at "
-            f"{present.base_url!r}. What began with the former asks nothing more: start it anew, "
-            "or extend the session to go on with the latter."
+            f"The endpoint was changed from {began['kind']} at {began['base_url']!r} to "
+            f"{present.kind} at {present.base_url!r}. What began with the former asks nothing "
+            "more: start it anew."
         )
+    sampling = {**began["sampling"], "stop": tuple(began["sampling"]["stop"])}
+    opening, closing = began["reasoning_tags"]
+    settings = replace(
+        present,
+        model=began["model"],
+        sampling=GenerationParams(**sampling),
+        options=began["options"],
+        reasoning_tags=(opening, closing),
+    )
+    return replace(endpoint, settings=settings)
 
 
 def _parameters_hash(settings: EndpointSettings) -> str:

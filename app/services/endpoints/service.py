@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -38,7 +37,7 @@ from app.records.endpoints import (
 )
 from app.records.spend import DaySpend
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
-from app.services.endpoints.origin import as_begun, require_unmoved
+from app.services.endpoints.origin import as_begun, origin_of
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -51,7 +50,7 @@ class ReadyEndpoint:
     """An endpoint opened for calls.
 
     Attributes:
-        endpoint: As stored.
+        endpoint: As stored, but asked as when the work began.
         config: What an adapter needs, secrets decrypted.
         slots: Enter it around each call; holds back what exceeds the allowed concurrency, over
             all sessions of this process.
@@ -257,7 +256,7 @@ class EndpointService:
             return endpoint, await uow.spend.today(endpoint.id)
 
     async def ready(
-        self, endpoint_id: str, origin: Mapping[str, Any] = MappingProxyType({})
+        self, endpoint_id: str, origin: Mapping[str, Any] | None = None
     ) -> ReadyEndpoint:
         """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
 
@@ -265,15 +264,10 @@ class EndpointService:
 
         Raises:
             NotFoundError: No such endpoint.
-            EndpointMovedError: It is not what the work began with.
+            EndpointMovedError: It has another address or kind than the work began with.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        endpoint = await self.get(endpoint_id, archived=True)
-        return ReadyEndpoint(
-            endpoint=endpoint,
-            config=as_begun(self._opened(endpoint).config, origin),
-            slots=self._slots_of(endpoint),
-        )
+        return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin or {}))
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
         """The same endpoint with its present secrets, time limit, limits and prices.
@@ -288,21 +282,14 @@ class EndpointService:
         """
         try:
             endpoint = await self.get(ready.endpoint.id, archived=True)
-        except NotFoundError:  # it was opened for a few calls and never stored
+            if endpoint.revision == ready.endpoint.revision:
+                return ready
+            return self._ready(as_begun(endpoint, origin_of(ready.endpoint)))
+        except (NotFoundError, SecretsError):  # the former: opened for a few calls, never stored
             return ready
-        if endpoint.revision == ready.endpoint.revision:
-            return ready
-        require_unmoved(endpoint.settings, ready.config.kind, ready.config.base_url)
-        try:
-            present = self._opened(endpoint).config
-        except SecretsError:
-            return ready
-        config = replace(
-            ready.config,
-            api_key=present.api_key,
-            headers=present.headers,
-            timeout_s=present.timeout_s,
-        )
+
+    def _ready(self, endpoint: Endpoint) -> ReadyEndpoint:
+        config = self._opened(endpoint).config
         return ReadyEndpoint(endpoint=endpoint, config=config, slots=self._slots_of(endpoint))
 
     def unsaved(self, spec: EndpointSpec) -> ReadyEndpoint:

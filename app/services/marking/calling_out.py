@@ -18,7 +18,7 @@ from app.records.endpoints import Price
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import Call, RateLimited, persist
-from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.service import EndpointService
 from app.services.patience import OnWait, patiently
 
 T = TypeVar("T")
@@ -99,7 +99,6 @@ class Opened(NamedTuple):
         cache: Where its answers are kept; None where they are not.
     """
 
-    ready: ReadyEndpoint
     limited: RateLimited
     cache: Cached | None
 
@@ -175,7 +174,7 @@ class ScorerCalls:
             origin = self._resolved.get(endpoint, {"id": endpoint})
             ready = await patiently(lambda: self._endpoints.ready(origin["id"], origin), on_wait)
             limited = RateLimited(ready, self._endpoints, self.transport)
-            found = Opened(ready, limited, self._keeping and self._keeping(limited))
+            found = Opened(limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found
         return found
 
@@ -203,56 +202,53 @@ class AnswerCalls:
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
         """An answer in the form of `schema`, from an endpoint."""
-        ready, limited, cache = await self._calls.open(endpoint, self._on_wait)
-        request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
-        written = await self._written(ready, limited, cache, request)
+        limited, cache = await self._calls.open(endpoint, self._on_wait)
+        config = limited.next.ready.config
+        request = CompletionRequest(messages=messages, params=config.sampling, schema=schema)
+        written = await self._written(limited, cache, request)
+        price = limited.next.ready.price
         if written.cached:
-            usd = limited.next.ready.price.usd(written.tokens_in, written.tokens_out)
+            usd = price.usd(written.tokens_in, written.tokens_out)
             into, out = written.tokens_in or 0, written.tokens_out or 0
             self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
         else:
-            self._settle(limited.next.ready.price, written.tokens_in, written.tokens_out)
-        return Written(
-            text=written.text, finish=written.finish, model=written.model or ready.config.model
-        )
+            self._settle(price, written.tokens_in, written.tokens_out)
+        model = written.model or config.model
+        return Written(text=written.text, finish=written.finish, model=model)
 
     async def _written(
-        self,
-        ready: ReadyEndpoint,
-        limited: RateLimited,
-        cache: Cached | None,
-        request: CompletionRequest,
+        self, limited: RateLimited, cache: Cached | None, request: CompletionRequest
     ) -> Completion:
         if cache is None:
-            return await self._call(ready, lambda: limited.complete(request))
+            return await self._call(limited, lambda: limited.complete(request))
         # Judgements that the same request is made for are told apart by their number.
-        asked = (ready.endpoint.id, request.messages)
+        asked = (limited.next.ready.endpoint.id, request.messages)
         number = self._repeat * _JUDGEMENTS + self._asked[asked]
         self._asked[asked] += 1
         if (kept := await cache.kept(request, number)) is not None:
             return kept
-        return await self._call(ready, lambda: cache.asked(request, number))
+        return await self._call(limited, lambda: cache.asked(request, number))
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Vectors of texts."""
-        ready, limited, _ = await self._calls.open(endpoint, self._on_wait)
+        limited, _ = await self._calls.open(endpoint, self._on_wait)
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
         )
-        made, call = await self._call(
-            ready,
+        made, took = await self._call(
+            limited,
             lambda: limited.in_turn(
                 size,
                 lambda call: embed(call.ready.config, self._calls.transport, texts),
                 lambda found: (found.tokens_in, 0),
             ),
         )
-        self._settle(limited.next.ready.price, call.tokens[0], 0)
+        self._settle(limited.next.ready.price, took["tokens_in"], 0)
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a callback answers."""
-        ready, limited, _ = await self._calls.open(endpoint, self._on_wait)
+        limited, _ = await self._calls.open(endpoint, self._on_wait)
 
         async def send(call: Call) -> Mapping[str, Any]:
             callback = call.examinee
@@ -261,10 +257,10 @@ class AnswerCalls:
             return await callback.send(payload)
 
         size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
-        made, _ = await self._call(ready, lambda: limited.in_turn(size, send, lambda _: (0, 0)))
+        made, _ = await self._call(limited, lambda: limited.in_turn(size, send, lambda _: (0, 0)))
         return made
 
-    async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, limited: RateLimited, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:
             self._purse.require()
             for count in (self.spent, self._purse.spent):
@@ -276,7 +272,7 @@ class AnswerCalls:
                     count.add(Spending(calls=-1))
                 raise
 
-        result, _ = await persist(counted, ready.retry, self._calls.rng, self._on_wait)
+        result, _ = await persist(counted, limited.next.ready.retry, self._calls.rng, self._on_wait)
         return result
 
     def _settle(self, price: Price, tokens_in: int | None, tokens_out: int | None) -> None:

@@ -142,11 +142,10 @@ class RankingRun:
             return RankingEnd(
                 status="completed", stop_reason=stop.reason.value, stop_detail=stop.detail
             )
-        blocks = [self._members[i].run.blocked() for i in self.live]
         detail = (
             f"Only {answering} of {len(self._members)} endpoints gave an answer that could be "
             "scored. "
-        ) + " ".join(block.detail for block in blocks if block is not None)
+        ) + " ".join(filter(None, map(self._why, range(len(self._members)))))
         return RankingEnd(
             status="failed",
             stop_reason=StopReason.TOO_MANY_FAILURES.value,

@@ -7,7 +7,8 @@ import structlog
 from typing_extensions import override
 
 from app.engine import Stop
-from app.errors import SextantError
+from app.errors import EndpointMovedError, SextantError
+from app.records.fields import made_of
 from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import (
     UNDERWAY,
@@ -116,11 +117,15 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         async with self._database.unit_of_work() as uow:
             records = await uow.sessions.of_ranking(record.id)
         plan = RankingPlan.from_dict(record.settings)  # by which whoever has not ended is asked
-        sessions = {
-            position: await self._sessions.prepare(member, version, plan.asking)
-            for position, member in enumerate(records)
-            if member.status in UNDERWAY
-        }
+        sessions = {}
+        for position, member in enumerate(records):
+            if member.status in UNDERWAY:
+                try:
+                    prepared = await self._sessions.prepare(member, version, plan.asking)
+                except EndpointMovedError as error:
+                    records[position] = await self._left_behind(record, member, error)
+                else:
+                    sessions[position] = prepared
         members = [
             Member(
                 member,
@@ -131,6 +136,17 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             for position, member in enumerate(records)
         ]
         return RankingRun(plan=plan, members=members, seed=record.seed), sessions
+
+    async def _left_behind(
+        self, record: RankingRecord, member: SessionRecord, error: EndpointMovedError
+    ) -> SessionRecord:
+        """A member that can be asked nothing more, ended; the others go on without it."""
+        steps = {member.id: abandoned(member, failed(error))}
+        async with self._database.unit_of_work() as uow:
+            await uow.rankings.advance(
+                record.id, record.lease_epoch, summary=record.summary, events=[], steps=steps
+            )
+            return await uow.sessions.get(member.id)
 
     async def _of_before(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
         """The ended session of a member who was there before somebody joined."""
@@ -181,12 +197,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
         ending = failed(error)
         members = await uow.sessions.of_ranking(record.id)
-        end = RankingEnd(
-            status=ending.status,
-            stop_reason=ending.stop_reason,
-            stop_detail=ending.stop_detail,
-            failure=ending.failure,
-        )
+        end = made_of(RankingEnd, ending)
         told = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
         stored = await uow.rankings.get(record.id)
         await uow.rankings.advance(

@@ -234,7 +234,7 @@ class Asker:
             paid=self._cost([each for each in found if not each.cached]),
             saved=self._cost(kept) if (kept := [each for each in found if each.cached]) else None,
             n_saved=len(kept),
-            origin={name: value for each in found for name, value in (each.origin or {}).items()},
+            origin={name: value for each in found for name, value in each.origin.items()},
         )
 
     def _cost(self, found: Sequence[Completion | Likelihood]) -> dict[str, Any]:

@@ -12,11 +12,6 @@ from app.reports.figures import (
     unparsed_caution,
 )
 
-#: Of a session that was extended: `moved_from` of its provenance says what was there before.
-MOVED = (
-    "An endpoint that answers or marks was changed before the session was extended: earlier "
-    "answers are of another model, address or setting."
-)
 _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
 
 
@@ -34,7 +29,6 @@ def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
         provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
         extrapolation.get("caution"),
         _of_asking(session),
-        MOVED if "moved_from" in known else None,
         unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
         _of_unmarked(summary, is_score=is_score),
         uncounted(known.get("n_uncalibrated", 0)) if is_score else None,

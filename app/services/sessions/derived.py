@@ -12,7 +12,7 @@ from app.records.sessions import ENDED, Administration, Ending, NewSession, Sess
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
-from app.services.endpoints.origin import origin_of
+from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.checks import check_plan, check_reachable
@@ -43,29 +43,10 @@ def _markers_of(parent: SessionRecord) -> dict[str, Any]:
     return stored
 
 
-def _kept(parent: SessionRecord, *names: str) -> dict[str, Any]:
-    """What an older session's provenance says of its answers, which a copy repeats."""
-    return {name: parent.provenance[name] for name in names if name in parent.provenance}
-
-
-#: Whose the answers are, which no copy asks again.
-_ASKED = ("endpoint", "moved_from")
-
-
-def _moved(parent: SessionRecord, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Who gave and marked the older answers, where that is somebody else by now."""
-    names = ("kind", "base_url", "model", "parameters_hash")
-    pairs = [(parent.provenance["endpoint"] or {}, known["endpoint"] or {})]
-    pairs += [
-        (before, known["scorer_endpoints"][name]) for name, before in _markers_of(parent).items()
-    ]
-    earlier = [
-        before
-        for before, now in pairs
-        if any(before.get(name, now.get(name)) != now.get(name) for name in names)
-    ]
-    earlier += parent.provenance.get("moved_from", [])
-    return {"moved_from": earlier} if earlier else {}
+def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
+    """What marked all answers of an older session that its copies repeat, if one scorer did."""
+    name = "rescored_with"
+    return {name: parent.provenance[name]} if name in parent.provenance else {}
 
 
 class DerivedSessions:
@@ -108,6 +89,7 @@ class DerivedSessions:
 
         Raises:
             InvalidStateError: The session has not ended, or marks another one's answers again.
+            EndpointMovedError: Its endpoint has another address or kind by now.
         """
         parent, administrations = await self._ended(session_id)
         if parent.relation == RESCORE:
@@ -118,10 +100,6 @@ class DerivedSessions:
         version = await self._versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
-        markers = {
-            name: origin_of(await self._endpoints.get(known["id"], archived=True))
-            for name, known in _markers_of(parent).items()
-        }
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint else None
         check_plan(plan, price)
@@ -134,7 +112,6 @@ class DerivedSessions:
                 if item.closing is not None and item.closing.outcome != Outcome.ERROR
             ]
         )
-        known = self._provenance(parent, version, endpoint, markers)
         new = _child(
             parent,
             relation=EXTEND,
@@ -142,8 +119,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **known,
-                **_moved(parent, known),
+                **self._provenance(parent, version, _markers_of(parent), endpoint),
                 **reach,
             },
         )
@@ -178,7 +154,6 @@ class DerivedSessions:
             version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
-        endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.of_new({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
@@ -190,8 +165,8 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._provenance(parent, version, endpoint, _markers_of(parent)),
-                **_kept(parent, *_ASKED, "rescored_with"),
+                **self._provenance(parent, version, _markers_of(parent)),
+                **_rescored_with(parent),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
         )
@@ -247,7 +222,6 @@ class DerivedSessions:
             markers = await self._sessions.markers_of(version)
         else:
             markers = await self._sessions.markers((scorer,))
-        endpoint = await self._endpoint_of(parent)
         new = _child(
             parent,
             relation=RESCORE,
@@ -255,8 +229,7 @@ class DerivedSessions:
             active_s=0.0,
             metadata=metadata,
             provenance={
-                **self._provenance(parent, version, endpoint, markers),
-                **_kept(parent, *_ASKED),
+                **self._provenance(parent, version, markers),
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
@@ -299,19 +272,25 @@ class DerivedSessions:
         self,
         parent: SessionRecord,
         version: LoadedVersion,
-        endpoint: Endpoint | None,
         markers: Mapping[str, Any],
+        endpoint: Endpoint | None = None,
     ) -> dict[str, Any]:
-        """What a copy is made of and under; it draws as the session did."""
-        return provenance_of(
+        """What a copy is made of and under; it draws as the session did.
+
+        Without an `endpoint` it asks nobody, so it is of whoever the session asked.
+        """
+        made = provenance_of(
             version,
             endpoint,
             seed=parent.seed,
             markers=markers,
             private_endpoints=self._sessions.may_call_private,
         )
+        asked = () if endpoint else ("endpoint", "asked")
+        return made | {name: parent.provenance.get(name, made[name]) for name in asked}
 
     async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
         if parent.endpoint_id is None:
             return None
-        return await self._endpoints.get(parent.endpoint_id, archived=True)
+        endpoint = await self._endpoints.get(parent.endpoint_id, archived=True)
+        return as_begun(endpoint, parent.provenance["endpoint"] or {})

@@ -15,7 +15,7 @@ UNMARKED_PER_CALL = 2
 FATAL_CODES = frozenset(
     f"{who}_{what}"
     for who in ("endpoint", "judge", "embedding", "callback")
-    for what in ("unauthorized", "address_blocked", "no_likelihoods")
+    for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
 

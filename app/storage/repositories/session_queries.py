@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Boolean, Select, Text, bindparam, column, literal_column, select, text
+from sqlalchemy import Boolean, Select, Text, bindparam, column, func, literal_column, select, text
 
 from app.records.sessions import SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -24,7 +24,10 @@ WITHHELD_SQL = """
 """
 _JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
-    "endpoint_model": EndpointRow.model,
+    # As the session began with it.
+    "endpoint_model": func.coalesce(
+        SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model
+    ),
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,

@@ -189,9 +189,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         Sessions that only estimate or mark old answers again are no results of their own.
         """
         scale = SessionRow.provenance["scale"].astext
-        who = func.coalesce(
-            EndpointRow.name, func.concat_ws(" ", EndpointRow.base_url, EndpointRow.model)
-        )
+        asked = SessionRow.provenance["endpoint"]
+        address = func.concat_ws(" ", asked["base_url"].astext, asked["model"].astext)
+        who = func.coalesce(EndpointRow.name, address)
         query = (
             SESSIONS.where(
                 SessionRow.id.in_(NEWEST_RESULTS.bindparams(of_bank=bank_id)),
