@@ -38,9 +38,10 @@ class DropReason(StrEnum):
     NO_PRIOR = "no_prior"
 
 
-#: What an item that has a curve says too little of ability for.
+#: Why an item says too little of ability, and counts in scores all the same.
 _OF_ABILITY = frozenset(
     {
+        DropReason.CONSTANT,
         DropReason.LOW_SPREAD,
         DropReason.TOO_EASY,
         DropReason.TOO_HARD,
@@ -51,7 +52,7 @@ _OF_ABILITY = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterSettings:
-    """Thresholds; None switches a filter off. Constant items are always kept aside.
+    """Thresholds; None switches a filter off. Constant items never measure ability.
 
     Attributes:
         least_sd: Items whose scores have a smaller standard deviation are dropped.
@@ -63,8 +64,8 @@ class FilterSettings:
             published rule, and is 0.95 for continuous scores.
         least_percentile: Examinees whose share of right answers is below this percentile of all
             examinees are dropped; 0 to 100.
-        keep_for_score: Items that a threshold would drop stay in the bank, and count in scores, if
-            the response model has curves that need not rise for them.
+        keep_for_score: Items that say too little of ability stay in the bank and count in scores;
+            False drops them, which is the published procedure.
 
     Raises:
         InvalidInputError: A threshold outside its range.
@@ -76,7 +77,7 @@ class FilterSettings:
     least_point_biserial: float | None = 0.1
     point_biserial_confidence: float | None = None
     least_percentile: float | None = 0.1
-    keep_for_score: bool = False
+    keep_for_score: bool = True
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -231,9 +232,8 @@ def not_the_whole(
     )
     if left_out > len(constants):
         said += (
-            " To predict more of the whole, keep the others for the score (--keep-for-score; over "
-            "REST `filters.keep_for_score`), or of a 1PL and of continuous scores switch the "
-            "filters off (--no-filters; each of `filters` null)."
+            " To count the others, too, keep them for the score (--keep-for-score; over REST "
+            "`filters.keep_for_score`)."
         )
     return (said,)
 

@@ -78,7 +78,7 @@ def command(
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
     partition_size: PartitionSizeOption = None,
     filters: FilteringOption = True,
-    keep_for_score: KeepForScoreOption = False,
+    keep_for_score: KeepForScoreOption = True,
     filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
     negative_slopes: NegativeSlopesOption = None,

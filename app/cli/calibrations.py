@@ -82,7 +82,7 @@ def start(
     dimensions: DimensionsOption = None,
     partition_size: PartitionSizeOption = None,
     filters: FilteringOption = True,
-    keep_for_score: KeepForScoreOption = False,
+    keep_for_score: KeepForScoreOption = True,
     filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
     negative_slopes: NegativeSlopesOption = None,

@@ -73,9 +73,8 @@ ItemCostsOption = Annotated[
 KeepForScoreOption = Annotated[
     bool,
     typer.Option(
-        "--keep-for-score",
-        help="Keep items that the filters find for scores, which then are of them too; not 1pl "
-        "and continuous.",
+        "--keep-for-score/--drop",
+        help="Count items in scores that say too little of ability, or drop them.",
     ),
 ]
 KeepOption = Annotated[
@@ -165,13 +164,12 @@ def filter_choices(
         InvalidInputError: Something, where they are switched off.
     """
     chosen: dict[str, Any] = {}
-    if keep_for_score:
-        chosen["keep_for_score"] = True
+    if not keep_for_score:
+        chosen["keep_for_score"] = False
     if confidence is not None:
         chosen["point_biserial_confidence"] = confidence
     if chosen and not filters:
         raise InvalidInputError(
-            "--keep-for-score and --filter-confidence belong to the filters, which --no-filters "
-            "switches off."
+            "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
         )
     return chosen

@@ -148,14 +148,16 @@ def test_an_item_that_falls_with_ability_is_left_out_and_a_good_one_is_not_for_b
     _, _, answers = simulated(300, 40, 10)
     scores = answers.scores.copy()
     scores[:, 7] = 1 - scores[:, 7]
-    filtered = filter_continuous(table(scores))
+    published = FilterSettings(keep_for_score=False)
+    assert filter_continuous(table(scores)).items == ()
+    filtered = filter_continuous(table(scores), published)
     assert [(item.name, item.reason.value) for item in filtered.items] == [
         ("q7", "low_point_biserial")
     ]
     _, _, few = simulated(8, 300, 11, slope=0.4)
     unlucky = int((rest_correlations(few.scores) < 0).sum())
     assert unlucky > 20
-    assert len(filter_continuous(few).items) < unlucky / 3
+    assert len(filter_continuous(few, published).items) < unlucky / 3
 
 
 def test_what_cannot_be_calibrated_is_left_out_with_its_reason() -> None:

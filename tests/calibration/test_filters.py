@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,9 +18,16 @@ from tests.calibration.simulated import simulate
 
 NAN = float("nan")
 #: Items that say little of ability stay in the bank.
-KEEPING = FilterSettings(keep_for_score=True)
+KEEPING = FilterSettings()
+
+
+def published(**thresholds: Any) -> FilterSettings:
+    """Items that say little of ability are dropped."""
+    return FilterSettings(keep_for_score=False, **thresholds)
+
+
 #: Only those that are known to go badly with the rest are found to.
-SURE = FilterSettings(point_biserial_confidence=0.95)
+SURE = published(point_biserial_confidence=0.95)
 
 
 def _with_odd_items() -> ScoreMatrix:
@@ -34,7 +42,7 @@ def _with_odd_items() -> ScoreMatrix:
 
 
 def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
-    filtered = apply_filters(_with_odd_items())
+    filtered = apply_filters(_with_odd_items(), published())
     found = {item.name: item.reason for item in filtered.items}
     assert found == {
         "always": DropReason.CONSTANT,
@@ -51,12 +59,14 @@ def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
 def test_what_says_little_of_ability_can_stay_for_the_score() -> None:
     filtered = apply_filters(_with_odd_items(), KEEPING)
     assert [(item.name, item.reason) for item in filtered.score_only] == [
+        ("always", DropReason.CONSTANT),
+        ("never", DropReason.CONSTANT),
         ("easy", DropReason.TOO_EASY),
         ("noise", DropReason.LOW_POINT_BISERIAL),
     ]
-    assert [item.name for item in filtered.items] == ["always", "never"]
-    assert filtered.matrix.items == ("easy", "noise", "good", "fine")
-    assert apply_filters(_with_odd_items()).score_only == ()
+    assert filtered.items == ()
+    assert filtered.matrix.items == ("always", "never", "easy", "noise", "good", "fine")
+    assert apply_filters(_with_odd_items(), published()).score_only == ()
 
 
 def test_items_for_the_score_alone_make_no_bank() -> None:
@@ -67,30 +77,30 @@ def test_items_for_the_score_alone_make_no_bank() -> None:
 
 
 def test_constant_items_are_kept_aside_with_their_constant() -> None:
-    assert apply_filters(_with_odd_items()).constants == {"always": 1.0, "never": 0.0}
+    assert apply_filters(_with_odd_items(), published()).constants == {"always": 1.0, "never": 0.0}
 
 
 def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     """Of six items two are left; the shares are means over items."""
     matrix = _with_odd_items()
     means = matrix.item_means()
-    (warning,) = apply_filters(matrix).warnings
+    (warning,) = apply_filters(matrix, published()).warnings
     assert "are of 2 items, not of all 6" in warning
     assert f"{means.mean():.1%} on all and {means[4:].mean():.1%} on these" in warning
     assert "--keep-for-score" in warning
-    assert "switch the filters off" in warning
-    # Nothing keeps what everybody answers alike, so that no setting is advised.
     for keeping in (FilterSettings.none(), KEEPING):
-        (warning,) = apply_filters(matrix, keeping).warnings
-        assert "are of 4 items, not of all 6" in warning
-        assert "filters" not in warning
-    assert apply_filters(matrix.select(items=np.array([0, 0, 0, 1, 1, 1]) > 0)).warnings
-    assert not apply_filters(matrix.select(items=np.array([0, 0, 0, 0, 1, 1]) > 0)).warnings
+        assert apply_filters(matrix, keeping).warnings == ()
+    assert apply_filters(
+        matrix.select(items=np.array([0, 0, 0, 1, 1, 1]) > 0), published()
+    ).warnings
+    assert not apply_filters(
+        matrix.select(items=np.array([0, 0, 0, 0, 1, 1]) > 0), published()
+    ).warnings
 
 
 def test_counts_add_up_to_what_is_missing() -> None:
     matrix = _with_odd_items()
-    filtered = apply_filters(matrix)
+    filtered = apply_filters(matrix, published())
     gone = matrix.n_items + matrix.n_examinees
     gone -= filtered.matrix.n_items + filtered.matrix.n_examinees
     assert sum(filtered.counts.values()) == gone
@@ -98,7 +108,8 @@ def test_counts_add_up_to_what_is_missing() -> None:
 
 
 def test_without_filters_only_what_cannot_be_calibrated_goes() -> None:
-    filtered = apply_filters(_with_odd_items(), FilterSettings.none())
+    nothing = replace(FilterSettings.none(), keep_for_score=False)
+    filtered = apply_filters(_with_odd_items(), nothing)
     assert filtered.matrix.items == ("easy", "noise", "good", "fine")
     assert filtered.matrix.n_examinees == 2000
 
@@ -109,8 +120,8 @@ def test_hard_items_are_dropped_only_where_asked_for() -> None:
     scores[:, 0] = 0.0
     scores[order[:20], 0] = 1.0  # the best two percent
     matrix = ScoreMatrix.of(scores)
-    assert "1" in apply_filters(matrix).matrix.items
-    hard = apply_filters(matrix, FilterSettings(least_mean=0.05)).items
+    assert "1" in apply_filters(matrix, published()).matrix.items
+    hard = apply_filters(matrix, published(least_mean=0.05)).items
     assert [(item.name, item.reason) for item in hard] == [("1", DropReason.TOO_HARD)]
 
 
@@ -118,7 +129,7 @@ def test_a_small_spread_is_a_reason_of_its_own() -> None:
     scores = simulate(4, Family.TWO_PL, 20_000, 4).matrix.scores.astype(float)
     scores[:, 0] = 0.0
     scores[0, 0] = 1.0
-    dropped = apply_filters(ScoreMatrix.of(scores)).items
+    dropped = apply_filters(ScoreMatrix.of(scores), published()).items
     assert dropped[0].reason is DropReason.LOW_SPREAD
     assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
 
@@ -127,7 +138,7 @@ def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
     data = simulate(5, Family.TWO_PL, 3000, 60)
     scores = data.matrix.scores.astype(float)
     scores[:2] = 0.0
-    dropped = apply_filters(ScoreMatrix.of(scores)).examinees
+    dropped = apply_filters(ScoreMatrix.of(scores), published()).examinees
     assert {"1", "2"} <= {examinee.name for examinee in dropped}
     assert len(dropped) <= 3
     assert {examinee.reason for examinee in dropped} == {DropReason.LOW_SCORE}
@@ -147,7 +158,7 @@ def test_examinees_without_answers_are_dropped() -> None:
 @pytest.mark.parametrize("scores", [[[1.0, 1.0], [1.0, 1.0]], [[1.0, NAN], [NAN, 0.0]]])
 def test_a_matrix_of_constants_leaves_nothing_and_says_why(scores: list[list[float]]) -> None:
     with pytest.raises(CalibrationError, match="2 were dropped as constant"):
-        apply_filters(ScoreMatrix.of(scores))
+        apply_filters(ScoreMatrix.of(scores), published())
 
 
 def test_point_biserials_are_correlations_with_the_other_items() -> None:
@@ -190,7 +201,7 @@ def test_by_default_the_estimate_is_taken_for_the_truth() -> None:
         for place, item in enumerate(kept)
         if np.corrcoef(scores[:, place], np.delete(scores, place, axis=1).sum(axis=1))[0, 1] < 0.1
     }
-    assert _weak(matrix, FilterSettings()) == expected
+    assert _weak(matrix, published()) == expected
 
 
 def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same() -> None:
@@ -199,7 +210,7 @@ def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same()
     for seed in range(4):
         few = _with_wrong_keys(seed, 40)
         now = _weak(few, SURE)
-        sound_before += len(_weak(few, FilterSettings()) - wrong)
+        sound_before += len(_weak(few, published()) - wrong)
         sound_now += len(now - wrong)
         wrong_now += len(now & wrong)
     assert sound_before > 0.02 * 4 * 228
@@ -213,7 +224,7 @@ def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same()
 def test_the_surer_it_must_be_the_fewer_items_go() -> None:
     matrix = _with_wrong_keys(4, 60)
     dropped = [
-        _weak(matrix, FilterSettings(point_biserial_confidence=sure))
+        _weak(matrix, published(point_biserial_confidence=sure))
         for sure in (None, 0.5, 0.8, 0.95, 0.999)
     ]
     assert dropped[0] == dropped[1]
@@ -223,7 +234,7 @@ def test_the_surer_it_must_be_the_fewer_items_go() -> None:
 def test_an_item_with_few_answers_is_given_more_to_chance() -> None:
     correlation, n_answers = np.array([-0.1, -0.1, np.nan]), np.array([20, 200, 200])
     assert SURE.too_weak(correlation, n_answers).tolist() == [False, True, False]
-    assert FilterSettings().too_weak(correlation, n_answers).tolist() == [True, True, False]
+    assert published().too_weak(correlation, n_answers).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -237,4 +248,4 @@ def test_an_item_with_few_answers_is_given_more_to_chance() -> None:
 )
 def test_thresholds_out_of_range_are_refused(threshold: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="must be from"):
-        FilterSettings(**threshold)
+        published(**threshold)

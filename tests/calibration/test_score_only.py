@@ -25,7 +25,9 @@ from app.engine.simulation.simulate import take
 from app.engine.state import Response
 from tests.calibration.simulated import Simulated, simulate
 
-DROPPING = CalibrationPlan(filters=FilterSettings(point_biserial_confidence=0.95))
+DROPPING = CalibrationPlan(
+    filters=FilterSettings(point_biserial_confidence=0.95, keep_for_score=False)
+)
 PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
 #: With wrong keys, of 40 items.
 WRONG = {"q0", "q1", "q2", "q3"}
@@ -154,8 +156,24 @@ def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None
     assert np.isnan(joined.columns["se_a"][weak]).all()
 
 
-@pytest.mark.parametrize("plan", [DROPPING, replace(PLAN, model="1pl")])
-def test_it_is_dropped_unless_asked_for_and_where_a_curve_must_rise(plan: CalibrationPlan) -> None:
-    filtered = prepared(_answers(), plan)
+def test_it_is_dropped_where_that_is_asked_for() -> None:
+    filtered = prepared(_answers(), DROPPING)
     assert filtered.score_only == ()
     assert {item.name for item in filtered.items} == WRONG
+
+
+@pytest.mark.parametrize("model", ["1pl", "2pl", "3pl"])
+def test_what_all_answer_alike_stays_in_the_score(model: str) -> None:
+    table = _answers()
+    scores = table.scores.copy()
+    scores[:, 5], scores[:, 6] = 1.0, 0.0
+    answers = replace(table, scores=scores)
+    plan = replace(PLAN, model=model)
+    filtered = prepared(answers, plan)
+    assert {item.name for item in filtered.score_only} == WRONG | {"q5", "q6"}
+    fitted = fit(filtered.matrix, plan, lambda _: None)
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
+    at_zero = bank.expected_score(np.zeros(1))[0]
+    assert at_zero[5] > 0.98
+    assert at_zero[6] < 0.02
+    assert bank.information(np.zeros(1))[0][[5, 6]].max() == 0.0

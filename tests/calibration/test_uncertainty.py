@@ -96,7 +96,7 @@ def test_answers_that_leave_the_model_leave_errors_of_ordinary_size(shared_data:
     table = read_responses((shared_data / "tiny" / "arc.csv.gz").read_bytes())
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
     some = matrix.select(examinees=np.arange(matrix.n_examinees) < 500)
-    kept = apply_filters(some, FilterSettings()).matrix
+    kept = apply_filters(some, FilterSettings(keep_for_score=False)).matrix
     errors = calibrate(kept, CalibrationSettings(family=Family.THREE_PL)).errors
     assert errors is not None
     assert errors.method == "scale-corrected"

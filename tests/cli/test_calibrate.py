@@ -78,27 +78,20 @@ def test_dropped_items_are_listed_with_their_reasons(tmp_path: Path, data: Simul
     for row in rows[1:]:
         row.append(str(rng.integers(0, 2)))
     path.write_text("\n".join(",".join(row) for row in rows))
-    document = _calibrated(tmp_path, path)
-    assert {item["item"]: item["reason"] for item in document["dropped"]} == {
-        "q2": "constant",
-        "noise": "low_point_biserial",
-    }
-    assert document["constants"] == {"q2": 1.0}
-    assert (document["n_items"], document["kept"]) == (13, 11)
-    assert document["score_only"] == []
+    weak = {"q2": "constant", "noise": "low_point_biserial"}
+    published = _calibrated(tmp_path, path, "--drop")
+    assert {item["item"]: item["reason"] for item in published["dropped"]} == weak
+    assert published["constants"] == {"q2": 1.0}
+    assert (published["n_items"], published["kept"]) == (13, 11)
+    assert published["score_only"] == []
+    for model in ("2pl", "1pl"):
+        document = _calibrated(tmp_path, path, "--model", model)
+        assert document["dropped"] == []
+        assert {item["item"]: item["reason"] for item in document["score_only"]} == weak
+        assert document["kept"] == 13
     kept = _calibrated(tmp_path, path, "--no-filters")
-    assert [item["item"] for item in kept["dropped"]] == ["q2"]
-    for_score = _calibrated(tmp_path, path, "--keep-for-score", "--filter-confidence", "0.9")
-    assert [item["item"] for item in for_score["dropped"]] == ["q2"]
-    assert {item["item"]: item["reason"] for item in for_score["score_only"]} == {
-        "noise": "low_point_biserial"
-    }
-    assert for_score["kept"] == 12
-    rises = _calibrated(tmp_path, path, "--keep-for-score", "--model", "1pl")
-    assert [item["item"] for item in rises["dropped"]] == ["q2", "noise"]
-    refused = _run(
-        "--responses", path, "--out", tmp_path / "no.csv", "--no-filters", "--keep-for-score"
-    )
+    assert [item["item"] for item in kept["score_only"]] == ["q2"]
+    refused = _run("--responses", path, "--out", tmp_path / "no.csv", "--no-filters", "--drop")
     assert refused.exit_code == 2
     assert "--no-filters switches off" in " ".join(refused.output.split())
 

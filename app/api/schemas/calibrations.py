@@ -63,12 +63,13 @@ class FilterCreate(Input):
         default=0.1, description="Examinees below this percentile of all examinees are dropped."
     )
     keep_for_score: bool = Field(
-        default=False,
-        description="Items that a threshold would drop stay in the bank. They take no part in the "
-        "calibration and get flat curves, at their share of right answers: no answer to them moves "
-        "theta, tests of ability do not choose them, tests for the score may draw them, and scores "
-        "are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
-        "the others, and 1pl, continuous scores and a check for drift drop them.",
+        default=True,
+        description="Items that a threshold would drop, or that all answered alike, stay in the "
+        "bank. They take no part in the calibration and get flat curves, at their share of right "
+        "answers: no answer to them moves theta, tests of ability do not choose them, tests for "
+        "the score may ask them, and scores are of them too. The models nested, mirt and "
+        "continuous calibrate them with the others, and a check for drift drops them. False drops "
+        "them, which is the published procedure.",
     )
 
 

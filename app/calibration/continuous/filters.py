@@ -1,6 +1,7 @@
 """What is left out before a calibration of continuous scores, each piece with its reason."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,12 +26,16 @@ def filter_continuous(
 
     Args:
         table: Scores in [0, 1], the best 1.
-        settings: Thresholds; by default those of `FilterSettings`.
+        settings: Thresholds; by default those of `FilterSettings`. Items that are kept for the
+            score are calibrated with the others.
 
     Raises:
         CalibrationError: Fewer than 2 examinees with scores, or no item is left.
     """
     settings = settings or FilterSettings()
+    if settings.keep_for_score:  # each has a curve that its dispersion makes flat enough
+        percentile = settings.least_percentile
+        settings = replace(FilterSettings.none(), least_percentile=percentile)
     rows, examinees = _filter_examinees(table, settings)
     if rows.sum() < 2:
         raise CalibrationError(

@@ -55,7 +55,7 @@ class LogisticCalibrator(BinaryCalibrator):
             filtered = prepared_with_drift(matrix, plan)
             anchors_for(filtered.matrix, plan)
             return filtered
-        filtered = apply_filters(matrix, _filters(plan))
+        filtered = apply_filters(matrix, plan.filters)
         own = measured(filtered.matrix, plan)
         own.require_calibratable()
         anchors_for(own, plan)
@@ -109,20 +109,13 @@ class LogisticCalibrator(BinaryCalibrator):
     ) -> Blind:
         measure = measuring(matrix, plan)
         taught = matrix.select(examinees=others, items=measure)
-        part = apply_filters(taught, FilterSettings.none()).matrix
+        part = apply_filters(taught, replace(FilterSettings.none(), keep_for_score=False)).matrix
         blind = replaced(bank, part.items, _again(part, plan).items)
         if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
             blind = replaced(blind, beside.items, flat_curves(beside))
         return Blind(bank=blind)
-
-
-def _filters(plan: CalibrationPlan) -> FilterSettings:
-    """The plan's; the one slope of the 1PL would have items rise that do not."""
-    if plan.model == Family.RASCH:
-        return replace(plan.filters, keep_for_score=False)
-    return plan.filters
 
 
 def measuring(matrix: ScoreMatrix, plan: CalibrationPlan) -> BoolArray:
@@ -132,10 +125,9 @@ def measuring(matrix: ScoreMatrix, plan: CalibrationPlan) -> BoolArray:
         matrix: Filtered by the plan.
         plan: How.
     """
-    filters = _filters(plan)
-    if not filters.keep_for_score:  # the others are not in the matrix
+    if not plan.filters.keep_for_score:  # the others are not in the matrix
         return np.ones(matrix.n_items, dtype=np.bool_)
-    return filter_items(matrix, filters)[0]
+    return filter_items(matrix, plan.filters)[0]
 
 
 def measured(matrix: ScoreMatrix, plan: CalibrationPlan) -> ScoreMatrix:
