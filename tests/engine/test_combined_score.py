@@ -316,13 +316,13 @@ def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: Score
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
     learned = LearnedCurves(curves=curves, errors={})
     names = {
-        method: Design.from_dict({"prediction": {"method": method}})
+        method: Design.from_dict({"preset": "ability", "prediction": {"method": method}})
         .build(bank, curves=learned)
         .predictor.name
         for method in (None, "combined", "design", "p-irt")
     }
     assert names == {None: "combined", "combined": "combined", "design": "design", "p-irt": "p-irt"}
-    assert Design.from_dict({}).build(bank).predictor.name == "p-irt"
+    assert Design.from_dict({"preset": "ability"}).build(bank).predictor.name == "p-irt"
     with pytest.raises(InvalidInputError, match="learned score curves"):
         Design.from_dict({"prediction": {"method": "design"}}).build(bank)
 
@@ -447,7 +447,9 @@ def test_a_model_that_is_sure_and_wrong_neither_moves_the_score_nor_closes_its_i
         interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
     )
     learned = LearnedCurves(curves=curves, errors={})
-    predictor = Design.from_dict({}).build(bank, learned=sure, curves=learned).predictor
+    predictor = (
+        Design.from_dict({"preset": "ability"}).build(bank, learned=sure, curves=learned).predictor
+    )
     own = sure.predicting(PIrt()).predict(bank, answers, belief)
     told = predictor.predict(bank, answers, belief)
     assert own.hi < row.mean() - 0.1
@@ -463,7 +465,7 @@ def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> Non
     )
 
     def predictor(document: dict[str, Any], learned: VersionLearning | None = known) -> object:
-        design = Design.from_dict(document)
+        design = Design.from_dict({"preset": "ability", **document})
         curves_of_all = LearnedCurves(curves=curves, errors={})
         return design.build(bank, learned=learned, curves=curves_of_all).predictor
 

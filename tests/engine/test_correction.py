@@ -21,7 +21,7 @@ from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(7, 40)
-DESIGN = Design.from_dict({"stopping": {"se": None, "max_items": 40}})
+DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 40}})
 PLAIN = DESIGN.build(BANK)
 KNOWN = VersionLearning(
     interval_correction=IntervalCorrection(
@@ -109,11 +109,11 @@ def test_items_that_do_not_count_bound_the_corrected_score_neither() -> None:
     assert (corrected.lo, corrected.hi) == (1.0, 1.0)
 
 
-def test_a_test_that_stops_at_a_width_stops_at_the_corrected_one() -> None:
+def test_a_test_that_stops_at_a_margin_stops_at_the_corrected_one() -> None:
     state = answered(*[1] * 12, *[0] * 12)
     plain = PLAIN.predict(state)
-    width = 1.01 * (plain.hi - plain.lo)
-    document = {"stopping": {"se": None, "min_items": 1, "prediction_width": width}}
+    margin = 1.01 * plain.margin
+    document = {"preset": "ability", "stopping": {"min_items": 1, "score_margin": margin}}
     assert stop(document, state, None) is not None
     assert stop(document, state, KNOWN) is None
 

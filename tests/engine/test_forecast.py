@@ -16,7 +16,7 @@ THETAS = np.random.default_rng(1).normal(size=60)
 
 
 def forecast_of(stopping: object, *, calls: Calls | None = None, **design: object) -> Forecast:
-    read = Design.from_dict({"stopping": stopping, **design})
+    read = Design.from_dict({"preset": "ability", "concurrency": 1, "stopping": stopping, **design})
     return forecast(
         read.build(BANK),
         THETAS,
@@ -91,7 +91,9 @@ def test_a_population_is_drawn_by_its_quantiles() -> None:
 
 
 def test_a_forecast_for_nobody_is_refused() -> None:
-    test = Design.from_dict({}).build(ItemBank.from_difficulties(a=[1.0] * 5, b=[0.0] * 5))
+    test = Design.from_dict({"preset": "ability"}).build(
+        ItemBank.from_difficulties(a=[1.0] * 5, b=[0.0] * 5)
+    )
     with pytest.raises(InvalidInputError, match="at least one examinee"):
         forecast(test, [], seed=1)
 

@@ -161,7 +161,7 @@ def test_a_mixed_target_weighs_its_tags_and_a_tag_without_items_is_refused() -> 
 
 def test_optimal_design_needs_a_bank_with_loadings() -> None:
     plain = ItemBank.from_difficulties(a=[1.0, 1.0], b=[0.0, 1.0])
-    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    design = Design.from_dict({"selection": {"criterion": "d_optimal"}})
     with pytest.raises(InvalidInputError, match="a bank with loadings"):
         design.build(plain)
     several_abilities = design.build(several(1))

@@ -25,7 +25,7 @@ N_ITEMS, N_KNOWN = 480, 40
 #: Share of the items that fall with theta. Where none does, an eighth of the items leans.
 NONE, MOST = 0.0, 0.55
 STRONG, USUAL = 2.2, -0.8
-SINGLE = Design.from_dict({"stopping": {"se": None}})
+SINGLE = Design.from_dict({"preset": "ability", "stopping": {"se": None}})
 
 
 def leans(falling: float) -> FloatArray:
@@ -151,7 +151,12 @@ def test_sessions_replay_exactly() -> None:
 def test_a_test_for_a_score_half_of_which_is_never_asked_holds_it(
     ability: float, leaning: float
 ) -> None:
-    test, design = default_test(MOST), Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    test, design = (
+        default_test(MOST),
+        Design.from_dict(
+            {"selection": {"criterion": "v_optimal"}, "stopping": {"score_margin": None}}
+        ),
+    )
     curves = test.predictor.drawn.curves if isinstance(test.predictor, PartsScore) else None
     assert curves is not None
     learned = LearnedCurves(curves=curves, errors={"all": ModelError(0.0, 0.2, 0.2)})
