@@ -97,7 +97,7 @@ def command(
             help="Scores of other examinees: intervals and predicted scores learn from them."
         ),
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="Design to start from.")] = Preset.DEFAULT,
+    preset: Annotated[Preset, typer.Option(help="Design to start from.")] = Preset.SCORE,
     selector: Annotated[
         str | None, typer.Option(help="Criterion, such as mutual-information or random.")
     ] = None,

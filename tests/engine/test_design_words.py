@@ -47,7 +47,8 @@ from app.engine.design.words import stops_when
                 }
             },
             "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
-            "score is known to +-5 points with at least 8 answers marked); at the latest at every item of the bank asked.",
+            "score is known to +-5 points with at least 8 answers marked); "
+            "at the latest at every item of the bank asked.",
         ),
     ],
 )
