@@ -203,18 +203,19 @@ class AdaptiveTest:
         return allowing_for_nonresponse(predicted, state)
 
     @cached_property
-    def _n_counted(self) -> int:
+    def n_counted(self) -> int:
+        """Items that the score is taken over."""
         return self.bank.n_items if self.weights is None else int(np.count_nonzero(self.weights))
 
     def _known(self, state: CatState) -> float | None:
         """The score, where no item that counts is left; None where one is."""
-        if state.n_scored < self._n_counted:
+        if state.n_scored < self.n_counted:
             return None
         items, scores = answered(state.responses)
         if self.weights is None:
             return float(scores.mean())
         counted = self.weights[items]
-        if np.count_nonzero(counted) < self._n_counted:
+        if np.count_nonzero(counted) < self.n_counted:
             return None
         return float(counted @ scores) / float(counted.sum())
 
