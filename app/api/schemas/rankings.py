@@ -18,6 +18,7 @@ from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
+from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.fields import made_of, shallow
 from app.records.rankings import RankingRecord
@@ -121,7 +122,7 @@ class RankingCreate(Input):
     selection: SelectionInput | None = None
     prediction: PredictionInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=1, description="Items in flight at once, of each endpoint."
+        default=CONCURRENCY, description="Items in flight at once, of each endpoint."
     )
     failures: FailuresInput | None = None
     prompt: PromptChange = Field(

@@ -265,7 +265,7 @@ class SessionRead(OwnedRead):
     stop_reason: StopReason | None
     stop_detail: str | None
     precision_reached: bool | None = Field(
-        description="Is the result as exact as `se` or `score_margin` asks for? Null: neither is set."
+        description="Is the result as exact as `se` or `score_margin` asks? Null: neither is set."
     )
     failure: FailureRead | None
     waiting_until: datetime | None

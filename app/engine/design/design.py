@@ -220,8 +220,8 @@ class Design:
         """
         if bank.abilities is not None:
             self.stopping.require_one_ability()
-        if curves is None and self.prediction.method is PredictionMethod.COMBINED:
-            return self._without_curves(bank).build(
+        if curves is None and (plain := self._without_curves(bank)) != self:
+            return plain.build(
                 bank,
                 active=active,
                 tags=tags,
@@ -264,7 +264,9 @@ class Design:
         )
 
     def _without_curves(self, bank: ItemBank) -> "Design":  # replaced by curves of parameters
-        selection = self.selection
+        selection, prediction = self.selection, self.prediction
+        if prediction.method is PredictionMethod.COMBINED:
+            prediction = PredictionDesign()
         if selection.criterion is CriterionName.V_OPTIMAL and bank.abilities is None:
             selection = replace(
                 selection,
@@ -273,7 +275,7 @@ class Design:
                 cost_weight=0.0,
                 exposure=None,
             )
-        return replace(self, selection=selection, prediction=PredictionDesign())
+        return replace(self, selection=selection, prediction=prediction)
 
 
 @lru_cache(maxsize=16)

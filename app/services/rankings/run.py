@@ -35,7 +35,9 @@ class RankingPlan:
 
     rules: RankingRules
     budget: RankingBudget
-    asking: SessionPlan = field(default_factory=lambda: SessionPlan.from_dict({}))
+    asking: SessionPlan = field(
+        default_factory=lambda: SessionPlan.from_dict({"preset": "ability"})
+    )
     prompt: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
