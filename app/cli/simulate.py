@@ -236,7 +236,7 @@ def command(
         }
     )
     named = None if selector is None else design.selection.criterion.value
-    if named in SELECTORS or (bank is None and named is None):
+    if named in SELECTORS:
         items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, options)
         if reference != "wle":

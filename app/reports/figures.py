@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.engine.prediction.p_irt import ALL_ITEMS
 from app.items import Outcome
 
 #: What answers that nobody can read do, by policy.
@@ -30,7 +29,7 @@ def answers_right(progress: Mapping[str, Any]) -> str | None:
 def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
     """What a score's interval is worth in random questions; None where that is not known."""
     size = accuracy.get("equivalent_random_items")
-    if accuracy["method"] == ALL_ITEMS:
+    if accuracy["lo"] is None:
         return "all questions were asked"
     if size is None:
         return None

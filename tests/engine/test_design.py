@@ -104,6 +104,8 @@ def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
         ({"stopping": {"min_information": 0.1}}, "ability"),
         ({"selection": {"criterion": "a_stratified"}}, "ability"),
         ({"selection": {"criterion": "maximum_information"}}, "ability"),
+        ({"prediction": {"method": "p-irt"}}, "ability"),
+        ({"prediction": {"method": "design"}}, "score"),
         ({"preset": "score", "stopping": {"se": 0.3}}, "score"),
     ],
 )

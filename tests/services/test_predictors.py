@@ -141,7 +141,9 @@ async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
         now += 1.0
         return now
 
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 40}})
+    plan = SessionPlan.from_dict(
+        {"preset": "ability", "concurrency": 1, "stopping": {"se": None, "max_items": 40}}
+    )
     test = version.adaptive_test(plan.design)
     idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
     run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)
@@ -176,12 +178,12 @@ async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> 
     assert {item.probability for item in elsewhere} == {None}
 
 
-@pytest.mark.parametrize("method", ["combined", "design"])
+@pytest.mark.parametrize("method", ["design"])
 async def test_curves_that_nobody_learned_are_missed_by_name(
     version: LoadedVersion, method: str
 ) -> None:
     plain = replace(version, curves=None, _tests=LRUCache(8))
-    plan = SessionPlan.from_dict({"prediction": {"method": method}})
+    plan = SessionPlan.from_dict({"preset": "ability", "prediction": {"method": method}})
     with pytest.raises(InvalidInputError, match="score curves") as caught:
         plain.adaptive_test(plan.design)
     assert [problem.pointer for problem in caught.value.problems] == ["/prediction/method"]

@@ -110,7 +110,7 @@ class DesignInput(Input):
         default=None,
         strict=False,
         description="`score`, `ability` or `atlas`, a published procedure. Absent: `ability` where "
-        "a goal or the criterion is about theta, else `score`.",
+        "a goal, the criterion or the prediction is by theta, else `score`.",
     )
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None

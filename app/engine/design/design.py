@@ -12,12 +12,12 @@
      "budget": {"usd", "tokens", "seconds"},
      "concurrency": 4}
 
-Everything is optional. What one wants to know decides the preset where none is named: a goal or a
-criterion that is about theta means `ability`, anything else `score`. What is not given comes from
-the preset, key by key; `null` takes a preset's value away. An SE or a margin of the score that is
-asked for takes the place of the preset's. An estimator with another method than the preset's takes
-nothing from it, for a standard error belongs to its estimator. Entries of `any_of` and `all_of` are
-stopping objects.
+Everything is optional. What one wants to know decides the preset where none is named: a goal, a
+criterion or a prediction by theta means `ability`, anything else `score`. What is not given comes
+from the preset, key by key; `null` takes a preset's value away. An SE or a margin of the score that
+is asked for takes the place of the preset's. An estimator with another method than the preset's
+takes nothing from it, for a standard error belongs to its estimator. Entries of `any_of` and
+`all_of` are stopping objects.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -299,6 +299,9 @@ def implied_preset(document: Mapping[str, Any]) -> Preset:
     selection = document.get("selection")
     criterion = selection.get("criterion") if isinstance(selection, Mapping) else None
     if isinstance(criterion, str) and criterion in _BY_THETA:
+        return Preset.ABILITY
+    prediction = document.get("prediction")
+    if isinstance(prediction, Mapping) and prediction.get("method") == PredictionMethod.P_IRT:
         return Preset.ABILITY
     goals = set(_goals_in(document.get("stopping")))
     return Preset.SCORE if goals.isdisjoint(_OF_THETA) else Preset.ABILITY
