@@ -19,7 +19,7 @@ from app.deps import AllServices
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form, Visit, Visitor
-from app.pages.forms import Faults, faults_in, numbers_in, sections
+from app.pages.forms import Faults, faults_in, margin_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
@@ -157,9 +157,8 @@ def _bank(form: Mapping[str, str]) -> str:
 
 def _design(form: Mapping[str, str]) -> dict[str, Any]:
     stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
-    margin = numbers_in({name: form[name] for name in form if name == "margin"}).get("margin")
-    if margin is not None and "se" not in stopping:
-        stopping["score_margin"] = margin / 100
+    if "se" not in stopping:
+        stopping |= margin_in(form)
     budget = numbers_in({name: form[name] for name in form if name in ("usd", "tokens", "seconds")})
     concurrency = numbers_in({name: form[name] for name in form if name == "concurrency"})
     return sections(stopping=stopping, budget=budget, **concurrency)
