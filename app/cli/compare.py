@@ -66,7 +66,7 @@ def _show(found: dict[str, Any]) -> None:
         ("theta", f"in ability, scale {found['scale']}"),
     ):
         difference = found[what]
-        if difference is None or (what == "common" and found["scale"] is None):
+        if difference is None or (what == "score" and found["scale"] is None):
             continue
         pattern = "+.2f" if what == "theta" else "+.1%"
         more = difference["items_to_decide"]

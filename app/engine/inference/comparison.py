@@ -54,8 +54,8 @@ class Difference:
         hi: Upper end.
         p_value: Two-sided, of no difference at all.
         test: What gave the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
-            (items in groups), `sign` (graded scores that all differ by the same), `z` (abilities, and
-            scores of a bank).
+            (items in groups), `sign` (graded scores that all differ by the same), `z` (abilities,
+            or scores of a bank).
         power: Chance that as many items again would find a difference of this size.
         items_to_decide: Further items, for each examinee, that find it with a chance of 0.8; 0 when
             it is found, `None` where no number would.
