@@ -15,7 +15,7 @@ from app.api.schemas.designs import (
     SelectionInput,
 )
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
+from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
@@ -193,6 +193,9 @@ class RankedRead(Output):
         default=None,
         description="95 % interval of theta, as its session tells it; null where it was not kept.",
     )
+    accuracy: AccuracyRead | None = Field(
+        default=None, description="The score by now; null where it was not kept, as `theta`."
+    )
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
@@ -247,6 +250,10 @@ class RankingRead(OwnedRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
+    metric: Literal["theta"] = Field(
+        default="theta",
+        description="What decides: abilities, which answers to the same questions tell apart.",
+    )
     status: RankingStatus
     bank: RankingBank
     order: list[RankedRead] = Field(description="By falling theta; empty before the first step.")

@@ -162,6 +162,11 @@ class SessionRun:
             self._standing = self._stands(self._design.selection.target, final=False)
         return self._standing
 
+    @property
+    def accuracy(self) -> dict[str, Any] | None:
+        """The score, as of the last summary; None where it was not predicted yet."""
+        return self._accuracy
+
     def forget_figures(self) -> None:
         """Make all figures anew when next asked for them, as a run does that was just opened."""
         self._information = math.inf
