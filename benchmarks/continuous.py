@@ -59,7 +59,9 @@ SHAPES: dict[str, Draw] = {"beta": beta, "grades": grades, "cut normal": cut_nor
 
 
 def tested(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> list[str]:
-    design = Design.from_dict({"stopping": {"se": None, "min_items": 1, "max_items": LENGTH}})
+    design = Design.from_dict(
+        {"preset": "ability", "stopping": {"se": None, "min_items": 1, "max_items": LENGTH}}
+    )
     test = design.build(bank)
     summary = summarise(simulate(test, scores, seed=1), thetas, test)
     return [

@@ -83,14 +83,14 @@ CASES = {
         "several",
         {
             "selection": {"criterion": "v_optimal"},
-            "stopping": {"se": None, "prediction_width": 0.2, "min_items": 10, "max_items": 150},
+            "stopping": {"score_margin": 0.1, "min_items": 10, "max_items": 150},
         },
     ),
     "score-0.16": Case(
         "several",
         {
             "selection": {"criterion": "v_optimal"},
-            "stopping": {"se": None, "prediction_width": 0.16, "min_items": 10, "max_items": 150},
+            "stopping": {"score_margin": 0.08, "min_items": 10, "max_items": 150},
         },
     ),
 }

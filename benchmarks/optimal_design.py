@@ -76,7 +76,7 @@ def one_split(known, tested, tags) -> None:
     bank = calibrate(
         ScoreMatrix.of(known, items=ids), CalibrationSettings(with_errors=False)
     ).bank()
-    belief = Design.from_dict({}).build(bank).start().belief
+    belief = Design.from_dict({"preset": "ability"}).build(bank).start().belief
     for task in TASKS:
         counted = tags == task
         weights = counted / counted.sum()
@@ -126,7 +126,9 @@ def ridge(known, tested, asked, weights) -> float:
 
 
 def two_pl(bank, tested, active, counted, count: int) -> float:
-    design = Design.from_dict({"stopping": {"se": None, "min_items": count, "max_items": count}})
+    design = Design.from_dict(
+        {"preset": "ability", "stopping": {"se": None, "min_items": count, "max_items": count}}
+    )
     test = design.build(bank, active=active)
     missed = []
     for i, row in enumerate(tested):

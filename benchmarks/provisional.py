@@ -37,7 +37,9 @@ from app.engine.state import Response
 N_ITEMS, LENGTH, N_EXAMINEES = 200, 60, 60
 MODELS = np.linspace(-2.0, 2.0, 5)
 CHOSEN = 20  # draws in which banks choose their items, which takes most of the time
-DESIGN = Design.from_dict({"stopping": {"se": None, "min_items": LENGTH, "max_items": LENGTH}})
+DESIGN = Design.from_dict(
+    {"preset": "ability", "stopping": {"se": None, "min_items": LENGTH, "max_items": LENGTH}}
+)
 _Z95 = 1.96
 
 

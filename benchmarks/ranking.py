@@ -249,7 +249,7 @@ def costs(bank: ItemBank, simulations: int) -> None:
 
     The equal allocation is a test of one length for everybody: that of the longest by cost.
     """
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     price = np.array([1.0, 1.0, 10.0, 10.0])
     thetas = [-0.5, 0.1, 0.6, 0.0]
     found: dict[str, list[tuple[float, float, float, float]]] = {}
@@ -289,7 +289,7 @@ def costs(bank: ItemBank, simulations: int) -> None:
 
 def errors(bank: ItemBank, simulations: int) -> None:
     """Copies that tie, and equals that are told apart."""
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     tied = {"identical answers": 0, "answers of their own": 0}
     for number in range(simulations):
         rng = np.random.default_rng([13, number])

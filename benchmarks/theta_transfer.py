@@ -99,7 +99,9 @@ def one_draw(known, tested, model):
     level = replace(level, theta=replace(level.theta, beyond=None))
     plain = Design.from_dict({"prediction": {"method": "p-irt"}})
     tests = {
-        "default": Design.from_dict({}).build(bank, learned=learned, curves=curves),
+        "default": Design.from_dict({"preset": "ability"}).build(
+            bank, learned=learned, curves=curves
+        ),
         "p-irt": plain.build(bank, learned=learned, curves=curves),
     }
     explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))

@@ -61,13 +61,14 @@ def _show(found: dict[str, Any]) -> None:
     if found["caution"]:
         out.say(f"Caution: {found['caution']}")
     for what, name in (
-        ("score", f"on {found['n_common']} common items"),
+        ("score", "in score"),
+        ("common", f"on {found['n_common']} common items"),
         ("theta", f"in ability, scale {found['scale']}"),
     ):
         difference = found[what]
-        if difference is None:
+        if difference is None or (what == "score" and found["scale"] is None):
             continue
-        pattern = "+.1%" if what == "score" else "+.2f"
+        pattern = "+.2f" if what == "theta" else "+.1%"
         more = difference["items_to_decide"]
         verdict = _VERDICTS.get(
             difference["verdict"],

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.connection import ended_with_us, run_to_the_end
+from app.cli.connection import ended_with_us, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.options import QuietOption, SessionAsJsonOption
+from app.cli.options import ConcurrencyOption, QuietOption, SessionAsJsonOption
 from app.cli.own_server import local_server, own_client
 from app.cli.signals import run_until_signal
 from app.cli.watch import report, watch
@@ -25,7 +25,7 @@ _START_S = 30.0
 def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
     seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
-    concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    concurrency: ConcurrencyOption = None,
     stay: Annotated[
         bool,
         typer.Option(
@@ -54,7 +54,7 @@ def command(
                         "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
                     },
                     "stopping": {"se": 0.25, "min_items": 8, "max_items": 60},
-                    "concurrency": concurrency,
+                    **given(concurrency=concurrency),
                     "seed": seed,
                     "metadata": {"made_by": "sextant demo"},
                 }

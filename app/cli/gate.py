@@ -24,12 +24,15 @@ from app.cli.connection import connected, ended_with_us, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.examinees import examinee, is_url, require_fitting
 from app.cli.options import (
+    ConcurrencyOption,
     EndpointKeyOption,
     KindOption,
+    MarginOption,
     PredictionOption,
     QuietOption,
     ServerKeyOption,
     ServerOption,
+    share_of,
 )
 from app.cli.run import OPTIONS as OF_SESSION
 from app.cli.watch import announce, report, watch
@@ -78,9 +81,9 @@ class Command(TyperCommand):
 def command(
     threshold: Annotated[float, typer.Option(help="What the metric is held against.")],
     metric: Annotated[
-        Literal["theta", "score"],
-        typer.Option(help="Ability, or predicted score (0 to 1)."),
-    ] = "theta",
+        Literal["score", "theta"],
+        typer.Option(help="The score (0 to 1), or the ability."),
+    ] = "score",
     tag: Annotated[
         str | None,
         typer.Option(
@@ -110,9 +113,12 @@ def command(
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
     prediction: PredictionOption = None,
-    se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
+    margin: MarginOption = None,
+    se_target: Annotated[
+        float | None, typer.Option(help="Stop at this standard error of the ability.")
+    ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    concurrency: ConcurrencyOption = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     quiet: QuietOption = False,
@@ -148,11 +154,11 @@ def command(
         require_fitting(endpoint, model, asked_model)
         body["session"] = {
             "bank": bank,
-            "concurrency": concurrency,
             **given(
                 seed=seed,
+                concurrency=concurrency,
                 prediction=given(method=prediction),
-                stopping=given(se=se_target, max_items=max_items),
+                stopping=given(se=se_target, score_margin=share_of(margin), max_items=max_items),
                 budget=given(tokens=budget_tokens),
             ),
         }

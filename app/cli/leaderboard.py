@@ -1,6 +1,6 @@
 """`sextant leaderboard`: the latest results on a bank."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
@@ -14,6 +14,9 @@ from app.cli.tables import interval, money, number, show_table, when, who
 @fail_clearly
 def command(
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
+    metric: Annotated[
+        Literal["score", "theta"], typer.Option(help="What ranks: the score, or the ability.")
+    ] = "score",
     confidence: Annotated[
         float, typer.Option(help="With which neighbours of different groups differ.")
     ] = 0.95,
@@ -22,7 +25,7 @@ def command(
     json: SameAsJsonOption = None,
 ) -> None:
     """Show the latest result of each endpoint on a bank, best first; ties stay ties."""
-    path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?confidence={confidence}"
+    path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?metric={metric}&confidence={confidence}"
     options = {"/query/confidence": "--confidence"}
     found = asked(server, server_key, lambda client: client.get(path, options=options))
     write_json(json, found)
@@ -39,7 +42,7 @@ def _board(board: dict[str, Any]) -> None:
         err.print("No test on this bank is completed yet.")
     else:
         show_table(
-            ("rank", "endpoint", "theta", "95 % interval", "score", "items", "cost", "ended", "id"),
+            ("rank", "endpoint", "score", "95 % interval", "theta", "items", "cost", "ended", "id"),
             (_row(entry) for entry in board["data"]),
         )
     if board["caution"]:
@@ -53,13 +56,13 @@ def _board(board: dict[str, Any]) -> None:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    lo, hi = entry["rank_lo"], entry["rank_hi"]
+    lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["accuracy"] or {}
     return (
         f"{lo}" if lo == hi else f"{lo}-{hi}",
         who(entry["endpoint"]) + (" (provisional)" if entry["provisional"] else ""),
+        number(score.get("value"), ".1%"),
+        interval([score.get("lo"), score.get("hi")], ".1%"),
         number(entry["theta"]),
-        interval(entry["ci"]),
-        number((entry["accuracy"] or {}).get("value"), ".1%"),
         str(entry["items"]),
         money(entry["usd"]),
         when(entry["finished_at"]),

@@ -25,6 +25,18 @@ AskServerOption = Annotated[
         "this machine, which is also called `local`.",
     ),
 ]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(metavar="K", help="Items in flight; 4 unless the preset is atlas.")
+]
+MarginOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=50.0,
+        metavar="POINTS",
+        help="Stop when the score is known to so many points either way; 4 by default.",
+    ),
+]
 DimensionsOption = Annotated[
     int | None,
     typer.Option(help="Of the models mirt and nested; by default what parallel analysis finds."),
@@ -173,3 +185,8 @@ def filter_choices(
             "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
         )
     return chosen
+
+
+def share_of(margin: float | None) -> float | None:
+    """A margin in points as a share, as designs have it."""
+    return None if margin is None else round(margin / 100, 12)

@@ -97,9 +97,12 @@ def headline(figures: dict[str, Any]) -> str:
     )
     accuracy = figures.get("accuracy")
     if accuracy is not None:
-        said += (
-            f"   score {accuracy['value']:.1%} (95 %: {accuracy['lo']:.1%} to {accuracy['hi']:.1%})"
+        known = (
+            f" (95 %: {accuracy['lo']:.1%} to {accuracy['hi']:.1%})"
+            if accuracy["lo"] is not None
+            else ", all questions asked"
         )
+        said = f"score {accuracy['value']:.1%}{known}   {said}"
     return said
 
 

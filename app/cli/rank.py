@@ -65,7 +65,9 @@ def command(
     shots: Shots = None,
     system: System = None,
     mode: ModeOption = None,
-    concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Items in flight, of each endpoint; 4 by default.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     quiet: QuietOption = False,
     server: ServerOption = None,
@@ -81,8 +83,8 @@ def command(
     require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
-        "concurrency": concurrency,
         **given(
+            concurrency=concurrency,
             confidence=confidence,
             correction="holm" if holm else None,
             min_items=min_items,

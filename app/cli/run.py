@@ -20,8 +20,10 @@ from app.cli.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.examinees import examinee, require_fitting
 from app.cli.logins import target
 from app.cli.options import (
+    ConcurrencyOption,
     EndpointKeyOption,
     KindOption,
+    MarginOption,
     PredictionOption,
     PriceInputOption,
     PriceOutputOption,
@@ -29,6 +31,7 @@ from app.cli.options import (
     ServerKeyOption,
     ServerOption,
     SessionAsJsonOption,
+    share_of,
 )
 from app.cli.watch import announce, report, watch
 
@@ -41,6 +44,7 @@ OPTIONS = {
     "/selection/criterion": "--selector",
     "/prediction/method": "--prediction",
     "/stopping/se": "--se-target",
+    "/stopping/score_margin": "--margin",
     "/stopping/min_items": "--min-items",
     "/stopping/max_items": "--max-items",
     "/pretest/items_per_session": "--pretest",
@@ -72,12 +76,15 @@ def command(
     ] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
-    preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
+    preset: Annotated[str | None, typer.Option(help="score, ability or atlas.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
     prediction: PredictionOption = None,
+    margin: MarginOption = None,
     se_target: Annotated[
         float | None,
-        typer.Option(help="Stop at this standard error, once --min-items answers are marked."),
+        typer.Option(
+            help="Stop at this standard error of the ability; asks for that in place of the score."
+        ),
     ] = None,
     min_items: Annotated[
         int | None,
@@ -90,7 +97,7 @@ def command(
         int | None,
         typer.Option(help="Items without parameters to ask beside the test, unscored."),
     ] = None,
-    concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    concurrency: ConcurrencyOption = None,
     budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     budget_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
@@ -138,9 +145,9 @@ def command(
     require_fitting(endpoint, model, asked_model)
     body: dict[str, Any] = {
         "bank": bank,
-        "concurrency": concurrency,
         **given(
             preset=preset,
+            concurrency=concurrency,
             unparsed_policy=unparsed,
             prompt=prompt_of(shots, system, mode),
             repeats=repeats,
@@ -148,7 +155,12 @@ def command(
             seed=seed,
             selection=given(criterion=selector.replace("-", "_") if selector else None),
             prediction=given(method=prediction),
-            stopping=given(se=se_target, min_items=min_items, max_items=max_items),
+            stopping=given(
+                se=se_target,
+                score_margin=share_of(margin),
+                min_items=min_items,
+                max_items=max_items,
+            ),
             pretest=given(items_per_session=pretest),
             budget=given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
         ),

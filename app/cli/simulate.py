@@ -26,7 +26,14 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
-from app.cli.options import ItemCostsOption, TargetOption, file_option
+from app.cli.options import (
+    ConcurrencyOption,
+    ItemCostsOption,
+    MarginOption,
+    TargetOption,
+    file_option,
+    share_of,
+)
 from app.cli.simulate_design import DesignOptions, Simulated, simulate_design
 from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
@@ -96,7 +103,13 @@ def command(
             help="Scores of other examinees: intervals and predicted scores learn from them."
         ),
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="Design to start from.")] = Preset.DEFAULT,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(
+            help="Design to start from; by default ability where a target or the selector is about "
+            "theta, else score."
+        ),
+    ] = None,
     selector: Annotated[
         str | None, typer.Option(help="Criterion, such as mutual-information or random.")
     ] = None,
@@ -106,15 +119,12 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of theta.")
     ] = None,
-    prediction_width: Annotated[
-        float | None,
-        typer.Option(help="Stop when the interval of the predicted score is this narrow."),
-    ] = None,
+    margin: MarginOption = None,
     min_items: Annotated[
         int | None, typer.Option(help="Fewest items before a target counts.")
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
-    concurrency: Annotated[int, typer.Option(metavar="K", help="Items kept in flight.")] = 1,
+    concurrency: ConcurrencyOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     reference: Annotated[
         str,
@@ -175,13 +185,17 @@ def command(
     """
     design = Design.from_dict(
         {
-            "preset": preset.value,
             "selection": _given(
                 criterion=selector and selector.replace("-", "_"), top_k=randomesque
             ),
-            "stopping": _stopping(se_target, prediction_width, min_items, max_items),
+            "stopping": _given(
+                se=se_target,
+                score_margin=share_of(margin),
+                min_items=min_items,
+                max_items=max_items,
+            ),
             "prediction": _given(method=prediction and prediction.value),
-            "concurrency": concurrency,
+            **_given(preset=preset and preset.value, concurrency=concurrency),
         }
     )
     options = DesignOptions(
@@ -207,7 +221,7 @@ def command(
             tokens_out=tokens_out,
             price_in=price_in,
             price_out=price_out,
-            pace_s=None if latency is None else latency / concurrency,
+            pace_s=None if latency is None else latency / design.concurrency,
         )
         show_forecast(known, design, calls, examinees, seed, json)
         return
@@ -392,18 +406,6 @@ def _show(
         table.add_row(name, "not reached" if value is None else f"{value:.4g}")
     table.add_row("seconds_per_step", f"{seconds_per_step:.3g}")
     screen.print(table)
-
-
-def _stopping(
-    se: float | None, prediction_width: float | None, min_items: int | None, max_items: int | None
-) -> dict[str, Any]:
-    """The section of the design; a width alone takes the place of the default target."""
-    section = _given(
-        se=se, prediction_width=prediction_width, min_items=min_items, max_items=max_items
-    )
-    if prediction_width is not None and se is None:
-        section["se"] = None
-    return section
 
 
 def _note(text: str) -> None:

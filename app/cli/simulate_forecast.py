@@ -11,11 +11,12 @@ from app.cli.console import write_json
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.simulation.forecast import forecast
+from app.engine.simulation.forecast_words import summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 
 #: Figures that the screen shows.
-_SHOWN = ("items", "se", "interval", "tokens", "usd", "seconds")
+_SHOWN = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
 
 
 def show_forecast(
@@ -30,6 +31,7 @@ def show_forecast(
         seed=seed,
         concurrency=design.concurrency,
         se_target=design.stopping.se,
+        margin_target=design.stopping.score_margin,
         calls=calls,
     )
     table = Table("", "median", "5 %", "95 %", title=f"{n_examinees} simulated tests")
@@ -38,9 +40,19 @@ def show_forecast(
             table.add_row(name, *map(_short, (part.median, part.lo, part.hi)))
     screen = console.err if json == "-" else console.out
     screen.print(table)
+    for sentence in summary(found):
+        screen.print(sentence, markup=False, soft_wrap=True)
     if found.reached is not None:
-        screen.print(f"{found.reached:.0%} reach SE {design.stopping.se:g}.", markup=False)
-    write_json(json, {"forecast": found.to_dict(), "design": design.to_dict(), "seed": seed})
+        screen.print(f"{found.reached:.0%} are as exact as asked for.", markup=False)
+    write_json(
+        json,
+        {
+            "forecast": found.to_dict(),
+            "summary": summary(found),
+            "design": design.to_dict(),
+            "seed": seed,
+        },
+    )
 
 
 def refuse_without_answers(train: Path | None, reference: str) -> None:

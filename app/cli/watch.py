@@ -9,7 +9,15 @@ from app.cli.client import ApiClient
 from app.cli.console import err, out
 from app.cli.progress import Progress, cost
 from app.cli.tables import number
-from app.reports.figures import counted_wrong, interval_note, uncounted, unmarked, whole_bank
+from app.reports.figures import (
+    answers_right,
+    as_exact_as,
+    counted_wrong,
+    interval_note,
+    uncounted,
+    unmarked,
+    whole_bank,
+)
 
 
 async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
@@ -68,6 +76,10 @@ def report(session: dict[str, Any]) -> None:
         table.add_row(
             "caution", f"The test {ended}: what follows rests on the answers that came until then."
         )
+    if accuracy is not None:
+        table.add_row("score", _score(accuracy, whole))
+    if (right := answers_right(progress)) is not None:
+        table.add_row("answers", right)
     if estimate["reason"] is None:
         table.add_row(
             "ability",
@@ -77,17 +89,6 @@ def report(session: dict[str, Any]) -> None:
         )
     else:
         table.add_row("ability", f"none. {estimate['reason']}")
-    if accuracy is not None:
-        table.add_row(
-            "predicted score",
-            f"{accuracy['value']:.1%} of {_target(accuracy.get('target'), whole)} "
-            f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}"
-            + (
-                f"; its lower end has room for the {accuracy['nonresponse']:.0%} without a mark)"
-                if accuracy["nonresponse"]
-                else ")"
-            ),
-        )
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
     if accuracy is not None and (never := bank["n_never_asked"]):
@@ -129,6 +130,18 @@ def report(session: dict[str, Any]) -> None:
     elif session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
+
+
+def _score(accuracy: dict[str, Any], whole: str) -> str:
+    said = f"{accuracy['value']:.1%} of {_target(accuracy.get('target'), whole)}"
+    notes = []
+    if accuracy["lo"] is not None:
+        notes.append(f"95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}")
+    if (exact := as_exact_as(accuracy)) is not None:
+        notes.append(exact)
+    if accuracy["nonresponse"]:
+        notes.append(f"its lower end has room for the {accuracy['nonresponse']:.0%} without a mark")
+    return f"{said} ({'; '.join(notes)})"
 
 
 def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:

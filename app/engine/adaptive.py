@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.bank import ItemBank, ItemIndex
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.nonresponse import allowing_for_nonresponse
-from app.engine.prediction.p_irt import Prediction, Predictor
+from app.engine.prediction.p_irt import ALL_ITEMS, Prediction, Predictor, answered
 from app.engine.selection.base import Pool, Selector
 from app.engine.selection.sampled import choose
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 #: Ends that more answers of any kind bring nearer.
-_PRECISION = frozenset({StopReason.SE_TARGET, StopReason.PREDICTION_WIDTH})
+_PRECISION = frozenset({StopReason.SE_TARGET, StopReason.SCORE_MARGIN})
 #: Before any answer came, items in flight are chosen for everybody: they may be no more than the
 #: half of those that the precision is expected to take.
 _BLIND = 2
@@ -71,6 +71,7 @@ class AdaptiveTest:
             interval is corrected where that was learned.
         tasks: Predict the score of each tag of a bank of several abilities, "all" among them.
         correction: Makes the interval of theta hold; None leaves it as the model has it.
+        weights: What each item counts in that score, shape (n_items,); None: all alike.
     """
 
     pool: Pool
@@ -80,6 +81,7 @@ class AdaptiveTest:
     predictor: Predictor
     tasks: Mapping[str, Predictor] = field(default_factory=dict)
     correction: IntervalCorrection | None = None
+    weights: FloatArray | None = None
 
     @property
     def bank(self) -> ItemBank:
@@ -188,12 +190,34 @@ class AdaptiveTest:
         return self.correction.of_state(state)
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
-        """The score that the test is about; items in `exclude` do not count."""
+        """The score that the test is about; items in `exclude` do not count.
+
+        With all of its items answered it is known, by the method `all_items`.
+        """
+        if not exclude and (known := self._known(state)) is not None:
+            return Prediction(value=known, lo=known, hi=known, method=ALL_ITEMS)
         if state.belief is self._opening.belief and not (state.responses or exclude):
             predicted = self._unasked
         else:
             predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
         return allowing_for_nonresponse(predicted, state)
+
+    @cached_property
+    def n_counted(self) -> int:
+        """Items that the score is taken over."""
+        return self.bank.n_items if self.weights is None else int(np.count_nonzero(self.weights))
+
+    def _known(self, state: CatState) -> float | None:
+        """The score, where no item that counts is left; None where one is."""
+        if state.n_scored < self.n_counted:
+            return None
+        items, scores = answered(state.responses)
+        if self.weights is None:
+            return float(scores.mean())
+        counted = self.weights[items]
+        if np.count_nonzero(counted) < self.n_counted:
+            return None
+        return float(counted @ scores) / float(counted.sum())
 
     def replay(self, responses: Iterable[Response]) -> CatState:
         """The state after scored answers in their stored order, bit for bit as it was."""

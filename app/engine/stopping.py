@@ -3,7 +3,7 @@
 Rules look at the state only. A `Stopping` combines them: any of its rules ends the test, and when
 several hold at once the reason given is that of the first in this order:
 
-1. goals: standard error, decision, width of the predicted score's interval, several together;
+1. goals: standard error, decision, margin of the score, several together;
 2. signs that going on brings nothing: plateau, low remaining information;
 3. limits: number of items, budget (usd, then tokens), time.
 
@@ -40,7 +40,7 @@ class StopReason(StrEnum):
     PLATEAU = "plateau"
     LOW_INFORMATION = "low_information"
     BANK_EXHAUSTED = "bank_exhausted"
-    PREDICTION_WIDTH = "prediction_width"
+    SCORE_MARGIN = "score_margin"
     TOO_MANY_FAILURES = "too_many_failures"
     CANCELLED = "cancelled"
     CUSTOM = "custom"
@@ -159,14 +159,14 @@ class DecisionBySprt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionWidth:
-    """The 95 % interval of the predicted whole-bank score is narrow enough.
+class ScoreMargin:
+    """The 95 % interval of the score is narrow enough: half of its width is at most the margin.
 
     Attributes:
         predictor: Makes the prediction that people are told.
     """
 
-    width: float
+    margin: float
     predictor: Predictor
 
     def check(self, now: Situation) -> Stop | None:
@@ -174,12 +174,12 @@ class PredictionWidth:
         prediction = allowing_for_nonresponse(
             self.predictor.predict(now.pool.bank, now.state.responses, now.state.belief), now.state
         )
-        width = prediction.hi - prediction.lo
-        if width > self.width:
+        margin = prediction.margin
+        if margin > self.margin:
             return None
         return Stop(
-            StopReason.PREDICTION_WIDTH,
-            f"Predicted score {prediction.value:.3f} known to {width:.4g} <= {self.width:g}.",
+            StopReason.SCORE_MARGIN,
+            f"Score {prediction.value:.3f} known to +-{margin:.4g} <= {self.margin:g}.",
         )
 
 

@@ -167,23 +167,32 @@ def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -
 
 def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | None:
     """Results one below the other with their intervals: a forest plot."""
-    shown = [entry for entry in entries[:_ROWS] if None not in entry.ci]
-    if not shown:
-        return None
     bars = [
         Bar(
             label=f"{entry.rank_lo}. {entry.endpoint.name or entry.endpoint.model}"
             if entry.rank_lo == entry.rank_hi
             else f"{entry.rank_lo}-{entry.rank_hi}. {entry.endpoint.name or entry.endpoint.model}",
-            note=f"{signed(entry.theta, 2)} ({signed(entry.ci[0] or 0.0, 2)} to "
-            f"{signed(entry.ci[1] or 0.0, 2)})",
-            value=entry.theta,
-            lo=entry.ci[0] or 0.0,
-            hi=entry.ci[1] or 0.0,
+            note=f"{percent(score.value)} ({percent(lo)} to {percent(hi)})",
+            value=score.value,
+            lo=lo,
+            hi=hi,
         )
-        for entry in shown
+        for entry in entries[:_ROWS]
+        if (score := entry.accuracy) is not None
+        for lo, hi in ((score.lo, score.hi),)
+        if lo is not None and hi is not None
     ]
-    return _forest(bars, f"Abilities on scale {short(scale)}, with their 95\u00a0% intervals")
+    if not bars:
+        return None
+    return interval_chart(
+        bars,
+        (0.0, 1.0),
+        [0.0, 0.25, 0.5, 0.75, 1.0],
+        title=f"Scores on scale {short(scale)}, with their 95\u00a0% intervals",
+        description=f"{count(len(bars), 'result')}, the best first.",
+        show=percent,
+        entries=[("dot", "score"), ("one", "95\u00a0% interval")],
+    )
 
 
 def _forest(bars: Sequence[Bar], title: str) -> Markup:

@@ -46,6 +46,16 @@ def numbers_in(fields: Mapping[str, str]) -> dict[str, float | int]:
     return found
 
 
+def margin_in(fields: Mapping[str, str]) -> dict[str, float]:
+    """The margin of the score that a form asks for in points, as designs have it.
+
+    Raises:
+        InvalidInputError: It is no number.
+    """
+    points = numbers_in({"margin": fields.get("margin", "")}).get("margin")
+    return {} if points is None else {"score_margin": points / 100}
+
+
 def faults_in(error: ValidationError | SextantError) -> Faults:
     """What a form says about a refusal."""
     if isinstance(error, SextantError):

@@ -11,14 +11,14 @@ class GateSpec:
     """What a session's result is held against.
 
     Attributes:
-        metric: `theta`, or `score`: the predicted score.
+        metric: `score`, or `theta`: the ability.
         tag: Of whose items the score is; None is the whole bank.
         threshold: In the metric's unit.
         direction: `above` or `below`: where a go lies.
         confidence: Of the interval that must lie wholly on one side.
     """
 
-    metric: str = "theta"
+    metric: str = "score"
     tag: str | None = None
     threshold: float
     direction: str = "above"
@@ -29,7 +29,10 @@ class GateSpec:
             detail = "a tag belongs to the metric score; ability is of the whole bank"
             raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
         if self.metric == "score" and not 0 <= self.threshold <= 1:
-            detail = f"expected a share from 0 to 1, got {self.threshold:g}"
+            detail = (
+                f"expected a share from 0 to 1, got {self.threshold:g}; for a threshold of the "
+                "ability say metric theta"
+            )
             raise InvalidInputError(
                 f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
             )

@@ -12,7 +12,30 @@ _Z_95 = 1.96
 #: Ends are shown with two decimals, and so is the SE: less than that, or than this share of the
 #: half width, shows no difference.
 _DECIMAL, _SHARE = 0.01, 0.05
+_EXACT = 100  # sizes of samples from here on are told with two digits
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
+
+
+def answers_right(progress: Mapping[str, Any]) -> str | None:
+    """How the answers were marked, in words; None without a marked one, or where not kept."""
+    scored, right, mean = progress["scored"], progress.get("right"), progress.get("mean")
+    if mean is None:
+        return None
+    if right is not None:
+        return f"{right:,} of {scored:,} right"
+    return f"mean score {mean:.2f} over {scored:,} {'answer' if scored == 1 else 'answers'}"
+
+
+def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
+    """What a score's interval is worth in random questions; None where that is not known."""
+    size = accuracy.get("equivalent_random_items")
+    if accuracy["lo"] is None:
+        return "all questions were asked"
+    if size is None:
+        return None
+    if size >= _EXACT:
+        size = round(size, 2 - len(str(size)))
+    return f"as exact as about {size:,} random {'question' if size == 1 else 'questions'}"
 
 
 def counted_wrong(figures: Mapping[str, Any]) -> int:

@@ -219,7 +219,7 @@ async def test_faults_of_a_session_that_a_gate_starts_are_found_in_what_came(
 ) -> None:
     await app.state.services.banks.ensure_demo_bank()
     endpoint = {"kind": "scripted", "model": "m"}
-    session = {"bank": "demo", "endpoint": endpoint, "selection": {"criterion": "v_optimal"}}
+    session = {"bank": "demo", "endpoint": endpoint, "selection": {"criterion": "d_optimal"}}
     response = await client.post("/v1/gates", json={"session": session, "threshold": 0.0})
     assert response.status_code == 422, response.text
     assert [error["pointer"] for error in response.json()["errors"]] == [

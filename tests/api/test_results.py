@@ -62,6 +62,10 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert response.status_code == 200, response.text
     found = response.json()
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
+    assert (found["metric"], found["score"]["verdict"]) == ("score", "above")
+    assert found["score"]["delta"] == pytest.approx(
+        strong["accuracy"]["value"] - weak["accuracy"]["value"]
+    )
     assert found["caution"].startswith("No examinee was held out to try tests on this bank")
     theta = found["theta"]
     assert theta["delta"] == pytest.approx(strong["estimate"]["theta"] - weak["estimate"]["theta"])
@@ -78,9 +82,9 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     ]
     common = answers[0].keys() & answers[1].keys()
     assert found["n_common"] == len(common)
-    if found["score"] is not None:
+    if found["common"] is not None:
         differences = [answers[0][item] - answers[1][item] for item in common]
-        assert found["score"]["delta"] == pytest.approx(sum(differences) / len(common))
+        assert found["common"]["delta"] == pytest.approx(sum(differences) / len(common))
 
 
 async def test_examinees_of_a_response_set_compare_without_theta(client: Client) -> None:
@@ -140,6 +144,7 @@ async def test_a_gate_on_an_ended_session_decides_at_once(
     session = await measured(client, working, "strong", 2.0)
     for threshold, direction, outcome in DECIDED:
         body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
+        body["metric"] = "theta"
 
         made = await client.post("/v1/gates", json=body)
 
@@ -156,7 +161,7 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
 ) -> None:
     session = await measured(client, working, "strong", 2.0)
     near = session["estimate"]["theta"] - 0.01
-    body = {"session_id": session["id"], "threshold": near}
+    body = {"session_id": session["id"], "metric": "theta", "threshold": near}
     gate = (await client.post("/v1/gates", json=body)).json()
     assert gate["outcome"] == "inconclusive"
     assert 0.5 <= gate["p_beyond"] < 0.6
@@ -178,7 +183,11 @@ async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 2.0, "seed": 3}}
     session = {"bank": "demo", "endpoint": endpoint, "seed": 5, "stopping": {"max_items": 100}}
 
-    gate = (await client.post("/v1/gates", json={"session": session, "threshold": -1.0})).json()
+    gate = (
+        await client.post(
+            "/v1/gates", json={"session": session, "metric": "theta", "threshold": -1.0}
+        )
+    ).json()
     assert gate["status"] in ("pending", "decided")
     await until(working, gate["session_id"])
 
@@ -267,7 +276,7 @@ async def test_who_is_beyond_those_calibrated_is_above_by_what_is_thought_true_o
 
     body = {"session_ids": [strong["id"], usual["id"]]}
     theta = (await client.post("/v1/comparisons", json=body)).json()["theta"]
-    board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    board = (await client.get("/v1/banks/demo/leaderboard?metric=theta")).json()["data"]
 
     assert theta["ci"][0] < 0.0 < theta["delta"] <= theta["ci"][1]
     assert theta["verdict"] == "undecided"

@@ -94,7 +94,7 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
     pair = {"session_ids": [few["id"], full["id"]]}
     compared = (await client.post("/v1/comparisons", json=pair)).json()
     assert compared["theta"] is compared["score"] is compared["first"]["theta"] is None
-    assert compared["first"]["score"] is compared["second"]["score"] is None
+    assert compared["first"]["common"] is compared["second"]["common"] is None
     assert compared["reason"] == f"Session {few['id']}: {reason}"
 
     report = (await client.get(f"{path}/report")).json()
@@ -376,7 +376,7 @@ async def test_expected_items_allow_for_answers_without_a_mark(
 async def test_the_default_target_is_the_same_written_out(
     client: Client, services: Services
 ) -> None:
-    body = {"mode": "manual", "bank": "demo", "seed": 1}
+    body = {"mode": "manual", "bank": "demo", "seed": 1, "preset": "ability"}
     silent = await client.post("/v1/sessions", json=body)
     written = await client.post("/v1/sessions", json={**body, "stopping": {"se": 0.05}})
     other = await client.post("/v1/sessions", json={**body, "stopping": {"se": 0.06}})

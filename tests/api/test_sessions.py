@@ -376,7 +376,7 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
     nowhere = {**v_optimal, "target": {"chess": 1.0}}
     by_cost = {**v_optimal, "cost_weight": 1.0}
     for bank, selection, pointer, says in (
-        ("demo", v_optimal, "/selection/criterion", "or the prediction combined or design"),
+        ("demo", {"criterion": "d_optimal"}, "/selection/criterion", "a bank with loadings"),
         ("several", nowhere, "/selection/target", "'chess' has no items"),
         ("several", by_cost, "/selection/cost_weight", "expected tokens"),
     ):

@@ -31,7 +31,7 @@ DROPPING = CalibrationPlan(
 PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
 #: With wrong keys, of 40 items.
 WRONG = {"q0", "q1", "q2", "q3"}
-SHORT = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
+SHORT = {"preset": "ability", "stopping": {"se": None, "min_items": 20, "max_items": 20}}
 
 
 def _answers() -> ResponseTable:

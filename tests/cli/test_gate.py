@@ -29,18 +29,24 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
     monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1")
     path = tmp_path / "gate.json"
-    go = gate(*ask, "--threshold", "-1", "--concurrency", "4", "--json", str(path))
+    go = gate(
+        *ask, "--metric", "theta", "--threshold", "-1", "--concurrency", "4", "--json", str(path)
+    )
     assert go.exit_code == 0, go.stderr
     found = json.loads(path.read_text())
     assert found["outcome"] == "go"
     assert "gate" in go.stdout
     # The session is kept: it can be held against other thresholds without another call.
-    again = ("--session", found["session_id"], "--json", "-")
+    again = ("--session", found["session_id"], "--metric", "theta", "--json", "-")
     no_go = gate(*again, "--threshold", "4")
     assert (no_go.exit_code, json.loads(no_go.stdout)["outcome"]) == (1, "no_go")
     near = str(found["value"])
     unsure = gate(*again, "--threshold", near)
     assert (unsure.exit_code, json.loads(unsure.stdout)["outcome"]) == (2, "inconclusive")
+    # Where nothing is said it is about the score, which that test knows as well.
+    of_score = gate("--session", found["session_id"], "--json", "-", "--threshold", "0.1")
+    told = json.loads(of_score.stdout)
+    assert (of_score.exit_code, told["metric"], told["outcome"]) == (0, "score", "go")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_seed_repeats_a_simulation(files: Path) -> None:
 
 
 def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> None:
-    flags = ("--max-items", "10")
+    flags = ("--preset", "ability", "--max-items", "10")
     plain = simulate(files, *flags)
     learned = simulate(files, *flags, "--train", str(files / "others.csv"))
     assert learned["learned"]["interval_correction"]["n_examinees"] == 30

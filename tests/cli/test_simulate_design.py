@@ -172,11 +172,11 @@ def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
 def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
     files: dict[str, str], tmp_path: Path
 ) -> None:
-    width = ("--min-items", "1", "--max-items", "40", "--prediction-width", "0.3")
-    document = simulated(files, tmp_path, *width)
+    margin = ("--min-items", "1", "--max-items", "40", "--margin", "15")
+    document = simulated(files, tmp_path, *margin)
     ends = [one["accuracy"] for one in document["examinees"]]
     assert all(one["hi"] - one["lo"] <= 0.3 for one in ends)
-    assert document["examinees"][0]["stop_reason"] == "prediction_width"
+    assert document["examinees"][0]["stop_reason"] == "score_margin"
     assert document["summary"]["items_max"] < 40
 
 

@@ -142,7 +142,9 @@ BANK = clean_bank(11, 150)
 def ranked(stretch: Stretch) -> tuple[Ranking, RankingState]:
     """Two who got nearly all right, and half."""
     known = IntervalCorrection(theta=stretch, n_examinees=40)
-    test = Design.from_dict({}).build(BANK, learned=VersionLearning(interval_correction=known))
+    test = Design.from_dict({"preset": "ability"}).build(
+        BANK, learned=VersionLearning(interval_correction=known)
+    )
     easy = BANK.b.argsort()[:40]
     rows = [np.ones(40), np.arange(40) % 3 > 0]
     states = [

@@ -99,7 +99,7 @@ def test_items_in_flight_differ_and_none_is_ever_asked_twice(
 
 def test_ask_leaves_the_state_alone_and_reports_the_information_of_its_item() -> None:
     bank = clean_bank(1, 30)
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     state = test.start()
     step = test.ask(state, step_rng(1, state))
     assert isinstance(step, Ask)
@@ -110,7 +110,7 @@ def test_ask_leaves_the_state_alone_and_reports_the_information_of_its_item() ->
 
 
 def test_an_unscored_item_changes_the_bill_and_not_theta() -> None:
-    test = Design.from_dict({}).build(clean_bank(1, 30))
+    test = Design.from_dict({"preset": "ability"}).build(clean_bank(1, 30))
     state = test.administer(test.start(), ItemIndex(4))
     state = test.skip(state, ItemIndex(4), Usage(usd=0.5, tokens=10, calls=2))
     assert state.belief.theta == test.start().belief.theta
@@ -121,7 +121,9 @@ def test_an_unscored_item_changes_the_bill_and_not_theta() -> None:
 
 
 def test_a_bank_without_items_left_ends_the_test() -> None:
-    test = Design.from_dict({"stopping": {"se": None, "max_items": None}}).build(clean_bank(1, 5))
+    test = Design.from_dict(
+        {"preset": "ability", "stopping": {"se": None, "max_items": None}}
+    ).build(clean_bank(1, 5))
     state, stop = run(test, 1, answers(1))
     assert isinstance(stop, Stop)
     assert stop.reason is StopReason.BANK_EXHAUSTED
@@ -131,14 +133,14 @@ def test_a_bank_without_items_left_ends_the_test() -> None:
 def test_inactive_items_are_never_asked() -> None:
     active = np.zeros(40, dtype=np.bool_)
     active[[3, 17, 30]] = True
-    test = Design.from_dict({}).build(clean_bank(1, 40), active=active)
+    test = Design.from_dict({"preset": "ability"}).build(clean_bank(1, 40), active=active)
     state, stop = run(test, 1, answers(1))
     assert {response.item for response in state.responses} == {3, 17, 30}
     assert isinstance(stop, Stop)
 
 
 def test_only_a_pending_item_can_be_closed() -> None:
-    test = Design.from_dict({}).build(clean_bank(1, 5))
+    test = Design.from_dict({"preset": "ability"}).build(clean_bank(1, 5))
     state = test.administer(test.start(), ItemIndex(1))
     with pytest.raises(InvalidInputError, match="not pending"):
         test.tell(state, Response(ItemIndex(2), 1.0))

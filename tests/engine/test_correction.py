@@ -21,7 +21,7 @@ from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(7, 40)
-DESIGN = Design.from_dict({"stopping": {"se": None, "max_items": 40}})
+DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 40}})
 PLAIN = DESIGN.build(BANK)
 KNOWN = VersionLearning(
     interval_correction=IntervalCorrection(

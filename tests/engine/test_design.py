@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design, quarantined
+from app.engine.design.parts import PredictionMethod
+from app.engine.design.selection import CriterionName
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
 from app.engine.selection.information import MaximumInformation, PerCost
@@ -46,10 +48,11 @@ EVERYTHING: dict[str, Any] = {
         "theta_change": 0.01,
         "min_information": 0.1,
         "cut_score": {"theta": 0.3, "method": "sprt", "confidence": 0.9, "indifference": 0.1},
-        "prediction_width": 0.1,
+        "score_margin": 0.05,
         "any_of": [{"se": 0.1}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}],
-        "all_of": [{"prediction_width": 0.2, "min_items": 3}, {"cut_score": {"theta": 0.0}}],
+        "all_of": [{"score_margin": 0.1, "min_items": 3}, {"cut_score": {"theta": 0.0}}],
     },
+    "prediction": {"method": "p-irt"},
     "budget": {"usd": 1.5, "tokens": 1000, "seconds": 60},
     "concurrency": 4,
 }
@@ -84,7 +87,56 @@ def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
     assert not atlas.selection.quarantine
     endless = Design.from_dict({"stopping": {"max_items": None}})
     assert endless.stopping.max_items is None
-    assert endless.stopping.se == Design.from_dict({}).stopping.se
+    assert endless.stopping.score_margin == Design.from_dict({}).stopping.score_margin
+
+
+@pytest.mark.parametrize(
+    ("document", "preset"),
+    [
+        ({}, "score"),
+        ({"stopping": {"max_items": 30}}, "score"),
+        ({"stopping": {"se": None, "score_margin": 0.03}}, "score"),
+        ({"selection": {"criterion": "random"}}, "score"),
+        ({"stopping": {"se": 0.3}}, "ability"),
+        ({"stopping": {"cut_score": {"theta": 0.0}}}, "ability"),
+        ({"stopping": {"all_of": [{"score_margin": 0.1}, {"any_of": [{"se": 1}]}]}}, "ability"),
+        ({"stopping": {"theta_change": 0.1}}, "ability"),
+        ({"stopping": {"min_information": 0.1}}, "ability"),
+        ({"selection": {"criterion": "a_stratified"}}, "ability"),
+        ({"selection": {"criterion": "maximum_information"}}, "ability"),
+        ({"prediction": {"method": "p-irt"}}, "ability"),
+        ({"prediction": {"method": "design"}}, "score"),
+        ({"preset": "score", "stopping": {"se": 0.3}}, "score"),
+    ],
+)
+def test_what_one_wants_to_know_decides_the_preset(document: dict[str, Any], preset: str) -> None:
+    assert Design.from_dict(document).preset.value == preset
+
+
+def test_nothing_said_is_a_test_for_the_score() -> None:
+    design = Design.from_dict({})
+    stopping = design.stopping
+    assert (stopping.score_margin, stopping.min_items, stopping.max_items) == (0.04, 20, 60)
+    assert (stopping.se, design.concurrency) == (None, 4)
+    assert design.selection.criterion is CriterionName.V_OPTIMAL
+    assert design.prediction.method is PredictionMethod.COMBINED
+
+
+@pytest.mark.parametrize(
+    ("document", "se", "margin"),
+    [
+        ({"preset": "ability", "stopping": {"score_margin": 0.03}}, None, 0.03),
+        ({"preset": "score", "stopping": {"se": 0.3}}, 0.3, None),
+        ({"stopping": {"all_of": [{"score_margin": 0.01}, {"score_margin": 0.02}]}}, None, None),
+        ({"stopping": {"cut_score": {"theta": 0.0}}}, 0.05, None),
+        ({"stopping": {"score_margin": None}}, None, None),
+    ],
+)
+def test_a_precision_that_is_asked_for_takes_the_place_of_the_presets(
+    document: dict[str, Any], se: float | None, margin: float | None
+) -> None:
+    stopping = Design.from_dict(document).stopping
+    assert (stopping.se, stopping.score_margin) == (se, margin)
 
 
 def test_another_method_takes_no_standard_error_or_grid_from_the_preset() -> None:
@@ -125,6 +177,7 @@ def test_the_presets_item_limits_give_way_to_what_is_said(
         ({"selection": {"quarantine": "yes"}}, "/selection/quarantine", "true or false"),
         ({"stopping": {"se": "0.3"}}, "/stopping/se", "number"),
         ({"stopping": {"se": float("nan")}}, "/stopping/se", "number"),
+        ({"stopping": {"score_margin": 0.6}}, "/stopping/score_margin", "<= 0.5"),
         ({"stopping": {"min_items": 9, "max_items": 8}}, "/stopping/min_items", "max_items"),
         ({"stopping": {"cut_score": {}}}, "/stopping/cut_score/theta", "cut score"),
         ({"stopping": {"any_of": {"se": 1}}}, "/stopping/any_of", "list"),
@@ -204,7 +257,7 @@ def test_whatever_comes_in_gives_a_design_or_problems(section: str, key: str, va
 def test_a_bank_that_lacks_what_the_design_needs_is_refused(
     selection: dict[str, Any], pointer: str
 ) -> None:
-    design = Design.from_dict({"selection": selection})
+    design = Design.from_dict({"preset": "ability", "selection": selection})
     with pytest.raises(InvalidInputError) as caught:
         design.build(clean_bank(1, 20))
     assert caught.value.problems[0].pointer == pointer
@@ -235,12 +288,13 @@ def test_every_part_of_a_design_reaches_the_test() -> None:
     tags = [("algebra",)] * 15 + [("logic",)] * 15
     costs = np.ones(30)
     document = {
+        "preset": "ability",
         "selection": {
             "random_start": 1,
             "cost_weight": 1.0,
             "content": {"targets": {"algebra": 0.5, "logic": 0.5}},
             "exposure": {"max_rate": 0.2},
-        }
+        },
     }
     test = Design.from_dict(document).build(bank, tags=tags, costs=costs, exposure=np.ones(30))
     assert isinstance(test.selector, ContentBalanced)
@@ -282,7 +336,7 @@ def test_a_budget_ends_a_test_with_a_valid_estimate() -> None:
 
 def test_tests_on_one_bank_share_its_index() -> None:
     bank = clean_bank(1, 30)
-    first, second = (Design.from_dict({}).build(bank) for _ in range(2))
+    first, second = (Design.from_dict({"preset": "ability"}).build(bank) for _ in range(2))
     assert first.pool.index is second.pool.index
 
 

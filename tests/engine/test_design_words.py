@@ -12,6 +12,11 @@ from app.engine.design.words import stops_when
     ("document", "words"),
     [
         (
+            {},
+            "Stops when the score is known to +-4 points, with at least 20 answers marked "
+            "(min_items); at the latest at 60 items asked.",
+        ),
+        (
             {"stopping": {"se": 0.3}},
             "Stops when SE <= 0.3, with at least 20 answers marked (min_items); "
             "at the latest at 50 items asked.",
@@ -22,12 +27,12 @@ from app.engine.design.words import stops_when
             "at the latest at 12 items asked.",
         ),
         (
-            {"stopping": {"se": None, "min_items": 1, "max_items": 3}},
+            {"stopping": {"score_margin": None, "min_items": 1, "max_items": 3}},
             "Stops at 3 items asked. A result takes 5 marked answers.",
         ),
         (
             {
-                "stopping": {"se": None, "min_items": 0, "max_items": None},
+                "stopping": {"score_margin": None, "min_items": 0, "max_items": None},
                 "budget": {"usd": 0.5, "tokens": 9000, "seconds": 60},
             },
             "Stops at 0.5 USD or 9000 tokens or 60 seconds.",
@@ -35,15 +40,14 @@ from app.engine.design.words import stops_when
         (
             {
                 "stopping": {
-                    "se": None,
                     "min_items": 1,
                     "max_items": None,
                     "cut_score": {"theta": -0.5},
-                    "all_of": [{"se": 0.4}, {"prediction_width": 0.1, "min_items": 8}],
+                    "all_of": [{"se": 0.4}, {"score_margin": 0.05, "min_items": 8}],
                 }
             },
             "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
-            "interval of the predicted score is at most 0.1 wide with at least 8 answers marked); "
+            "score is known to +-5 points with at least 8 answers marked); "
             "at the latest at every item of the bank asked.",
         ),
     ],
@@ -76,6 +80,6 @@ def test_a_bank_of_fewer_items_than_the_limits_ends_the_test(n_items: int, words
 
 
 def test_a_target_out_of_reach_is_named_as_such() -> None:
-    said = stops_when(Design.from_dict({}), reachable_se=0.2134)
+    said = stops_when(Design.from_dict({"preset": "ability"}), reachable_se=0.2134)
     assert "SE 0.05 is out of reach" in said
     assert "0.213 at best" in said

@@ -6,6 +6,7 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
+from app.engine.simulation.forecast_words import summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
@@ -16,7 +17,7 @@ THETAS = np.random.default_rng(1).normal(size=60)
 
 
 def forecast_of(stopping: object, *, calls: Calls | None = None, **design: object) -> Forecast:
-    read = Design.from_dict({"stopping": stopping, **design})
+    read = Design.from_dict({"preset": "ability", "concurrency": 1, "stopping": stopping, **design})
     return forecast(
         read.build(BANK),
         THETAS,
@@ -91,7 +92,9 @@ def test_a_population_is_drawn_by_its_quantiles() -> None:
 
 
 def test_a_forecast_for_nobody_is_refused() -> None:
-    test = Design.from_dict({}).build(ItemBank.from_difficulties(a=[1.0] * 5, b=[0.0] * 5))
+    test = Design.from_dict({"preset": "ability"}).build(
+        ItemBank.from_difficulties(a=[1.0] * 5, b=[0.0] * 5)
+    )
     with pytest.raises(InvalidInputError, match="at least one examinee"):
         forecast(test, [], seed=1)
 
@@ -119,3 +122,42 @@ def test_tests_of_several_abilities_are_forecast_as_the_model_has_them() -> None
     found = forecast(design.build(bank), thetas, seed=1)
     assert found.items.median == 15
     assert found.theta_rmse == pytest.approx(found.se.mean, rel=0.25)
+
+
+def test_what_a_margin_takes_is_told_in_questions_time_and_money() -> None:
+    calls = calls_of(120, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
+    short = forecast_of({"se": None, "min_items": 10, "max_items": 10}, calls=calls)
+    assert short.for_all.items == 120
+    assert short.for_all.usd == pytest.approx(120 * 0.002)
+    assert short.for_3_points.seconds == 3.0 * short.for_3_points.items
+    exact, told = summary(short)
+    margin = f"+-{100 * short.margin.median:.0f} points"
+    assert exact == f"10 of 120 questions: {margin}; all 120 cost 12 times as much."
+    assert told == "+-3 points take about 83 questions, 4 minutes, $0.17."
+    few = calls_of(24, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
+    design = Design.from_dict({"preset": "ability", "stopping": {"max_items": 8}})
+    small = forecast(design.build(clean_bank(3, 24)), THETAS[:20], seed=1, calls=few)
+    assert summary(small)[0].endswith("all 24 cost three times as much.")
+    assert summary(small)[1] == (
+        f"+-3 points take {small.for_3_points.items} of 24 questions: this bank saves nothing. "
+        "Ask them all, 72 seconds, $0.0480."
+    )
+    assert Forecast.from_dict(short.to_dict()) == short
+
+
+def test_a_large_bank_saves_and_says_how_much() -> None:
+    design = Design.from_dict({"preset": "ability", "stopping": {"min_items": 50}})
+    bank = clean_bank(3, 4000)
+    found = forecast(design.build(bank), THETAS[:5], seed=1)
+    exact, told = summary(found)
+    assert exact.startswith("50 of 4,000 questions: +-")
+    assert exact.endswith("all 4,000 cost 80 times as much.")
+    assert told == f"+-3 points take about {found.for_3_points.items:,} questions."
+    assert 50 < found.for_3_points.items < 3000
+
+
+def test_a_margin_is_reached_as_an_error_is() -> None:
+    design = Design.from_dict({"preset": "ability", "stopping": {"score_margin": 0.1}})
+    found = forecast(design.build(BANK), THETAS[:20], seed=1, margin_target=0.1)
+    assert found.reached is not None
+    assert found.reached == pytest.approx(found.stop_reasons.get("score_margin", 0.0), abs=0.2)

@@ -74,7 +74,9 @@ def test_adaptive_tests_do_not_vouch_for_a_wrong_join_nor_accuse_a_right_one(
     gsm8k: tuple[ItemBank, ItemBank],
 ) -> None:
     held, true = gsm8k
-    design = Design.from_dict({"stopping": {"se": None, "min_items": 30, "max_items": 30}})
+    design = Design.from_dict(
+        {"preset": "ability", "stopping": {"se": None, "min_items": 30, "max_items": 30}}
+    )
     test = design.build(held, active=held.a > 0)
     rng = np.random.default_rng(3)
     found: dict[str, Counter[str]] = {}

@@ -21,7 +21,7 @@ from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(1, 120)
-DESIGN = Design.from_dict({"stopping": {"se": None, "max_items": 25}})
+DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 25}})
 
 
 def two_skills(bank: ItemBank, n_examinees: int, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -68,7 +68,7 @@ def learned() -> VersionLearning:
 def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
     learned: VersionLearning, stopping: dict[str, Any]
 ) -> None:
-    design = Design.from_dict({"stopping": stopping})
+    design = Design.from_dict({"preset": "ability", "stopping": stopping})
     scores, thetas = two_skills(BANK, 150, seed=2)
     better = simulate(design.build(BANK, learned=learned), scores, seed=2)
     plain = simulate(design.build(BANK), scores, seed=2)

@@ -5,7 +5,7 @@ import pytest
 
 from app.engine import AdaptiveTest, CatState, Design, ItemBank, ItemIndex, Response
 from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
-from app.engine.stopping import PredictionWidth, Situation
+from app.engine.stopping import ScoreMargin, Situation
 
 MARKED, UNMARKED = range(6), range(6, 40)
 
@@ -28,7 +28,7 @@ def asked(test: AdaptiveTest, *, unmarked: range) -> CatState:
 
 
 def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) -> None:
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
 
     told, open_ = test.predict(full), test.predict(holes)
@@ -44,7 +44,7 @@ def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank)
     stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
     correction = IntervalCorrection(theta=stretch, n_examinees=80)
     learned = VersionLearning(interval_correction=correction)
-    test = Design.from_dict({}).build(bank, learned=learned)
+    test = Design.from_dict({"preset": "ability"}).build(bank, learned=learned)
 
     told, open_ = (test.predict(asked(test, unmarked=part)) for part in (range(0), UNMARKED))
 
@@ -52,11 +52,11 @@ def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank)
     assert open_.lo == pytest.approx(told.lo * 6 / 40)
 
 
-def test_a_test_does_not_end_at_a_width_that_nobody_is_told(bank: ItemBank) -> None:
-    test = Design.from_dict({}).build(bank)
+def test_a_test_does_not_end_at_a_margin_that_nobody_is_told(bank: ItemBank) -> None:
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     full, holes = (asked(test, unmarked=part) for part in (range(0), UNMARKED))
     told = test.predict(full)
-    rule = PredictionWidth(width=told.hi - told.lo + 1e-6, predictor=test.predictor)
+    rule = ScoreMargin(margin=told.margin + 1e-6, predictor=test.predictor)
 
     assert rule.check(Situation(full, test.pool)) is not None
     assert rule.check(Situation(holes, test.pool)) is None

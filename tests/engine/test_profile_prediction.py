@@ -69,7 +69,7 @@ def scores_known(seed: int = 0) -> dict[str, Target]:
 
 def test_the_value_is_the_mean_over_the_normal_belief() -> None:
     bank = bank_of(1)
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     state = state_of(test, drawn(bank, 1, 2)[0], 12)
     told = ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
     belief = state.belief
@@ -103,7 +103,7 @@ def test_intervals_hold_for_examinees_of_the_model() -> None:
 
 def test_all_answers_leave_nothing_open() -> None:
     bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
-    test = Design.from_dict({}).build(bank)
+    test = Design.from_dict({"preset": "ability"}).build(bank)
     told = test.predict(state_of(test, row, N_ITEMS))
     assert told.value == told.lo == told.hi == pytest.approx(row.mean())
 
@@ -153,7 +153,7 @@ def test_an_unknown_method_is_refused_by_name() -> None:
 def test_answers_read_for_one_ability_are_refused() -> None:
     bank = bank_of(1)
     plain = ItemBank.from_intercepts(a=bank.a, intercept=bank.intercept)
-    state = state_of(Design.from_dict({}).build(plain), drawn(bank, 1, 2)[0], 5)
+    state = state_of(Design.from_dict({"preset": "ability"}).build(plain), drawn(bank, 1, 2)[0], 5)
     with pytest.raises(InvalidInputError, match="one ability"):
         ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
 
@@ -169,7 +169,7 @@ def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
     design = Design.from_dict(
         {
             "selection": {"criterion": "v_optimal", "target": {"law": 1.0}},
-            "stopping": {"se": None, "min_items": 5, "max_items": 28},
+            "stopping": {"score_margin": None, "min_items": 5, "max_items": 28},
         }
     )
 

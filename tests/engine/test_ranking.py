@@ -15,7 +15,7 @@ from app.errors import InvalidInputError, ScaleMismatchError
 
 RNG = np.random.default_rng(20261120)
 BANK = ItemBank.from_difficulties(a=RNG.lognormal(0, 0.3, 300), b=RNG.normal(0, 1, 300))
-TEST = Design.from_dict({}).build(BANK)
+TEST = Design.from_dict({"preset": "ability"}).build(BANK)
 
 
 def ranking(n: int, rules: RankingRules | None = None, **parts: object) -> Ranking:
@@ -71,7 +71,9 @@ def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn
     bank = ItemBank.from_difficulties(a=np.ones(60), b=np.linspace(-2, 2, 60))
     records = np.array(list(draw_scores(bank, np.linspace(-2, 2, 60), np.random.default_rng(1))))
     curves = LearnedCurves(curves=fit_curves(records), n_reference=10)
-    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    design = Design.from_dict(
+        {"selection": {"criterion": "v_optimal"}, "stopping": {"score_margin": None}}
+    )
     rank = Ranking(
         tests=(design.build(bank, curves=curves),) * 2,
         rules=RankingRules(min_items=20, max_items=40),
@@ -134,7 +136,7 @@ def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_e
 
 @pytest.mark.parametrize("method", ["mle", "wle"])
 def test_a_theta_without_a_prior_decides_as_it_is(method: str) -> None:
-    test = Design.from_dict({"estimator": {"method": method}}).build(BANK)
+    test = Design.from_dict({"preset": "ability", "estimator": {"method": method}}).build(BANK)
     rank = Ranking(tests=(test,) * 2, rules=RankingRules(), budget=RankingBudget(items=60))
     state, _ = simulate_ranking(rank, rows([0.4, -0.4], 12), seed=1)
     pair = rank.ranks(state).pairs[0]
@@ -224,7 +226,10 @@ def test_an_examinee_who_never_answers_is_above_and_below_nobody() -> None:
 
 def test_a_small_bank_is_asked_to_its_end_and_then_ties_remain() -> None:
     bank = ItemBank.from_difficulties(a=np.ones(12), b=np.linspace(-1, 1, 12))
-    rank = Ranking(tests=(Design.from_dict({}).build(bank),) * 2, rules=RankingRules(futility=0))
+    rank = Ranking(
+        tests=(Design.from_dict({"preset": "ability"}).build(bank),) * 2,
+        rules=RankingRules(futility=0),
+    )
     answers = [np.tile([1.0, 0.0], 6), np.tile([0.0, 1.0], 6)]
     state, stop = simulate_ranking(rank, answers, seed=1)
     assert min(member.n_asked for member in state.members) >= 11
@@ -280,7 +285,9 @@ def test_a_ranking_that_cannot_run_is_refused_at_once(
 def test_banks_on_different_scales_are_not_ranked_together() -> None:
     other = ItemBank.from_difficulties(a=BANK.a, b=BANK.b, scale="other")
     with pytest.raises(ScaleMismatchError, match="scale is 'logit'"):
-        Ranking(tests=(TEST, Design.from_dict({}).build(other)), rules=RankingRules())
+        Ranking(
+            tests=(TEST, Design.from_dict({"preset": "ability"}).build(other)), rules=RankingRules()
+        )
 
 
 @pytest.mark.parametrize(

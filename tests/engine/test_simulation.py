@@ -20,7 +20,9 @@ def test_only_items_with_an_answer_are_asked() -> None:
     bank = clean_bank(1, 60)
     scores = row_of(bank, 1)
     scores[::2] = np.nan
-    test = Design.from_dict({"stopping": {"se": None, "max_items": None}}).build(bank)
+    test = Design.from_dict(
+        {"preset": "ability", "stopping": {"se": None, "max_items": None}}
+    ).build(bank)
     state, stop = take(test, scores, seed=[1])
     assert {response.item for response in state.responses} == set(range(1, 60, 2))
     assert all(response.score == scores[response.item] for response in state.responses)
@@ -66,7 +68,9 @@ def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kin
 
 def test_a_summary_counts_what_the_tests_used() -> None:
     bank = clean_bank(4, 50)
-    test = Design.from_dict({"stopping": {"se": None, "max_items": 10}}).build(bank)
+    test = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 10}}).build(
+        bank
+    )
     row = row_of(bank, 1)
     summary = summarise(simulate(test, [row, row], seed=1), [0.0, 0.0], test)
     assert (summary.n_examinees, summary.items_mean, summary.items_max) == (2, 10.0, 10)
@@ -93,6 +97,7 @@ def test_a_summary_needs_a_reference_for_each_test() -> None:
 def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
     bank = clean_bank(7, 60)
     document = {
+        "preset": "ability",
         "selection": {"exposure": {"max_rate": 0.3}},
         "stopping": {"se": None, "max_items": 5},
     }
@@ -113,7 +118,7 @@ def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
 
 def test_acceptance_needs_a_cap() -> None:
     with pytest.raises(InvalidInputError, match="/selection/exposure"):
-        fit_acceptance(Design.from_dict({}), clean_bank(1, 10), seed=1)
+        fit_acceptance(Design.from_dict({"preset": "ability"}), clean_bank(1, 10), seed=1)
 
 
 def test_a_cap_below_the_average_use_is_refused() -> None:

@@ -22,7 +22,7 @@ from app.engine.stopping import (
     LowInformation,
     MaxItems,
     Plateau,
-    PredictionWidth,
+    ScoreMargin,
     SeTarget,
     Situation,
     Stop,
@@ -102,10 +102,10 @@ class TestDecisionBySprt(StoppingRuleContract):
         return situation(NONE)
 
 
-class TestPredictionWidth(StoppingRuleContract):
+class TestScoreMargin(StoppingRuleContract):
     @override
     def rule(self) -> StoppingRule:
-        return PredictionWidth(width=0.3, predictor=PIrt())
+        return ScoreMargin(margin=0.15, predictor=PIrt())
 
     @override
     def over(self) -> Situation:
@@ -309,12 +309,12 @@ def test_one_small_step_is_not_a_plateau() -> None:
     assert rule.check(now) is None
 
 
-def test_prediction_width_is_that_of_the_reported_interval() -> None:
+def test_the_margin_is_half_of_the_reported_interval() -> None:
     now = situation(MIXED)
     prediction = predict(BANK, now.state.responses, now.state.belief)
-    width = prediction.hi - prediction.lo
-    assert PredictionWidth(width=width * 1.001, predictor=PIrt()).check(now) is not None
-    assert PredictionWidth(width=width * 0.999, predictor=PIrt()).check(now) is None
+    margin = (prediction.hi - prediction.lo) / 2
+    assert ScoreMargin(margin=margin * 1.001, predictor=PIrt()).check(now) is not None
+    assert ScoreMargin(margin=margin * 0.999, predictor=PIrt()).check(now) is None
 
 
 def test_an_exhausted_pool_has_no_information_left() -> None:

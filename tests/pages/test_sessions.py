@@ -70,7 +70,7 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert "not begun" not in first
     for n in range(1, N_ITEMS):
         shown = await answer(browser, path, ANSWER)
-        assert f"{n} marked, 1 awaited" in shown
+        assert f"of {n} right, 1 awaited" in shown
     ended = await answer(browser, path, ANSWER)
     Page(ended)
     for section in ("In short", "Before you rely on it", "How to read this", "Go on where it"):

@@ -257,7 +257,7 @@ def test_the_trace_ends_at_the_result() -> None:
 
 
 def test_long_tests_are_shown_in_part_and_say_so() -> None:
-    bank = known(plain_bank(400), {"stopping": {"se": None, "max_items": 400}})
+    bank = known(plain_bank(400), {"preset": "ability", "stopping": {"se": None, "max_items": 400}})
     asked = taken(bank, bank.bank.expected_score(0.0), MAX_ITEMS + 20)
     found = report(bank, asked)
     assert len(found.items) == MAX_ITEMS

@@ -141,7 +141,9 @@ async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
         now += 1.0
         return now
 
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 40}})
+    plan = SessionPlan.from_dict(
+        {"preset": "ability", "concurrency": 1, "stopping": {"se": None, "max_items": 40}}
+    )
     test = version.adaptive_test(plan.design)
     idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
     run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)

@@ -140,7 +140,11 @@ async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Se
     version = await services.versions.load(bank=BANK)
     first = version.pretest[0].position
     plan = SessionPlan.from_dict(
-        {"budget": {"tokens": 100}, "pretest": {"items_per_session": 1, "positions": [first]}}
+        {
+            "budget": {"tokens": 100},
+            "pretest": {"items_per_session": 1, "positions": [first]},
+            "concurrency": 1,
+        }
     )
     run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
     costly = Closing(outcome="scored", score=1.0, tokens_in=100, tokens_out=0, attempts=1)

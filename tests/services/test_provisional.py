@@ -109,7 +109,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert again.known is not None
     assert again.known.next_examinees == 12
     after = await services.sessions.create(spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN))
-    assert after.design["selection"]["criterion"] == "maximum_information"
+    assert after.design["selection"]["criterion"] == "v_optimal"
     assert "answers of 8 examinees" in after.provenance["uncertainty"]
     # What was believed before any answer stays where the next calibration starts.
     assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]

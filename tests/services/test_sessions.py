@@ -233,7 +233,12 @@ def by_cost(price: Price | None = None) -> SessionSpec:
     """A session whose items are chosen by value for money."""
     endpoint = scripted(theta=0.0)
     settings = replace(endpoint.settings, price=price or Price())
-    plan = {"selection": {"cost_weight": 1.0}, "stopping": {"se": None, "max_items": 5}}
+    plan = {
+        "preset": "ability",
+        "selection": {"cost_weight": 1.0},
+        "stopping": {"se": None, "max_items": 5},
+        "concurrency": 1,
+    }
     return spec(bank="priced", endpoint=replace(endpoint, settings=settings), plan=plan)
 
 

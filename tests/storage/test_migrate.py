@@ -155,8 +155,33 @@ def test_what_is_stored_already_is_counted_for_the_key_that_made_it(database_url
     ]
 
 
+def test_stored_designs_ask_for_margins_of_the_score(database_url: str) -> None:
+    command.downgrade(_config(database_url), "7d4a19c8e2f6")
+    rule = {"prediction_width": 0.2, "any_of": [], "all_of": []}
+    stopping = {"se": None, "prediction_width": 0.1, "any_of": [rule, {"se": 0.3}], "all_of": []}
+    design = {"preset": "default", "stopping": stopping, "concurrency": 1}
+    plan = {"rules": {}, "asking": {"preset": "atlas", "stopping": rule}}
+    result = {"accuracy": {"value": 0.36, "lo": 0.3, "hi": 0.4}}
+    with psycopg.connect(database_url.replace("+psycopg", "")) as connection:
+        connection.execute("SET session_replication_role = replica")  # no foreign keys
+        given = {"status": "completed", "stop_reason": "prediction_width"}
+        _insert(connection, "sessions", 0, result, mode="manual", design=Jsonb(design), **given)
+        _insert(connection, "rankings", 1, {}, settings=Jsonb(plan), **given)
+
+    upgrade(database_url)
+
+    of_session = "SELECT design, summary, stop_reason FROM sessions"
+    ((read, summary, reason),) = _rows(database_url, of_session)
+    margin = {"score_margin": 0.1, "any_of": [], "all_of": []}
+    kept = {"se": None, "score_margin": 0.05, "any_of": [margin, {"se": 0.3}], "all_of": []}
+    assert read == {"preset": "ability", "stopping": kept, "concurrency": 1}
+    assert (summary, reason) == (result, "score_margin")
+    asked = {"preset": "atlas", "stopping": margin}
+    assert _rows(database_url, "SELECT settings -> 'asking' FROM rankings") == [(asked,)]
+
+
 def _insert(
-    connection: psycopg.Connection[Any], table: str, n: int, summary: dict[str, Any], **given: str
+    connection: psycopg.Connection[Any], table: str, n: int, summary: dict[str, Any], **given: Any
 ) -> None:
     """A row with `summary`, and something of the right type in every other column that needs it."""
     needed = connection.execute(

@@ -81,7 +81,7 @@ async def test_who_joins_a_ranking_pays_for_what_is_asked_then(
     boss, _ = await keys.create(name="boss", scopes=["run"])
     poor, _ = await keys.create(name="poor", scopes=["run"], limits=ProjectLimits(tokens_per_day=1))
     with acting_for(Acting(DEFAULT_PROJECT, boss.id)):
-        made = await services.rankings.create(contest(-1.8, 1.8))
+        made = await services.rankings.create(contest(-1.8, 1.8, asking={"concurrency": 1}))
     async with running_worker(services), waiting(120) as pause:
         while (await services.rankings.get(made.id)).status != "completed":
             await pause()

@@ -55,7 +55,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     monkeypatch.setattr(SessionRepository, "advance_each", remembered)
     monkeypatch.setattr(Reading, "__aexit__", cut)
     monkeypatch.setattr("app.services.patience._RETRY_S", (0.01, 0.01))
-    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 4}}
+    plan = {"stopping": {"min_items": 1, "max_items": 4}, "concurrency": 1}
     async with running_worker(services):
         created = await services.sessions.create(spec(plan=plan))
         ended = await until(services, created.id, limit_s=60)
@@ -218,7 +218,7 @@ async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
     silent = faults.canned(
         "unmetered", {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
     )
-    plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget}
+    plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget, "concurrency": 1}
     price = Price(input_per_1m=1.0, output_per_1m=4.0)
     endless = GenerationParams(max_tokens=None)  # so nothing can be held for an answer
     priced = model_at(f"{faults_url}{silent}/v1", price=price, sampling=endless)

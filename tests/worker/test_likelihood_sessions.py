@@ -22,7 +22,11 @@ from tests.services.sessions import scripted, spec, until
 from tests.worker.test_live_sessions import model_at
 
 CALIBRATED = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 4}, "failures": {"max_share": 1.0}}
+PLAN = {
+    "stopping": {"se": None, "min_items": 1, "max_items": 4},
+    "failures": {"max_share": 1.0},
+    "concurrency": 1,
+}
 
 
 def record(key: str, *choices: str) -> ItemRecord:

@@ -161,6 +161,7 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     await marker(working, f"{judge_url}/mute/v1")
     await judged_bank(working, "judge", judges=["judge"], attempts=1)
     plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 3}}
+    plan |= {"concurrency": 1}
 
     ended = await measured(working, plan=plan)
 

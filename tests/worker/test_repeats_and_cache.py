@@ -163,7 +163,7 @@ async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: 
     await install(working, n=n)
     model = Sampling(seed=4)
     with serving(model.app) as url:
-        ended = await run(working, url, {"repeats": 3}, n=n)
+        ended = await run(working, url, {"preset": "ability", "repeats": 3}, n=n)
 
     assert len(model.calls) == 3 * n == ended.summary["usage"]["calls"]
     found = await closings(working, ended)

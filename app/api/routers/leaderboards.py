@@ -1,6 +1,6 @@
 """The leaderboard of a bank."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 
@@ -18,6 +18,9 @@ router = make_router("/banks", tag="banks")
 async def get_leaderboard(
     bank: BankRef,
     leaderboards: Leaderboards,
+    metric: Annotated[
+        Literal["score", "theta"], Query(description="What ranks: the score, or the ability.")
+    ] = "score",
     confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
 ) -> LeaderboardRead:
     """The latest completed session of each endpoint, in tie groups with rank ranges.
@@ -25,4 +28,6 @@ async def get_leaderboard(
     Thetas compare on one scale only: results on other scales than the latest version's are listed
     apart. Endpoints in one group cannot be told apart at the confidence.
     """
-    return LeaderboardRead.of_bank(await leaderboards.of_bank(bank, confidence=confidence))
+    return LeaderboardRead.of_bank(
+        await leaderboards.of_bank(bank, metric=metric, confidence=confidence)
+    )

@@ -66,7 +66,10 @@ class ComparedRead(Output):
 
     id: str = Field(description="Of the session, or name of the examinee.")
     label: str
-    score: float | None = Field(description="Mean score on the common items.")
+    score: float | None = Field(
+        description="Of the whole bank; of a response set, on the common items."
+    )
+    common: float | None = Field(description="Mean score on the common items.")
     theta: float | None
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
@@ -75,15 +78,22 @@ class ComparedRead(Output):
 
 
 class ComparisonRead(Output):
-    """First against second, on common items and in ability."""
+    """First against second: by the score, on common items and in ability."""
 
     object: Literal["comparison"] = "comparison"
+    metric: Literal["score"] = Field(
+        default="score", description="What decides where nothing else is said."
+    )
     first: ComparedRead
     second: ComparedRead
     confidence: float
     scale: str | None = Field(description="Of the thetas; null for a response set.")
     n_common: int = Field(description="Items that both have a score on.")
     score: DifferenceRead | None = Field(
+        description="Of the scores of the whole bank; of a response set, on the common items. "
+        "Null: one is not known, the sessions are about other questions, or the items too few."
+    )
+    common: DifferenceRead | None = Field(
         description="Mean difference on the common items. Null: they are too few."
     )
     theta: DifferenceRead | None = Field(description="Null for a response set.")

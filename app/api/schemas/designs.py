@@ -13,7 +13,7 @@ from pydantic import Field, WithJsonSchema
 
 from app.api.schemas.common import MAX_FIELDS, Input
 from app.engine import Preset
-from app.engine.design.design import MAX_CONCURRENCY
+from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY
 from app.engine.design.json_section import (
     MAX_DEPTH,
     MAX_RULES,
@@ -106,14 +106,21 @@ class FailuresInput(Input):
 class DesignInput(Input):
     """How a test is run; what is absent comes from the preset."""
 
-    preset: Preset | None = Field(default=None, strict=False)
+    preset: Preset | None = Field(
+        default=None,
+        strict=False,
+        description="`score`, `ability` or `atlas`, a published procedure. Absent: `ability` where "
+        "a goal, the criterion or the prediction is by theta, else `score`.",
+    )
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
     stopping: StoppingInput | None = None
     prediction: PredictionInput | None = None
     budget: BudgetInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = Field(
-        default=None, description="Items in flight at once."
+        default=None,
+        description=f"Items in flight at once; {CONCURRENCY} unless given, 1 for the preset "
+        "`atlas` and where the client answers.",
     )
     failures: FailuresInput | None = None
 

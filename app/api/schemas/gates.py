@@ -47,7 +47,7 @@ class GateCreate(Input):
         default=None,
         description="Started for the gate; with the metric `theta` it stops once that is decided.",
     )
-    metric: Metric = Field(default="theta", description="`score` is the predicted score.")
+    metric: Metric = Field(default="score", description="`theta` is the ability, in logits.")
     tag: Name | None = Field(
         default=None,
         description="With `score` and a version of several abilities: of whose items it is; null: "

@@ -26,7 +26,7 @@ class LeaderboardEntry(Output):
     session_id: str
     bank_version: int
     provisional: bool
-    theta: float
+    theta: float | None = Field(description="Null where the answers have no finite estimate.")
     se: float | None
     ci: list[float | None] = Field(description="95 % interval of theta.")
     accuracy: AccuracyRead | None = Field(
@@ -126,6 +126,7 @@ class LeaderboardRead(BoardRead):
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str
     bank: str
+    metric: Literal["score", "theta"] = Field(description="What ranks.")
     confidence: float = Field(description="With which neighbours of different groups differ.")
     other_scales: list[BoardRead] = Field(
         description="Results on older scales: their thetas do not compare with the others."
@@ -142,6 +143,7 @@ class LeaderboardRead(BoardRead):
             caution=board.caution,
             bank_id=found.bank.id,
             bank=found.bank.name,
+            metric=found.metric,
             confidence=found.confidence,
             other_scales=[BoardRead.of(other) for other in found.others],
         )

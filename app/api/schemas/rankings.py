@@ -15,9 +15,10 @@ from app.api.schemas.designs import (
     SelectionInput,
 )
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
+from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
+from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.fields import made_of, shallow
 from app.records.rankings import RankingRecord
@@ -121,7 +122,7 @@ class RankingCreate(Input):
     selection: SelectionInput | None = None
     prediction: PredictionInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=1, description="Items in flight at once, of each endpoint."
+        default=CONCURRENCY, description="Items in flight at once, of each endpoint."
     )
     failures: FailuresInput | None = None
     prompt: PromptChange = Field(
@@ -192,6 +193,9 @@ class RankedRead(Output):
         default=None,
         description="95 % interval of theta, as its session tells it; null where it was not kept.",
     )
+    accuracy: AccuracyRead | None = Field(
+        default=None, description="The score by now; null where it was not kept, as `theta`."
+    )
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
@@ -246,6 +250,10 @@ class RankingRead(OwnedRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
+    metric: Literal["theta"] = Field(
+        default="theta",
+        description="What decides: abilities, which answers to the same questions tell apart.",
+    )
     status: RankingStatus
     bank: RankingBank
     order: list[RankedRead] = Field(description="By falling theta; empty before the first step.")

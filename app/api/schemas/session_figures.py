@@ -69,11 +69,16 @@ class EstimateRead(Output):
 
 
 class AccuracyRead(Output):
-    """Predicted score, with its 95 % interval."""
+    """The score: the mean over all questions, predicted with its 95 % interval, or known."""
 
     value: float
-    lo: float
-    hi: float
+    lo: float | None = Field(description="Null, as `hi`, where the score is known.")
+    hi: float | None
+    equivalent_random_items: int | None = Field(
+        default=None,
+        description="Size of a random sample of the questions whose 95 % interval would be as "
+        "narrow. Null where the score is 0 or 1, and in results of before it was told.",
+    )
     raw: list[float] | None = Field(
         default=None,
         description="The interval by the model alone; null where nothing was learned.",
@@ -83,7 +88,10 @@ class AccuracyRead(Output):
         description="Share of the asked items without a mark. Nobody knows what they would have "
         "scored: `lo` is lowered by this share of itself.",
     )
-    method: str
+    method: str = Field(
+        description="`combined`, `design`, `score-model` or `p-irt` predicted it; with `all_items` "
+        "every question was asked, and it is their mean."
+    )
     target: dict[str, float] | None = Field(
         default=None, description="Of which tags it is, and their shares; null: of the whole bank."
     )
@@ -125,9 +133,15 @@ class ProgressRead(Output):
 
     items: int
     scored: int
+    right: int | None = Field(
+        default=None,
+        description="Scored answers that are right; null where one has a score in between.",
+    )
+    mean: float | None = Field(default=None, description="Mean score of the scored answers.")
     in_flight: int
     expected_items: int | None = Field(
-        description="In all, if information goes on as now; never fewer than `min_items` asks for."
+        description="In all, if the precision goes on as now; never fewer than `min_items` asks "
+        "for."
     )
 
 

@@ -264,7 +264,9 @@ class SessionRead(OwnedRead):
     rescore: RescoreRead | None
     stop_reason: StopReason | None
     stop_detail: str | None
-    precision_reached: bool | None = Field(description="Was the SE target met? Null: none set.")
+    precision_reached: bool | None = Field(
+        description="Is the result as exact as `se` or `score_margin` asks? Null: neither is set."
+    )
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None

@@ -8,6 +8,7 @@ from app.api.schemas.common import Name, Output
 from app.api.schemas.designs import DesignInput, Theta
 from app.api.schemas.endpoints import PriceModel
 from app.engine.design.words import stops_when
+from app.engine.simulation.forecast_words import summary
 from app.services.results.simulations import Simulation, SimulationSpec
 
 #: Of one forecast; the error of a share of 500 is 2 %.
@@ -24,7 +25,7 @@ class SimulationCreate(DesignInput):
             "examples": [
                 {
                     "bank": "demo",
-                    "stopping": {"se": 0.3, "max_items": 60},
+                    "stopping": {"score_margin": 0.04, "max_items": 60},
                     "price": {"input_per_1m": 0.5, "output_per_1m": 1.5},
                     "tokens_in": 120,
                     "tokens_out": 5,
@@ -87,6 +88,15 @@ class RangeRead(Output):
     hi: float = Field(description="95 % of the tests are below it.")
 
 
+class EffortRead(Output):
+    """What so many items take; null where that is not known."""
+
+    items: int
+    tokens: float | None
+    usd: float | None
+    seconds: float | None
+
+
 class RegionRead(Output):
     """Examinees of similar true ability."""
 
@@ -111,17 +121,24 @@ class SimulationRead(Output):
         description="How many of them are beyond those that the version was calibrated on, where "
         "the bank's curves are extrapolated; null where nobody is, or where that is not known."
     )
+    summary: list[str] = Field(description="What it takes, and whether it pays, in words.")
     items: RangeRead
+    margin: RangeRead = Field(description="Half of the width of the score's 95 % interval.")
     se: RangeRead
     interval: RangeRead = Field(description="Width of the 95 % interval of theta as reported.")
     theta_rmse: float = Field(description="Against the true theta, if the model is true.")
     reached: float | None = Field(
-        description="Share of tests that reach the SE target; null without one."
+        description="Share of tests that are as exact as `se` or `score_margin` asks; null without."
     )
     stop_reasons: dict[str, float]
     tokens: RangeRead | None = Field(description="Null where not known, as the next two.")
     usd: RangeRead | None
     seconds: RangeRead | None
+    for_3_points: EffortRead = Field(
+        description="What +-3 points take on this bank, were intervals to narrow as those of "
+        "random samples do."
+    )
+    for_all: EffortRead = Field(description="What all questions take that may be asked.")
     regions: list[RegionRead] = Field(description="By true ability, the lowest first.")
 
     @classmethod
@@ -130,6 +147,7 @@ class SimulationRead(Output):
         return cls.model_validate(
             {
                 **simulation.forecast.to_dict(),
+                "summary": summary(simulation.forecast),
                 "bank_version_id": simulation.version.id,
                 "design": simulation.design.to_dict(),
                 "stops_when": stops_when(

@@ -31,8 +31,8 @@ from app.errors import InvalidInputError
 
 #: The test that intervals are learned from, and of several abilities that for the score.
 DEFAULT, FOR_SCORE = (
-    Design.from_dict({}),
-    Design.from_dict({"selection": {"criterion": "v_optimal"}}),
+    Design.from_dict({"preset": "ability"}),
+    Design.from_dict({"preset": "ability", "selection": {"criterion": "v_optimal"}}),
 )
 #: Of several abilities: a test for the whole bank's score is looked at after so many answers.
 LENGTHS = (8, 16, 32, 64)

@@ -42,6 +42,7 @@ DESIGNS: Mapping[str, Design] = {
     "default": DEFAULT,
     "random": Design.from_dict(
         {
+            "preset": "ability",
             "selection": {"criterion": "random"},
             "stopping": {"se": None, "max_items": RANDOM_ITEMS},
         }

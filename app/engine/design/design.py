@@ -1,23 +1,26 @@
 """The description of a test: JSON in, JSON out, and the test itself from it.
 
-    {"preset": "default" | "atlas",
+    {"preset": "score" | "ability" | "atlas",
      "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule"},
      "selection": {"criterion", "top_k", "random_start", "strata", "cost_weight", "quarantine",
                    "content": {"targets": {tag: share}}, "exposure": {"max_rate"},
                    "target": {tag: share}},
      "stopping": {"se", "min_items", "max_items", "theta_change", "min_information",
                   "cut_score": {"theta", "method", "confidence", "indifference"},
-                  "prediction_width", "any_of": [...], "all_of": [...]},
+                  "score_margin", "any_of": [...], "all_of": [...]},
      "prediction": {"method"},
      "budget": {"usd", "tokens", "seconds"},
-     "concurrency": 1}
+     "concurrency": 4}
 
-Everything is optional. What is not given comes from the preset, key by key; `null` takes a
-preset's value away. An estimator with another method than the preset's takes nothing from it, for
-a standard error belongs to its estimator. Entries of `any_of` and `all_of` are stopping objects.
+Everything is optional. What one wants to know decides the preset where none is named: a goal, a
+criterion or a prediction by theta means `ability`, anything else `score`. What is not given comes
+from the preset, key by key; `null` takes a preset's value away. An SE or a margin of the score that
+is asked for takes the place of the preset's. An estimator with another method than the preset's
+takes nothing from it, for a standard error belongs to its estimator. Entries of `any_of` and
+`all_of` are stopping objects.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -27,17 +30,18 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.json_section import Section, Within
+from app.engine.design.json_section import MAX_DEPTH, Section, Within
 from app.engine.design.parts import (
     CATR_NODES,
     CATR_RANGE,
     BudgetDesign,
     EstimatorDesign,
     PredictionDesign,
+    PredictionMethod,
     StoppingDesign,
 )
 from app.engine.design.prediction import Predictors
-from app.engine.design.selection import BankFacts, CriterionName, SelectionDesign
+from app.engine.design.selection import BankFacts, CriterionName, SelectionDesign, weights_of
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
@@ -52,21 +56,34 @@ MAX_CONCURRENCY = 256
 
 
 class Preset(StrEnum):
-    """Designs to start from."""
+    """Designs to start from: for the score, for theta, and as published."""
 
-    DEFAULT = "default"
+    SCORE = "score"
+    ABILITY = "ability"
     ATLAS = "atlas"
 
 
-PRESETS: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
+#: Items in flight at once, where a server asks.
+CONCURRENCY = 4
+
+PRESETS: Mapping[Preset, Mapping[str, Any]] = {
+    # What people ask for: the mean over the whole bank, to four points.
+    Preset.SCORE: {
+        "estimator": {"method": "eap"},
+        "selection": {"criterion": "v_optimal", "quarantine": False},
+        "stopping": {"score_margin": 0.04, "min_items": 20, "max_items": 60},
+        "prediction": {"method": "combined"},
+        "concurrency": CONCURRENCY,
+    },
     # Published slopes promise more than they keep, so a lucky streak of steep items must not end a
     # test early: 50 items unless SE falls below 0.05. On one complete matrix of 160 real models,
     # the only one at hand, this did as well as the best of some ninety variants; differences among
     # the better ones were within the error of the comparison.
-    Preset.DEFAULT: {
+    Preset.ABILITY: {
         "estimator": {"method": "eap"},
         "selection": {"criterion": "maximum_information", "top_k": 1, "quarantine": True},
         "stopping": {"se": 0.05, "min_items": 20, "max_items": 50},
+        "concurrency": CONCURRENCY,
     },
     # The published procedure as its traces show it: the first item at random, then one of the five
     # most informative of the whole bank, at least 30 and at most 500 items.
@@ -86,13 +103,20 @@ PRESETS: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
         },
         "stopping": {"se": 0.1, "min_items": 30, "max_items": 500},
         "prediction": {"method": "p-irt"},
+        "concurrency": 1,
     },
 }
+
+#: Goals and criteria of a design that asks for theta.
+_OF_THETA = ("se", "cut_score", "theta_change", "min_information")
+_BY_THETA = frozenset(CriterionName) - {CriterionName.V_OPTIMAL, CriterionName.RANDOM}
+#: How exactly: of these a preset has one.
+_PRECISION = ("se", "score_margin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """One way to test, on any bank. Made by `from_dict`; `from_dict({})` is the default preset.
+    """One way to test, on any bank. Made by `from_dict`; `from_dict({})` is a test for the score.
 
     Attributes:
         concurrency: How many items the caller keeps in flight; the test itself does not use it.
@@ -116,7 +140,8 @@ class Design:
         problems: list[FieldProblem] = []
         if not isinstance(document, Mapping):
             raise InvalidInputError(f"A test design is a JSON object, got {document!r:.80}.")
-        preset = Section(document, "", problems).choice("preset", Preset) or Preset.DEFAULT
+        named = Section(document, "", problems).choice("preset", Preset)
+        preset = named or implied_preset(document)
         top = Section(_on_preset(preset, document), "", problems)
         design = cls(
             preset=preset,
@@ -210,7 +235,8 @@ class Design:
         )
         learned = learned or VersionLearning()
         predictors = Predictors(facts, self.prediction.method)
-        predictor = predictors.of_target(self.selection.target)
+        target = self.selection.target
+        predictor = predictors.of_target(target)
         correction = learned.interval_correction
         if correction is not None and curves is not None:
             correction = replace(correction, placing=curves.placing)
@@ -223,6 +249,7 @@ class Design:
             predictor=predictor,
             tasks=predictors.of_tags(),
             correction=correction,
+            weights=None if target is None else weights_of(facts, target),
         )
 
 
@@ -242,6 +269,31 @@ def quarantined(bank: ItemBank) -> BoolArray:
     return mask
 
 
+def implied_preset(document: Mapping[str, Any]) -> Preset:
+    """What a design starts from that names no preset: by what it wants to know."""
+    selection = document.get("selection")
+    criterion = selection.get("criterion") if isinstance(selection, Mapping) else None
+    if isinstance(criterion, str) and criterion in _BY_THETA:
+        return Preset.ABILITY
+    prediction = document.get("prediction")
+    if isinstance(prediction, Mapping) and prediction.get("method") == PredictionMethod.P_IRT:
+        return Preset.ABILITY
+    goals = set(_goals_in(document.get("stopping")))
+    return Preset.SCORE if goals.isdisjoint(_OF_THETA) else Preset.ABILITY
+
+
+def _goals_in(stopping: object, depth: int = 0) -> Iterator[str]:
+    """Names of all rules that a stopping object gives, those of its lists among them."""
+    if not isinstance(stopping, Mapping) or depth > MAX_DEPTH:
+        return
+    for name, value in stopping.items():
+        if name in ("any_of", "all_of"):
+            for inner in value if isinstance(value, list | tuple) else ():
+                yield from _goals_in(inner, depth + 1)
+        elif value is not None:
+            yield name
+
+
 def _on_preset(preset: Preset, document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The document with what it does not say filled in from the preset, section by section."""
     merged = dict(document)
@@ -257,6 +309,8 @@ def _on_preset(preset: Preset, document: Mapping[str, Any]) -> Mapping[str, Any]
             ):
                 inherited = {}
             if name == "stopping":
+                if not set(_goals_in(said)).isdisjoint(_PRECISION):
+                    inherited = {key: inherited[key] for key in inherited if key not in _PRECISION}
                 inherited |= _moved_limits(said, inherited)
             merged[name] = inherited | dict(said)
     return merged

@@ -20,7 +20,7 @@ from app.engine.stopping import (
     LowInformation,
     MaxItems,
     Plateau,
-    PredictionWidth,
+    ScoreMargin,
     SeTarget,
     StoppingRule,
     TimeLimit,
@@ -148,10 +148,10 @@ class StoppingDesign(Part):
     theta_change: _Positive | None = None
     min_information: _Positive | None = None
     cut_score: CutScore | None = None
-    prediction_width: Annotated[
+    score_margin: Annotated[
         float | None,
-        Within(above=0.0, most=1.0),
-        "Width of the predicted score's 95 % interval.",
+        Within(above=0.0, most=0.5),
+        "Half of the width of the score's 95 % interval: 0.03 is +-3 points.",
     ] = None
     any_of: tuple["StoppingDesign", ...] = ()
     all_of: tuple["StoppingDesign", ...] = ()
@@ -216,8 +216,8 @@ class StoppingDesign(Part):
             goals.append(SeTarget(se=self.se))
         if self.cut_score is not None:
             goals.append(self.cut_score.build(correction, self.looks))
-        if self.prediction_width is not None:
-            goals.append(PredictionWidth(width=self.prediction_width, predictor=predictor))
+        if self.score_margin is not None:
+            goals.append(ScoreMargin(margin=self.score_margin, predictor=predictor))
         goals += [design.build(estimator, predictor, correction) for design in self.any_of]
         if self.all_of:
             every = (design.build(estimator, predictor, correction) for design in self.all_of)

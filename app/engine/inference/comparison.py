@@ -1,9 +1,9 @@
 """Is one examinee better than another? Differences with their error, and what would decide them.
 
-Two ways. On the items that both have answered, the mean difference of the scores, item by item
-(`paired`): what makes an item hard cancels out, so that it needs no model. And the difference of
-two abilities on one scale (`of_abilities`), each where it is thought to be and with the error that
-it is stated with.
+Three ways. On the items that both have answered, the mean difference of the scores, item by item
+(`paired`): what makes an item hard cancels out, so that it needs no model. The difference of two
+scores of one bank, each with its interval (`of_scores`). And the difference of two abilities on one
+scale (`of_abilities`), each where it is thought to be and with the error that it is stated with.
 
 Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired proportions); Miller
 (2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models).
@@ -23,6 +23,7 @@ from scipy.special import (
 )
 
 from app.engine.bank import FloatArray
+from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError
 
@@ -53,7 +54,8 @@ class Difference:
         hi: Upper end.
         p_value: Two-sided, of no difference at all.
         test: What gave the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
-            (items in groups), `sign` (graded scores that all differ by the same), `z` (abilities).
+            (items in groups), `sign` (graded scores that all differ by the same), `z` (abilities,
+            or scores of a bank).
         power: Chance that as many items again would find a difference of this size.
         items_to_decide: Further items, for each examinee, that find it with a chance of 0.8; 0 when
             it is found, `None` where no number would.
@@ -111,6 +113,51 @@ def paired(
     if se == 0.0:
         return _constant(delta, n_items, confidence)
     return _by_t(delta, se, n_items, n_items - 1, "paired_t", confidence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredScore:
+    """The score of an examinee on a bank, with its 95 % interval.
+
+    Attributes:
+        n_items: Scored answers that it stands on.
+    """
+
+    value: float
+    lo: float
+    hi: float
+    n_items: int
+
+
+def of_scores(
+    first: MeasuredScore, second: MeasuredScore, *, confidence: float = 0.95
+) -> Difference:
+    """Difference of two scores over the same items, measured independently of each other.
+
+    What counts is how far the intervals reach towards each other. Further items are counted as if
+    they told as much as those so far.
+    """
+    _check_confidence(confidence)
+    delta = first.value - second.value
+    down = math.hypot(first.value - first.lo, second.hi - second.value) / Z_95
+    up = math.hypot(first.hi - first.value, second.value - second.lo) / Z_95
+    level = _NORMAL.inv_cdf(0.5 + confidence / 2)
+    se = down if delta > 0 else up
+    known = 0.0 if delta else 1.0
+    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else known
+    verdict = _verdict(delta, p_value, confidence)
+    n_items = max(first.n_items, second.n_items)
+    return Difference(
+        delta=delta,
+        se=se,
+        lo=delta - level * down,
+        hi=delta + level * up,
+        p_value=p_value,
+        test="z",
+        power=_power(delta, se, confidence),
+        items_to_decide=_more(delta, se, n_items, confidence, verdict),
+        verdict=verdict,
+    )
 
 
 def of_abilities(first: Ability, second: Ability, *, confidence: float = 0.95) -> Difference:

@@ -20,7 +20,9 @@ from app.errors import InvalidInputError, UnknownNameError
 
 #: Names of the methods in designs and results.
 P_IRT, SCORE_MODEL = "p-irt", "score-model"
-COMBINED, DESIGN, ALL_ITEMS = "combined", "design", "all_items"
+COMBINED, DESIGN = "combined", "design"
+#: In results alone: everything was asked, and nothing is left to be predicted.
+ALL_ITEMS = "all_items"
 
 _MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
 
@@ -46,6 +48,11 @@ class Prediction:
     method: str
     raw: tuple[float, float] | None = None
     nonresponse: float = 0.0
+
+    @property
+    def margin(self) -> float:
+        """Half of the width of the interval."""
+        return (self.hi - self.lo) / 2
 
 
 class Predictor(Protocol):

@@ -47,7 +47,6 @@ from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.model_error import SCORE, ModelError
 from app.engine.prediction.p_irt import (
-    ALL_ITEMS,
     COMBINED,
     Certain,
     Prediction,
@@ -242,13 +241,7 @@ class ScoreEstimator:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
-        answers = list(responses)
-        weights = still_counted(self.weights, exclude)
-        items, scores = answered(answers)
-        if not (weights.sum() - weights[items].sum()) > _LEAST:
-            value = float(weights[items] @ scores)
-            return Prediction(value=value, lo=value, hi=value, method=ALL_ITEMS)
-        told = self._told(answers, weights)
+        told = self.told(list(responses), exclude)
         return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=self.name)
 
     def told(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Told:

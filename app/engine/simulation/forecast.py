@@ -14,10 +14,13 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
+from app.engine.inference.sample_size import items_for
 from app.engine.simulation.simulate import FREE, Calls, draw_scores, take
 from app.engine.state import CatState
 from app.errors import InvalidInputError
 
+#: What people are told that it takes, whatever the design asks for: half of the score's interval.
+TOLD_MARGIN = 0.03
 #: Ends of the regions of ability that are told apart, logits.
 REGION_EDGES = (-1.5, -0.5, 0.5, 1.5)
 
@@ -59,7 +62,7 @@ class Region:
     Attributes:
         theta_lo: From this theta on; None is without end.
         theta_hi: Up to this one.
-        reached: Share that reaches the SE target; None where the design has none.
+        reached: Share that is as exact as the design asks; None where it does not say.
     """
 
     theta_lo: float | None
@@ -71,24 +74,39 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What so many items take; None where that is not known."""
+
+    items: int
+    tokens: float | None
+    usd: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What tests by a design will take, and give.
 
     Attributes:
         items: Items asked.
+        margin: Half of the width of the score's 95 % interval.
         se: Standard error at the end, logits.
         interval: Width of the 95 % interval of theta that people are told.
         theta_rmse: Root mean squared error against the true theta, under the model.
-        reached: Share of tests that reach the design's SE target; None where it has none.
+        reached: Share of tests that are as exact as the design asks; None where it does not say.
         stop_reasons: Reason to share of tests.
         tokens: Of a whole test; None where unknown, as are the next two.
         usd: Of a whole test.
         seconds: Of a whole test.
+        for_3_points: What a margin of `TOLD_MARGIN` will take, were intervals to narrow as those
+            of random samples do.
+        for_all: What all items take that may be asked.
         regions: By ability, the lowest first; those without examinees are left out.
     """
 
     n_examinees: int
     items: Range
+    margin: Range
     se: Range
     interval: Range
     theta_rmse: float
@@ -97,6 +115,8 @@ class Forecast:
     tokens: Range | None
     usd: Range | None
     seconds: Range | None
+    for_3_points: Effort
+    for_all: Effort
     regions: tuple[Region, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,6 +129,7 @@ class Forecast:
         return cls(
             **{
                 **_with_ranges(document),
+                **{name: Effort(**document[name]) for name in ("for_3_points", "for_all")},
                 "regions": tuple(Region(**_with_ranges(one)) for one in document["regions"]),
             }
         )
@@ -168,6 +189,7 @@ def forecast(
     seed: int,
     concurrency: int = 1,
     se_target: float | None = None,
+    margin_target: float | None = None,
     calls: Calls = FREE,
 ) -> Forecast:
     """Simulate one test for each theta.
@@ -178,6 +200,7 @@ def forecast(
         seed: Of answers and of choices.
         concurrency: Items kept in flight.
         se_target: The design's, whose reaching is counted.
+        margin_target: The same of the score.
         calls: What calls take; budgets and time limits hold for them as they do in a session.
 
     Raises:
@@ -195,11 +218,16 @@ def forecast(
     true = np.asarray(thetas, dtype=np.float64)
     items = np.array([state.n_asked for state in ends], dtype=np.float64)
     se = np.array([state.belief.se for state in ends])
-    met = None if se_target is None else (se <= se_target).astype(np.float64)
+    margin = np.array([test.predict(state).margin for state in ends])
+    met = None
+    if se_target is not None or margin_target is not None:
+        enough = (se <= (se_target or np.inf)) & (margin <= (margin_target or np.inf))
+        met = enough.astype(np.float64)
     told = [test.estimate(state) for state in ends]
     return Forecast(
         n_examinees=len(ends),
         items=Range.of(items),
+        margin=Range.of(margin),
         se=Range.of(se),
         interval=Range.of([one.hi - one.lo for one in told]),
         theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in told]) - true) ** 2))),
@@ -210,7 +238,44 @@ def forecast(
         else Range.of([float(state.usage.tokens) for state in ends]),
         usd=None if calls.usd is None else Range.of([state.usage.usd for state in ends]),
         seconds=None if calls.pace_s is None else Range.of(items * calls.pace_s),
+        for_3_points=_for_3_points(test, ends, margin, calls),
+        for_all=_effort(test.pool.n_active, calls, _asked_cost(test, calls)),
         regions=tuple(_regions(true, items, se, met)),
+    )
+
+
+def _for_3_points(
+    test: AdaptiveTest, ends: Sequence[CatState], margins: FloatArray, calls: Calls
+) -> Effort:
+    """What half of the tests will take, or less; an item costs what theirs did."""
+    needed = [
+        items_for(TOLD_MARGIN, reached=float(margin), n_asked=n_scored, n_items=test.n_counted)
+        for n_scored, margin in zip((state.n_scored for state in ends), margins, strict=True)
+        if n_scored
+    ]
+    items = min(round(float(np.median(needed))), test.pool.n_active) if needed else 0
+    n_asked = max(sum(state.n_asked for state in ends), 1)
+    tokens = sum(state.usage.tokens for state in ends) / n_asked
+    return _effort(items, calls, (tokens, sum(state.usage.usd for state in ends) / n_asked))
+
+
+def _asked_cost(test: AdaptiveTest, calls: Calls) -> tuple[float, float]:
+    """Mean tokens and US dollars of an item that may be asked, as far as they are known."""
+    chosen = slice(None) if test.pool.active is None else test.pool.active
+    tokens, usd = (
+        0.0 if column is None else float(column[chosen].mean())
+        for column in (calls.tokens, calls.usd)
+    )
+    return tokens, usd
+
+
+def _effort(items: int, calls: Calls, each: tuple[float, float]) -> Effort:
+    tokens, usd = each
+    return Effort(
+        items=items,
+        tokens=None if calls.tokens is None else items * tokens,
+        usd=None if calls.usd is None else items * usd,
+        seconds=None if calls.pace_s is None else items * calls.pace_s,
     )
 
 

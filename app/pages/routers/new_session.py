@@ -16,9 +16,10 @@ from app.api.schemas.previews import PreviewCreate, PreviewRead
 from app.api.schemas.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
 from app.deps import AllServices
+from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form, Visit, Visitor
-from app.pages.forms import Faults, faults_in, numbers_in, sections
+from app.pages.forms import Faults, faults_in, margin_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
@@ -30,7 +31,13 @@ router = make_router()
 #: Simulated tests of a forecast: enough for what is shown, and soon there.
 _EXAMINEES = 60
 _CHOICES = 100
-_DEFAULTS = {"se": "0.3", "max_items": "100", "concurrency": "4", "kind": "openai_chat"}
+_STOPPING = PRESETS[Preset.SCORE]["stopping"]
+_DEFAULTS = {
+    "margin": f"{100 * _STOPPING['score_margin']:g}",
+    "max_items": str(_STOPPING["max_items"]),
+    "concurrency": str(CONCURRENCY),
+    "kind": "openai_chat",
+}
 _SECRETS = ("api_key",)
 
 
@@ -150,6 +157,8 @@ def _bank(form: Mapping[str, str]) -> str:
 
 def _design(form: Mapping[str, str]) -> dict[str, Any]:
     stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
+    if "se" not in stopping:
+        stopping |= margin_in(form)
     budget = numbers_in({name: form[name] for name in form if name in ("usd", "tokens", "seconds")})
     concurrency = numbers_in({name: form[name] for name in form if name == "concurrency"})
     return sections(stopping=stopping, budget=budget, **concurrency)

@@ -11,6 +11,8 @@ from app.api.schemas.banks import BankRead
 from app.api.schemas.endpoints import EndpointRead
 from app.api.schemas.rankings import RankingCreate, RankingRead
 from app.deps import AllServices, Feed, Rankings
+from app.engine.design.design import CONCURRENCY
+from app.engine.ranking.rules import RankingRules
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
 from app.pages.charts import ranking_chart
@@ -26,7 +28,12 @@ router = make_router()
 
 _LISTED, _CHOICES = 50, 100
 _CHOSEN = "endpoint-"
-_DEFAULTS = {"confidence": "0.95", "max_items": "100", "concurrency": "4"}
+_RULES = RankingRules()
+_DEFAULTS = {
+    "confidence": f"{_RULES.confidence:g}",
+    "max_items": str(_RULES.max_items),
+    "concurrency": str(CONCURRENCY),
+}
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
 
 

@@ -22,7 +22,7 @@ from app.deps import (
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
 from app.pages.charts import course_pictures, step_chart
-from app.pages.forms import faults_in, numbers_in
+from app.pages.forms import faults_in, margin_in, numbers_in
 from app.pages.live import Live, answers_of, course_of, is_over
 from app.pages.rendering import page
 from app.pages.reports import session_sections
@@ -267,9 +267,8 @@ async def extend(
 def _extension(form: dict[str, str], record: SessionRecord) -> dict[str, Any]:
     given: dict[str, str] = {name: form[name] for name in ("se", "max_items") if name in form}
     least = (record.design.get("stopping") or {}).get("min_items")
-    body: dict[str, Any] = {
-        "stopping": {**({} if least is None else {"min_items": least}), **numbers_in(given)}
-    }
+    goals = {**({} if least is None else {"min_items": least}), **numbers_in(given)}
+    body: dict[str, Any] = {"stopping": {**goals, **margin_in(form)}}
     if budget := numbers_in({"usd": form["usd"]} if "usd" in form else {}):
         body["budget"] = budget
     return body

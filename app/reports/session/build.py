@@ -22,6 +22,7 @@ from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import made_of
+from app.reports.figures import as_exact_as
 from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
     Ability,
@@ -178,6 +179,8 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
         lo=predicted["lo"],
         hi=predicted["hi"],
         method=predicted["method"],
+        exactness=as_exact_as(predicted),
+        equivalent_random_items=predicted.get("equivalent_random_items"),
         of=of,
         checked=bool(predicted.get("raw")) or predicted["method"] != P_IRT,
         below=None if identity.provisional else _below(figures, known),

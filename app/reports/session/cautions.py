@@ -46,7 +46,7 @@ def cautions_of(
         *_of_unparsed(identity),
         *_of_failures(figures),
         *_of_answers(identity, figures),
-        *_of_precision(figures, stop_reason, precision_reached),
+        *_of_precision(identity.design, figures, stop_reason, precision_reached),
     ]
     if score is not None and not score.checked:
         found.append(
@@ -186,17 +186,23 @@ def _of_answers(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[C
 
 
 def _of_precision(
-    figures: Mapping[str, Any], stop_reason: str | None, precision_reached: bool | None
+    design: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    stop_reason: str | None,
+    precision_reached: bool | None,
 ) -> list[Caution]:
     told = figures["estimate"].get("reason") is None
     if stop_reason not in _CUT or precision_reached is not False or not told:
         return []
+    goals = design.get("stopping") or {}
+    of_score = goals.get("se") is None and goals.get("score_margin") is not None
     se = figures["estimate"]["se"]
-    known = "" if se is None else f" Its standard error is {se:.2f}."
+    known = "" if se is None or of_score else f" Its standard error is {se:.2f}."
+    what = "score" if of_score else "ability"
     return [
         Caution(
             code="precision_not_reached",
-            text=f"The test stopped because {_CUT[stop_reason]}, before the ability was known as "
+            text=f"The test stopped because {_CUT[stop_reason]}, before the {what} was known as "
             f"exactly as was asked for.{known} The intervals say how much is open.",
         )
     ]

@@ -76,18 +76,23 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Predicted score, with its 95 % interval.
+    """The score, predicted with its 95 % interval, or known.
 
     Attributes:
+        lo: None, as `hi`, where every question was asked.
+        exactness: What the interval is worth in random questions, in words; None where unknown.
+        equivalent_random_items: The same as a number.
         of: Shares by tag that it is a score of; empty for the whole bank.
         checked: The interval was made to hold on models that nothing was learned from.
         below: None where the calibrated models are not known, or nobody can tell.
     """
 
     value: float
-    lo: float
-    hi: float
+    lo: float | None
+    hi: float | None
     method: str
+    exactness: str | None = None
+    equivalent_random_items: int | None = None
     of: Mapping[str, float]
     checked: bool
     below: Share | None

@@ -49,8 +49,12 @@ def _in_short(report: SessionReport) -> Markup:
     score = report.score
     figure = None
     if score is not None:
-        said = f"predicted score on {scored_on(score.of, report.identity.whole_bank)}"
-        small = el("small", f"{said}, {interval(score.lo, score.hi)}")
+        on = scored_on(score.of, report.identity.whole_bank)
+        if score.lo is None or score.hi is None:
+            said = f"score on {on}: all questions were asked"
+        else:
+            said = f"predicted score on {on}, {interval(score.lo, score.hi)}"
+        small = el("small", said)
         figure = el("p", percent(score.value), " ", small, class_="big")
     sentences = [el("li", sentence) for sentence in summary(report)]
     return section("In short", figure, el("ul", *sentences, class_="short"))

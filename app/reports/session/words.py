@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
-from app.reports.figures import counted_wrong, uncounted, unmarked
+from app.reports.figures import answers_right, counted_wrong, uncounted, unmarked
 from app.reports.parts import count, percent
 from app.reports.session.facts import Score, SessionReport, TaskResult
 
@@ -19,7 +19,7 @@ STOP_WORDS: Mapping[str, str] = {
     "plateau": "further answers no longer changed the result",
     "low_information": "no question was left that would have told much",
     "bank_exhausted": "every question that tests may ask was asked",
-    "prediction_width": "the predicted score was known as exactly as was asked for",
+    "score_margin": "the score was known as exactly as was asked for",
     "too_many_failures": "too many calls failed",
     "cancelled": "somebody cancelled it",
     "custom": "whoever ran it ended it",
@@ -78,9 +78,18 @@ def _result(report: SessionReport) -> list[str]:
         reason = report.estimate.get("reason")
         return [f"There is no score. {reason}" if reason else "There is no score yet."]
     asked = scored_on(score.of, report.identity.whole_bank)
+    if score.lo is None or score.hi is None:
+        known = f"On {asked} it scores {percent(score.value)}: {score.exactness}."
+    else:
+        exact = "" if score.exactness is None else f", {score.exactness}"
+        known = (
+            f"On {asked} it is expected to score {percent(score.value)} "
+            f"({interval(score.lo, score.hi)}{exact})."
+        )
+    right = answers_right(report.figures["progress"])
     return [
-        f"On {asked} it is expected to score {percent(score.value)} "
-        f"({interval(score.lo, score.hi)}).",
+        known,
+        *([] if right is None else [f"Of the questions asked: {right}."]),
         *_never_asked(report, score),
         *_uncounted(report),
         *_compared(report, score),

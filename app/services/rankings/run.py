@@ -35,7 +35,9 @@ class RankingPlan:
 
     rules: RankingRules
     budget: RankingBudget
-    asking: SessionPlan = field(default_factory=lambda: SessionPlan.from_dict({}))
+    asking: SessionPlan = field(
+        default_factory=lambda: SessionPlan.from_dict({"preset": "ability"})
+    )
     prompt: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -189,6 +191,7 @@ class RankingRun:
                     "theta": None if position in untold else _finite(test.belief.theta),
                     "se": None if position in untold else _finite(test.belief.se),
                     "ci": None if position in untold else [_finite(told.lo), _finite(told.hi)],
+                    "accuracy": None if position in untold else member.run.accuracy,
                     "reason": no_result(test.n_scored),
                     "extrapolation": None if position in untold else member.run.standing,
                     "items": test.n_asked - len(test.pending),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
+from app.engine.design.design import Preset
 from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
@@ -292,6 +293,7 @@ def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) ->
     rules, selection = spec.rules, spec.asking.get("selection") or {}
     return SessionPlan.of_new(
         {
+            "preset": Preset.ABILITY.value,
             **spec.asking,
             "selection": {"criterion": usual_criterion(version.bank).value, **selection},
             "stopping": {"se": None, "min_items": rules.min_items, "max_items": rules.max_items},

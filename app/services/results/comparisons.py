@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.inference.comparison import Difference, of_abilities, paired
+from app.engine.inference.comparison import (
+    Difference,
+    MeasuredScore,
+    of_abilities,
+    of_scores,
+    paired,
+)
 from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.records.sessions import Administration, SessionRecord
@@ -25,7 +31,8 @@ class Compared:
     Attributes:
         id: Id of the session, or name of the examinee.
         label: Who was asked.
-        score: Mean score on the common items, if there are any.
+        score: The session's score; of a response set the mean on the common items. None without.
+        common: Mean score on the common items, if there are any.
         theta: Ability, if it is a session's.
         extrapolation: Where a session's examinee stands among those calibrated; None where unknown.
     """
@@ -33,6 +40,7 @@ class Compared:
     id: str
     label: str
     score: float | None
+    common: float | None = None
     theta: float | None = None
     extrapolation: dict[str, Any] | None = None
 
@@ -44,7 +52,9 @@ class Comparison:
     Attributes:
         scale: Of the abilities; `None` for a response set.
         n_common: Items that both have a score on.
-        score: Mean difference on these; `None` for fewer than two.
+        score: Difference of the scores; of a response set that on the common items. `None` where
+            two sessions are not about the same score, or there are fewer than two such items.
+        common: Mean difference on the common items; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few marked answers.
         caution: In which ways two sessions were not asked alike, and whether nobody knows how far
@@ -57,6 +67,7 @@ class Comparison:
     scale: str | None
     n_common: int
     score: Difference | None
+    common: Difference | None
     theta: Difference | None
     reason: str | None = None
     caution: str | None = None
@@ -123,7 +134,8 @@ class ComparisonService:
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),
-            score=None
+            score=None if reasons else _of_scores(one, other, confidence),
+            common=None
             if reasons
             else _difference(mine, theirs, [groups[item] for item in common], confidence),
             theta=None
@@ -158,13 +170,19 @@ class ComparisonService:
                 raise NotFoundError(f"examinee in response set {found.name!r}:", name)
         common = ~np.isnan(rows[first]) & ~np.isnan(rows[second])
         mine, theirs = rows[first][common].tolist(), rows[second][common].tolist()
+        difference = _difference(mine, theirs, None, confidence)
+        sides = [
+            Compared(id=name, label=name, score=_mean(scores), common=_mean(scores))
+            for name, scores in ((first, mine), (second, theirs))
+        ]
         return Comparison(
-            first=Compared(id=first, label=first, score=_mean(mine)),
-            second=Compared(id=second, label=second, score=_mean(theirs)),
+            first=sides[0],
+            second=sides[1],
             confidence=confidence,
             scale=None,
             n_common=len(mine),
-            score=_difference(mine, theirs, None, confidence),
+            score=difference,
+            common=difference,
             theta=None,
         )
 
@@ -203,10 +221,23 @@ def _side(measured: _Measured, scores: list[float]) -> Compared:
     return Compared(
         id=measured.record.id,
         label=measured.label,
-        score=_mean(scores),
+        score=(measured.result.accuracy or {}).get("value"),
+        common=_mean(scores),
         theta=measured.result.theta,
         extrapolation=measured.result.extrapolation,
     )
+
+
+def _of_scores(one: _Measured, other: _Measured, confidence: float) -> Difference | None:
+    """Of the scores of the whole bank; None where one is not known, or of other items."""
+    mine, theirs = one.result.accuracy, other.result.accuracy
+    if mine is None or theirs is None or one.version.item_ids != other.version.item_ids:
+        return None
+    first, second = (
+        MeasuredScore(n_items=side.n_scored, **{end: found[end] for end in ("value", "lo", "hi")})
+        for side, found in ((one.result, mine), (other.result, theirs))
+    )
+    return of_scores(first, second, confidence=confidence)
 
 
 def _difference(

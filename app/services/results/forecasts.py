@@ -71,6 +71,7 @@ def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) 
         seed=argument["seed"],
         concurrency=design.concurrency,
         se_target=design.stopping.se,
+        margin_target=design.stopping.score_margin,
         calls=Calls(
             tokens=extra.pop(0) if argument["has_tokens"] else None,
             usd=extra.pop(0) if argument["has_usd"] else None,

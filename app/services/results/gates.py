@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.engine.design.selection import CriterionName
+from app.engine.design.design import Preset
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.model_error import DEGREES
@@ -65,8 +65,8 @@ class GateService:
         """Hold a session against a threshold, or start one for the purpose.
 
         A session that is started for a threshold on theta stops as soon as the gate is decided; one
-        for a threshold on a score asks what tells most of it, where the version knows what does,
-        unless it names a criterion itself.
+        for a threshold on a score asks what tells most of it, unless it names a criterion or
+        another preset itself.
 
         Raises:
             NotFoundError: No such session.
@@ -77,7 +77,7 @@ class GateService:
             version = await self._versions.load(session.bank_version_id, bank=session.bank)
             _check_tag(version, spec.tag)
             with faults_within("/session"):
-                started = await self._sessions.create(_decisive(session, spec, version))
+                started = await self._sessions.create(_decisive(session, spec))
             session_id = started.id
         else:
             found = await self._sessions.get(session)
@@ -127,7 +127,7 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
     raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
 
 
-def _decisive(session: SessionSpec, spec: GateSpec, version: LoadedVersion) -> SessionSpec:
+def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
     """The same session, made to decide this gate as far as it leaves that open."""
     plan = dict(session.plan)
     if spec.metric == "theta":
@@ -137,14 +137,11 @@ def _decisive(session: SessionSpec, spec: GateSpec, version: LoadedVersion) -> S
         stopping["cut_score"] = {"theta": spec.threshold, "confidence": spec.confidence}
         return replace(session, plan={**plan, "stopping": stopping})
     selection: dict[str, Any] = dict(plan.get("selection") or {})
-    method = (plan.get("prediction") or {}).get("method")
-    by_draws = version.curves is not None and method in (None, COMBINED, DESIGN)
-    if not by_draws or "criterion" in selection or plan.get("preset") not in (None, "default"):
+    if "criterion" in selection or plan.get("preset") not in (None, Preset.SCORE):
         return session
-    selection["criterion"] = CriterionName.V_OPTIMAL.value
     if spec.tag is not None:
         selection.setdefault("target", {spec.tag: 1.0})
-    return replace(session, plan={**plan, "selection": selection})
+    return replace(session, plan={**plan, "preset": Preset.SCORE.value, "selection": selection})
 
 
 async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.ability import Stated
 from app.engine.prediction.correction import VersionLearning
 from app.engine.ranking.ranks import ranks_of
@@ -12,6 +13,8 @@ from app.services.results.ways import apart, left_unmarked, scores_left_out
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
+#: The metric where nothing else is said.
+SCORE = "score"
 _CAUTIONS = (apart, left_unmarked, scores_left_out)
 
 
@@ -61,9 +64,14 @@ class Board:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """Results on the scale of the bank's latest version, and apart from them those on others."""
+    """Results on the scale of the bank's latest version, and apart from them those on others.
+
+    Attributes:
+        metric: What ranks: `score`, or `theta`.
+    """
 
     bank: Bank
+    metric: str
     confidence: float
     board: Board
     others: tuple[Board, ...]
@@ -75,8 +83,10 @@ class LeaderboardService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def of_bank(self, bank: str, *, confidence: float = 0.95) -> Leaderboard:
-        """The leaderboard of a bank, by its id or name.
+    async def of_bank(
+        self, bank: str, *, metric: str = SCORE, confidence: float = 0.95
+    ) -> Leaderboard:
+        """The leaderboard of a bank, by its id or name, ranked by score or by ability.
 
         Raises:
             NotFoundError: No such bank, or it has no version.
@@ -91,32 +101,36 @@ class LeaderboardService:
             scales.setdefault(record.provenance["scale"], []).append(record)
         learned = {key: VersionLearning.from_dict(known) for key, known in taught.items()}
         board, *others = (
-            _board(scale, rows, learned, confidence) for scale, rows in scales.items()
+            _board(scale, rows, learned, metric, confidence) for scale, rows in scales.items()
         )
-        return Leaderboard(bank=found, confidence=confidence, board=board, others=tuple(others))
+        return Leaderboard(
+            bank=found, metric=metric, confidence=confidence, board=board, others=tuple(others)
+        )
 
 
 def _board(
     scale: str,
     records: Sequence[SessionRecord],
     learned: Mapping[str, VersionLearning],
+    metric: str,
     confidence: float,
 ) -> Board:
     """Results on one scale; `learned` is of their versions, by id."""
     known: list[tuple[SessionRecord, Result]] = []
     unranked: list[Unranked] = []
-    abilities: list[Stated] = []
+    stated: list[Stated] = []
     for record in records:
         result = result_of(record)
-        if result.theta is None:
-            reason = result.reason or "The answers have no finite estimate."
+        if (found := _stated(result, learned[record.bank_version_id], metric)) is None:
+            untold = "score of the whole bank" if metric == SCORE else "finite estimate"
+            reason = result.reason or f"The answers have no {untold}."
             unranked.append(Unranked(session=record, reason=reason))
         else:
             known.append((record, result))
-            abilities.append(result.ability(learned[record.bank_version_id]).stated())
+            stated.append(found)
     if not known:
         return Board(scale=scale, entries=(), unranked=tuple(unranked))
-    ranks = ranks_of(abilities, confidence=confidence)
+    ranks = ranks_of(stated, confidence=confidence)
     compared = [record for record, _ in known]
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
@@ -134,3 +148,13 @@ def _board(
         unranked=tuple(unranked),
         caution=" ".join(filter(None, (say(compared) for say in _CAUTIONS))) or None,
     )
+
+
+def _stated(result: Result, learned: VersionLearning, metric: str) -> Stated | None:
+    """What a result is ranked by; None where it has none."""
+    if metric != SCORE:
+        return None if result.theta is None else result.ability(learned).stated()
+    if (score := result.accuracy) is None:
+        return None
+    own = (score["hi"] - score["lo"]) / 2 / Z_95
+    return Stated(theta=score["value"], middle=score["value"], own=own)

@@ -114,7 +114,7 @@ async def check_reachable(
         return {}
     reachable, theta = await reachable_se(plan.design, version)
     is_own = (asked.get("stopping") or {}).get("se") is not None
-    is_own &= target != PRESETS[plan.design.preset]["stopping"]["se"]
+    is_own &= target != PRESETS[plan.design.preset]["stopping"].get("se")
     if is_own and target < reachable:
         raise InvalidInputError(
             f"SE {target:g} is out of reach: all {int(version.active.sum())} active items of bank "

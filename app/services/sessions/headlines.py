@@ -7,7 +7,7 @@ hold. Theta, its error and interval, the predicted score and the profile are nul
 reason is given. What was answered stays in the session, item by item.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.correction import KNOTS
@@ -27,6 +27,17 @@ def no_result(marked: int) -> str | None:
         f"{told.get(marked, f'Only {marked} answers are marked')}; a result is told from "
         f"{MIN_MARKED} marked answers on."
     )
+
+
+def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
+    """How many answers are right, where all are right or wrong, and their mean score.
+
+    Both are null without a scored answer, the number also where one has a score in between.
+    """
+    if not scores:
+        return {"right": None, "mean": None}
+    whole = all(score in (0.0, 1.0) for score in scores)
+    return {"right": int(sum(scores)) if whole else None, "mean": sum(scores) / len(scores)}
 
 
 def told(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,9 @@ def result_of(record: SessionRecord) -> Result:
 
 
 def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any] | None:
-    """`value`, `lo`, `hi`, `method` of the predicted score of a tag's items; None without one.
+    """`value`, `lo`, `hi`, `method` of the score of a tag's items; None without one.
+
+    A score that is known, for everything was asked, lies between itself and itself.
 
     A session tells the score that it was about, and where the bank measures several abilities
     those of the tags, and of the whole bank if it was about another.
@@ -102,7 +104,9 @@ def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any
         return None
     about = accuracy.get("target") or {WHOLE_BANK: 1.0}
     if set(about) == {tag}:
-        return accuracy
+        known = accuracy["value"]
+        ends = {name: known for name in ("lo", "hi") if accuracy[name] is None}
+        return {**accuracy, **ends}
     tasks = (summary.get("profile") or {}).get("tasks", ())
     found = next((task for task in tasks if task["tag"] == tag), None)
     if found is None:

@@ -22,7 +22,9 @@ from app.engine import (
     StopReason,
     Usage,
 )
+from app.engine.inference.sample_size import equivalent_random_items, items_for
 from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.prediction.p_irt import ALL_ITEMS
 from app.items import Outcome
 from app.records.sessions import (
     Administration,
@@ -39,7 +41,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
-from app.services.sessions.headlines import no_result, told
+from app.services.sessions.headlines import no_result, right_in, told
 from app.services.sessions.meter import Meter
 from app.services.sessions.person_fit import person_fit_of
 from app.services.sessions.plan import SessionPlan
@@ -139,11 +141,19 @@ class SessionRun:
 
     @property
     def precision_reached(self) -> bool | None:
-        """Whether there is a result with its SE at the target; None when the design sets none."""
-        target = self._design.stopping.se
-        if target is None:
+        """Whether the result is as exact as was asked for; None when the design does not say.
+
+        By the SE of theta, or by the margin of the score.
+        """
+        stopping = self._design.stopping
+        if stopping.se is None and stopping.score_margin is None:
             return None
-        return no_result(self._state.n_scored) is None and self._state.belief.se <= target
+        if no_result(self._state.n_scored) is not None:
+            return False
+        if stopping.se is not None and self._state.belief.se > stopping.se:
+            return False
+        wanted = stopping.score_margin
+        return wanted is None or self._test.predict(self._state).margin <= wanted
 
     @property
     def standing(self) -> dict[str, Any] | None:
@@ -151,6 +161,11 @@ class SessionRun:
         if self._standing is None and no_result(self._state.n_scored) is None:
             self._standing = self._stands(self._design.selection.target, final=False)
         return self._standing
+
+    @property
+    def accuracy(self) -> dict[str, Any] | None:
+        """The score, as of the last summary; None where it was not predicted yet."""
+        return self._accuracy
 
     def forget_figures(self) -> None:
         """Make all figures anew when next asked for them, as a run does that was just opened."""
@@ -249,6 +264,7 @@ class SessionRun:
             "progress": {
                 "items": self._closed,
                 "scored": len(self._state.responses),
+                **right_in([response.score for response in self._state.responses]),
                 "in_flight": len(self._state.pending),
                 "expected_items": self._closed if final else self._expected_items(),
             },
@@ -374,11 +390,15 @@ class SessionRun:
     def _predicted(self, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
-        predicted = self._test.predict(self._state)
+        predicted, n_items = self._test.predict(self._state), self._test.n_counted
+        is_known = predicted.method == ALL_ITEMS
         return {
             "value": predicted.value,
-            "lo": predicted.lo,
-            "hi": predicted.hi,
+            "lo": None if is_known else predicted.lo,
+            "hi": None if is_known else predicted.hi,
+            "equivalent_random_items": equivalent_random_items(
+                predicted.value, predicted.margin, n_items
+            ),
             "raw": predicted.raw and list(predicted.raw),
             "nonresponse": predicted.nonresponse,
             "method": predicted.method,
@@ -391,21 +411,36 @@ class SessionRun:
         return standing_of(self._version, self._test, self._state, target)
 
     def _expected_items(self) -> int | None:
-        """Items in all that the SE target will probably take, if information goes on as now.
+        """Items in all that the precision will probably take, if it goes on as now.
 
-        The target ends no test before `min_items` answers are marked, and of the items to come as
-        many will have no mark as of those before.
+        It ends no test before `min_items` answers are marked, and of the items to come as many will
+        have no mark as of those before.
         """
         stopping, scored = self._design.stopping, self._state.n_scored
-        target = stopping.se
-        se = self._state.belief.se
-        if target is None or not 0 < se < math.inf or not 0 < self._information < math.inf:
+        missing = self._missing()
+        if missing is None:
             return None
-        missing = 1 / target**2 - 1 / se**2
-        more = max(0, math.ceil(missing / self._information), (stopping.min_items or 0) - scored)
+        more = max(0, missing, (stopping.min_items or 0) - scored)
         expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
         ceilings = (stopping.max_items, int(self._version.active.sum()))
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
+
+    def _missing(self) -> int | None:
+        """Answers that are still to come for the precision that ends the test; None: unknown."""
+        stopping, se = self._design.stopping, self._state.belief.se
+        if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
+            return math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
+        if stopping.score_margin is None or self._accuracy is None or not self._state.n_scored:
+            return None
+        lo, hi = self._accuracy["lo"], self._accuracy["hi"]
+        scored = self._state.n_scored
+        wanted = items_for(
+            stopping.score_margin,
+            reached=0.0 if lo is None or hi is None else (hi - lo) / 2,
+            n_asked=scored,
+            n_items=self._test.n_counted,
+        )
+        return wanted - scored
 
 
 async def open_run(

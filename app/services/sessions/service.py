@@ -100,7 +100,9 @@ class SessionService:
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.unparsed_policy is not None:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
-        plan = SessionPlan.of_new(drawn_by_lot(spec.plan, version))
+        # Who answers by hand has one item at a time.
+        wanted = spec.plan if spec.mode == "live" else {"concurrency": 1, **spec.plan}
+        plan = SessionPlan.of_new(drawn_by_lot(wanted, version))
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         reach = await check_reachable(spec.plan, plan, version)

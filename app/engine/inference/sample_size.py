@@ -1,0 +1,53 @@
+"""How many questions a precision takes, and how many at random would have been as exact.
+
+The mean of n of N items that are drawn at random without replacement has the variance
+
+    v / n * (N - n) / (N - 1)
+
+with v = p (1 - p) for items that are right or wrong, of which the share p is right. Solved for n it
+says what sample is as exact as an interval of a given half width; and with the v that a test's own
+interval shows, how many items the same test would need for another half width.
+
+Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
+"""
+
+import math
+
+from app.engine.estimation.estimators import Z_95
+
+
+def equivalent_random_items(value: float, margin: float, n_items: int) -> int | None:
+    """Size of a random sample of the items whose 95 % interval is as narrow; at most all items.
+
+    None where the score is 0 or 1, of which a sample of any size shows no spread.
+
+    Args:
+        value: The score.
+        margin: Half of the width of its 95 % interval.
+        n_items: All items that the score is taken over.
+    """
+    spread = value * (1.0 - value)
+    if margin <= 0.0:
+        return n_items
+    if spread <= 0.0:
+        return None
+    return min(max(round(_size(spread, margin, n_items)), 1), n_items)
+
+
+def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> int:
+    """Items that a test is expected to take for a margin, as its interval has narrowed so far.
+
+    Args:
+        margin: Wanted, above 0.
+        reached: Half of the width of the 95 % interval after `n_asked` items.
+        n_asked: At least 1.
+        n_items: All items that the score is taken over.
+    """
+    if n_asked >= n_items:
+        return n_items
+    spread = (reached / Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
+    return min(max(math.ceil(_size(spread, margin, n_items) - 1e-9), 1), n_items)
+
+
+def _size(spread: float, margin: float, n_items: int) -> float:
+    return spread * n_items / ((n_items - 1) * (margin / Z_95) ** 2 + spread) if spread else 0.0

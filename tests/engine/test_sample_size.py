@@ -1,0 +1,33 @@
+import math
+
+import pytest
+
+from app.engine.inference.sample_size import equivalent_random_items, items_for
+
+
+def margin_of(p: float, n: int, n_items: int) -> float:
+    return 1.959964 * math.sqrt(p * (1 - p) / n * (n_items - n) / (n_items - 1))
+
+
+@pytest.mark.parametrize(("p", "n", "n_items"), [(0.5, 50, 193), (0.8, 490, 5600), (0.1, 7, 10)])
+def test_a_random_sample_is_as_exact_as_itself(p: float, n: int, n_items: int) -> None:
+    assert equivalent_random_items(p, margin_of(p, n, n_items), n_items) == n
+
+
+def test_a_large_bank_comes_near_the_formula_with_replacement() -> None:
+    assert equivalent_random_items(0.5, 0.031, 10**9) == pytest.approx(999, abs=2)
+
+
+def test_the_size_is_bounded_by_the_bank_and_by_one() -> None:
+    assert equivalent_random_items(0.4, 0.0, 193) == 193
+    assert equivalent_random_items(0.4, 0.9, 193) == 1
+    assert equivalent_random_items(1.0, 0.05, 193) is None
+
+
+def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:
+    at = margin_of(0.6, 50, 193)
+    assert items_for(at, reached=at, n_asked=50, n_items=193) == 50
+    half = items_for(at / 2, reached=at, n_asked=50, n_items=193)
+    assert at / 2 == pytest.approx(margin_of(0.6, half, 193), rel=0.01)
+    assert items_for(1e-6, reached=at, n_asked=50, n_items=193) == 193
+    assert items_for(0.03, reached=0.0, n_asked=193, n_items=193) == 193
