@@ -243,10 +243,14 @@ def simulation(**design: Any) -> Run:
     return run
 
 
-EXPOSED = {"selection": {"exposure": {"max_rate": 0.2}}, "stopping": {"max_items": 20}}
+EXPOSED = {
+    "preset": "ability",
+    "selection": {"exposure": {"max_rate": 0.2}},
+    "stopping": {"max_items": 20},
+}
 add("simulation: exposure on 50,000 items", simulation(**EXPOSED))
 add("simulation: 40,000 items", simulation(n_examinees=400, stopping={"max_items": 100}))
-LONGEST = {"se": None, "max_items": 39_999}
+LONGEST = {"score_margin": None, "max_items": 39_999}
 add("simulation: one long test", simulation(n_examinees=1, stopping=LONGEST))
 
 
@@ -257,7 +261,9 @@ async def exposed_session(client: Client) -> object:
 
 @attack("session: 64 in flight on 50,000 items")
 async def wide_session(client: Client) -> object:
-    return await scripted(client, BIG, concurrency=64, stopping={"se": None, "max_items": 500})
+    return await scripted(
+        client, BIG, concurrency=64, stopping={"score_margin": None, "max_items": 500}
+    )
 
 
 @attack("information curve")
@@ -338,7 +344,7 @@ async def ended_session(client: Client) -> str:
         name = "attacked"
         headers = {"idempotency-key": name}
         endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
-        stopping = {"se": None, "max_items": 100}
+        stopping = {"score_margin": None, "max_items": 100}
         body = {"bank": "demo", "endpoint": endpoint, "stopping": stopping}
         while True:
             made = await client.post("/v1/sessions", json=body, headers=headers)

@@ -50,7 +50,7 @@ FILTERS = {
     "sure": SURE,
     "sure, kept": replace(SURE, keep_for_score=True),
 }
-STOPPING = {"stopping": {"se": None, "min_items": 50, "max_items": 50}}
+STOPPING = {"preset": "ability", "stopping": {"se": None, "min_items": 50, "max_items": 50}}
 FOR_SCORE = {**STOPPING, "selection": {"criterion": "v_optimal"}}
 
 

@@ -12,7 +12,7 @@ go, and its real score plus as much, for which it must not say go. Beside it the
 | gate | test |
 |---|---|
 | score, v_optimal | as a gate on the score tests: chosen for the score, then drawn by lot |
-| score, default | an ordinary session: the most informative items |
+| score, ability | a session for theta: the most informative items |
 | theta | the same session's ability; thresholds are about the ability by all items |
 | theta, stopped early | the same, ended as soon as the gate is decided |
 
@@ -42,10 +42,13 @@ from app.exchange.names import align
 
 N_ITEMS = 50
 #: A test of so many items, as every gate takes it.
-LENGTH = {"stopping": {"se": None, "min_items": 20, "max_items": N_ITEMS}}
+LENGTH = {
+    "preset": "ability",
+    "stopping": {"se": None, "min_items": 20, "max_items": N_ITEMS},
+}
 SCORE = {
     "score, v_optimal": {"selection": {"criterion": "v_optimal"}, **LENGTH},
-    "score, default": LENGTH,
+    "score, ability": LENGTH,
 }
 RANDOM = {"selection": {"criterion": "random"}, **LENGTH}
 
@@ -105,13 +108,13 @@ def theta_gates(known, row, theta, seed, tests):
     half = (told.hi - told.lo) / 2
     thresholds = theta - half, theta + half
     found = {"theta, random items": outcomes(told.theta, told.lo, told.hi, *thresholds)}
-    state, _ = take(tests["score, default"], row, seed=seed)
-    told = tests["score, default"].estimate(state)
+    state, _ = take(tests["score, ability"], row, seed=seed)
+    told = tests["score, ability"].estimate(state)
     found["theta"] = outcomes(told.theta, told.lo, told.hi, *thresholds)
     stopped = []
     for threshold in thresholds:
         cut = {"theta": threshold, "confidence": 0.95}
-        early = known.test({"stopping": {**LENGTH["stopping"], "cut_score": cut}})
+        early = known.test({**LENGTH, "stopping": {**LENGTH["stopping"], "cut_score": cut}})
         state, _ = take(early, row, seed=seed)
         told = early.estimate(state)
         stopped += [gate(told.theta, told.lo, told.hi, threshold=threshold).outcome.value]

@@ -84,7 +84,11 @@ async def unread_files(client: httpx2.AsyncClient) -> None:
 
 async def unread_streams(client: httpx2.AsyncClient) -> None:
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0, "latency_ms": 50}}
-    body = {"bank": "demo", "endpoint": endpoint, "stopping": {"se": None, "max_items": 200}}
+    body = {
+        "bank": "demo",
+        "endpoint": endpoint,
+        "stopping": {"score_margin": None, "max_items": 200},
+    }
     session = (await client.post("/v1/sessions", json=body)).json()["id"]
     path = f"GET /v1/sessions/{session}/events"
     await _held(client, _request(path, "Accept: text/event-stream"), reads=False)

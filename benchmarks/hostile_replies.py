@@ -39,7 +39,11 @@ async def _asked(client: httpx2.AsyncClient, reply: bytes, *, marks: list[str]) 
             "base_url": f"http://127.0.0.1:{port}/v1",
             "reasoning": {"open": marks[0], "close": marks[1]},
         }
-        body = {"bank": "demo", "endpoint": endpoint, "stopping": {"se": None, "max_items": 5}}
+        body = {
+            "bank": "demo",
+            "endpoint": endpoint,
+            "stopping": {"score_margin": None, "max_items": 5},
+        }
         made = await asyncio.gather(
             *(client.post("/v1/sessions", json=body) for _ in range(SESSIONS))
         )

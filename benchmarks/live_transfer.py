@@ -44,11 +44,11 @@ from app.settings import Settings
 #: Sessions at the same time.
 AT_ONCE = 8
 N_ITEMS = 50
-STOPPING = {"se": None, "min_items": 20, "max_items": N_ITEMS}
+STOPPING = {"se": None, "score_margin": None, "min_items": 20, "max_items": N_ITEMS}
 FILTERS = ("least_sd", "greatest_mean", "least_point_biserial", "least_percentile")
 KINDS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "v_optimal": {"selection": {"criterion": "v_optimal"}},
+    "ability": {"preset": "ability"},
+    "score": {"preset": "score"},
 }
 
 

@@ -55,7 +55,7 @@ async def saved(client: Client, url: str, **limits: float) -> dict[str, Any]:
 
 
 async def begun(client: Client, endpoint: str) -> str:
-    stopping = {"se": None, "min_items": 1, "max_items": _N_ITEMS}
+    stopping = {"score_margin": None, "min_items": 1, "max_items": _N_ITEMS}
     body = {"bank": "demo", "endpoint_id": endpoint, "stopping": stopping, "concurrency": 1}
     made = await client.post("/v1/sessions", json={**body, "cache": True, "seed": 1})
     made.raise_for_status()

@@ -59,7 +59,9 @@ def main() -> None:
     model = covariance_model(scores, 0.2)
     target = Target(model, np.full(j, 1 / j))
     print(f"covariance of the scores: {time.perf_counter() - started:.1f} s")
-    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    design = Design.from_dict(
+        {"selection": {"criterion": "v_optimal"}, "stopping": {"score_margin": None}}
+    )
     report("abilities' covariance", design.build(bank), scores[0])
     report("scores' covariance", design.build(bank, targets={"all": target}), scores[0])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

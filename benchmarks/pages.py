@@ -72,7 +72,7 @@ async def fill(client: ApiClient, n_items: int) -> str:
     await client.post("/v1/banks/large/imports", body, patient=True)
     endpoint = {"name": "scripted", "kind": "scripted", "model": "m", "options": {"theta": 0.5}}
     saved = await client.post("/v1/endpoints", endpoint)
-    design = {"stopping": {"se": None, "max_items": ASKED}, "endpoint_id": saved["id"]}
+    design = {"stopping": {"score_margin": None, "max_items": ASKED}, "endpoint_id": saved["id"]}
     session = await client.post("/v1/sessions", {"bank": "large", **design})
     while session["finished_at"] is None:
         await asyncio.sleep(0.2)

@@ -125,10 +125,15 @@ async def originals(url: str, folder: Path) -> str:
                 options={"theta": nth / 10 - 1.2, "seed": nth},
             )
             saved = await services.endpoints.create(EndpointSpec(settings=endpoint))
-            stopping = {"se": None, "min_items": ITEMS, "max_items": ITEMS}
+            stopping = {"score_margin": None, "min_items": ITEMS, "max_items": ITEMS}
             made.append(
                 await services.sessions.create(
-                    spec(endpoint=None, endpoint_id=saved.id, plan={"stopping": stopping}, seed=nth)
+                    spec(
+                        endpoint=None,
+                        endpoint_id=saved.id,
+                        plan={"stopping": stopping, "concurrency": 1},
+                        seed=nth,
+                    )
                 )
             )
         for record in made:
@@ -211,7 +216,7 @@ def compare(small: Side, large: Side, largest: str) -> None:
                 continue
             for side in (small, large) if nth % 2 else (large, small):
                 side.call(name, "GET", path)
-    stopping = {"se": None, "min_items": CALLS, "max_items": CALLS}
+    stopping = {"score_margin": None, "min_items": CALLS, "max_items": CALLS}
     body = {"bank": "demo", "mode": "manual", "stopping": stopping, "seed": 1}
     at = [(side, side.call("start by hand", "POST", "/v1/sessions", body)["id"])
           for side in (small, large)]  # fmt: skip
@@ -243,7 +248,7 @@ async def cost(url: str, folder: Path, log: Path) -> None:
     """What an item of a live session takes of Postgres."""
     database = Database(url)
     conninfo = url.replace("+psycopg", "")
-    stopping = {"se": None, "min_items": ITEMS, "max_items": ITEMS}
+    stopping = {"score_margin": None, "min_items": ITEMS, "max_items": ITEMS}
     async with opened(Settings(database_url=url, data_dir=folder), database) as services:
         with psycopg.connect(conninfo, autocommit=True) as connection:
 

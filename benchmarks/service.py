@@ -223,7 +223,8 @@ async def ended(client: ApiClient, ids: Sequence[str]) -> list[dict[str, Any]]:
 def body_of(endpoint_id: str, items: int, seed: int) -> dict[str, Any]:
     """A session that asks so many items."""
     stopping = {"se": None, "min_items": items, "max_items": items}
-    return {"bank": "demo", "endpoint_id": endpoint_id, "stopping": stopping, "seed": seed}
+    one = {"preset": "ability", "concurrency": 1, "seed": seed}
+    return {"bank": "demo", "endpoint_id": endpoint_id, "stopping": stopping, **one}
 
 
 async def at_once(

@@ -139,7 +139,7 @@ def main() -> None:
     notes = []
     for n_items in (SMALL, LARGE):
         bank = make_bank(n_items)
-        design = {"stopping": {"se": None, "max_items": ITEMS + 1}}
+        design = {"preset": "ability", "stopping": {"se": None, "max_items": ITEMS + 1}}
         test = Design.from_dict(design).build(bank)
         for seed in range(arguments.tests):
             run_sextant(test, answers_of(bank, seed), seed)

@@ -142,6 +142,7 @@ async def started(client: ApiClient, model_url: str, seed: int, *, mode: str = "
     """A new session's id."""
     stopping = {"se": None, "min_items": ITEMS, "max_items": ITEMS}
     body: dict[str, Any] = {"bank": "demo", "stopping": stopping, "seed": seed, "mode": mode}
+    body |= {"preset": "ability", "concurrency": 1}
     if mode == "live":
         body["endpoint"] = {"kind": "openai_chat", "base_url": model_url, "model": "scripted"}
     return str((await client.post("/v1/sessions", body))["id"])
