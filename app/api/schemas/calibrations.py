@@ -66,8 +66,8 @@ class FilterCreate(Input):
         default=False,
         description="Items that a threshold would drop stay in the bank. They take no part in the "
         "calibration and get flat curves, at their share of right answers: no answer to them moves "
-        "theta, tests of ability do not choose them, tests for the score may draw them, and scores "
-        "are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
+        "theta, tests of ability do not choose them, tests for the score may sample them, and "
+        "scores are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
         "the others, and 1pl, continuous scores and a check for drift drop them.",
     )
 
