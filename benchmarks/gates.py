@@ -11,7 +11,7 @@ go, and its real score plus as much, for which it must not say go. Beside it the
 
 | gate | test |
 |---|---|
-| score, v_optimal | as a gate on the score tests: chosen for the score, then drawn by lot |
+| score, v_optimal | as a gate on the score tests: chosen for the score, or sampled |
 | score, ability | a session for theta: the most informative items |
 | theta | the same session's ability; thresholds are about the ability by all items |
 | theta, stopped early | the same, ended as soon as the gate is decided |

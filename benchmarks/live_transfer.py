@@ -11,7 +11,7 @@ questions that the model has right, and do session, report, page and gate say wh
 | kind | test |
 |---|---|
 | default | an ordinary session: the most informative items |
-| v_optimal | for the score: chosen for it, then drawn by lot |
+| v_optimal | for the score: chosen for it, or sampled |
 
 Twice: calibrated with all questions that have a difficulty, and with the default filters.
 Intervals are also given as shares of the width of Wilson's for as many random items.

@@ -149,7 +149,7 @@ def bank_of(kind: Kind, rng: np.random.Generator) -> ItemBank:
 
 
 def by_lot(true: ItemBank, thetas: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Answers of examinees to items drawn by lot, NaN for the others."""
+    """Answers of examinees to a random sample of items, NaN for the others."""
     answers = np.array(list(draw_scores(true, thetas, rng)))
     for row in answers:
         row[rng.permutation(N_ITEMS)[LENGTH:]] = np.nan

@@ -6,7 +6,7 @@ A step is the choice of the next item and the update of theta with its answer. B
 given the same 3PL bank and answer the items that they choose themselves by the same rule. Times
 are medians over the steps of tests of 40 items; the choice takes no chance, so the generator is
 shown and not part of the step. A step of a test for the score, by score curves, is timed beside,
-with four items in flight: choosing, drawing by lot and locating. Index cells are visited
+with four items in flight: choosing, sampling and locating. Index cells are visited
 beforehand, because one index serves all tests on a bank, and what filling them costs is shown by
 itself.
 """

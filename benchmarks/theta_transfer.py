@@ -10,7 +10,7 @@ bank. Items that all models learned from got right, or all wrong, are left out.
 Per split: share of the 95 % intervals of theta that hold, as the model has them, corrected without
 growth beyond those calibrated, and corrected, with their mean width in logits; mean absolute error,
 coverage and width of the predicted score, by default, and by p-IRT and by score curves alone from
-the answers to a test that draws nothing by lot, beside the width of the mean of as many random
+the answers to a test for theta, beside the width of the mean of as many random
 items (Wilson); and items to a standard error of 0.3, which corrections do not change.
 
 With --draws the bank is calibrated several times, from the second on without a seventh of the
@@ -110,7 +110,7 @@ def one_draw(known, tested, model):
     to_target = Design.from_dict(TO_TARGET).build(bank, learned=learned)
     thetas, scores, others = [], {name: [] for name in tests}, []
     for i, row in enumerate(tested):
-        # Where answers leave open whom a model is like, the default test goes on by lot.
+        # Where answers leave open whom a model is like, the default test goes on with samples.
         state, plain_state = (take(tests[way], row, seed=[0, i])[0] for way in ("default", "p-irt"))
         length = take(to_target, row, seed=[1, i])[0].n_scored
         told = tests["default"].estimate(state)

@@ -117,8 +117,8 @@ PredictionOption = Annotated[
     Literal["combined", "design", "score-model", "p-irt"] | None,
     typer.Option(
         "--prediction",
-        help="How the score is predicted; by default combined where the bank's version has learned "
-        "how, else p-irt.",
+        help="How the score is predicted; by default combined: by the curves of the reference "
+        "models and by sampled questions.",
     ),
 ]
 PriceInputOption = Annotated[

@@ -153,9 +153,10 @@ def command(
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(
-            help="How scores are predicted: by what --train taught and items drawn by lot "
-            "(combined), by the draws alone (design), by a linear model of scores (score-model; "
-            "v-optimal and its kin), or by the items' curves alone (p-irt)."
+            help="How scores are predicted: by the curves that --train taught and by sampled "
+            "questions (combined), as though the curves did not hold (design), by a linear model "
+            "of scores (score-model; v-optimal and its kin), or by the items' parameters alone "
+            "(p-irt)."
         ),
     ] = None,
     examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 200,

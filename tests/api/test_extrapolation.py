@@ -79,20 +79,25 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
 ) -> None:
     scores = records()
     version = await published(client, app, scores[:40])
-    assert set(version["knowledge"]["curves"]) == {"abilities", "dispersion", "errors"}
+    known = version["knowledge"]["curves"]
+    assert set(known) >= {"abilities", "dispersion", "errors"}
 
     strong = await answered(client, scores[77], selection={"criterion": "v_optimal"})
     assert strong["accuracy"]["method"] == "combined"
     stands = strong["estimate"]["extrapolation"]
     assert (stands["standing"], stands["percentile"]) == ("above", 100.0)
     assert stands["caution"].startswith("This examinee is stronger than all")
-    assert 0 <= stands["p_value"] <= 1
+    assert 0 < stands["odds"] <= 1e6
+    assert stands["agrees"] == (stands["odds"] < 10)
     assert strong["accuracy"]["lo"] <= scores[77].mean() <= strong["accuracy"]["hi"]
 
     path = f"/v1/sessions/{strong['id']}"
     rows = (await client.get(f"{path}/responses")).json()["data"]
-    assert [row["probability"] for row in rows[:24]] == [1.0] * 24
-    assert all(0 < row["probability"] < 1 for row in rows[24:])
+    sampled = [row["probability"] for row in rows if row["probability"] < 1]
+    # Of forty reference models half of the questions are sampled, more or fewer by the answers.
+    assert len(rows) / 5 < len(sampled) < len(rows)
+    assert all(chance > 0 for chance in sampled)
+    assert stands["difference"] is not None
     page = (await client.get(f"{path}/report", params={"format": "html"})).text
     assert "stronger than all that the bank was calibrated on" in page
     report = (await client.get(f"{path}/report")).json()

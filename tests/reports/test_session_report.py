@@ -32,7 +32,8 @@ def plain_bank(n_items: int = 60) -> ItemBank:
 
 def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any) -> SessionReport:
     """A test of a bank of one ability."""
-    bank = known(plain_bank(), quantiles=fields.pop("quantiles", ()), standard=True)
+    plan, quantiles = fields.pop("plan", None), fields.pop("quantiles", ())
+    bank = known(plain_bank(), plan, quantiles=quantiles, standard=True)
     asked = taken(bank, bank.bank.expected_score(theta), n)
     asked = [replace(item, outcome="refused", score=None) for item in asked[:failures]] + asked[
         failures:
@@ -283,12 +284,16 @@ def test_failures_stand_beside_the_score() -> None:
         ({"changes": {"person_fit": {"flagged": True}}}, "person_fit"),
         ({"ended": Ended(reason="budget_exhausted", precision_reached=False)},
          "precision_not_reached"),
-        ({}, "unchecked_interval"),
+        ({"plan": {"prediction": {"method": "p-irt"}}}, "unchecked_interval"),
         ({"failures": 5}, "unmarked_answers"),
     ],
 )  # fmt: skip
 def test_what_is_doubtful_is_said(fields: dict[str, Any], code: str) -> None:
     assert code in {caution.code for caution in binary(**fields).warnings}
+
+
+def test_a_score_that_assumes_no_curves_needs_nobody_to_check_them() -> None:
+    assert not {caution.code for caution in binary().warnings}
 
 
 def test_a_test_without_a_result_has_no_intervals_to_speak_of() -> None:

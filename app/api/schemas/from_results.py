@@ -159,7 +159,7 @@ class MarkingRead(Output):
     scorer: str
     params: dict[str, Any]
     agreement: AgreementRead | None = Field(
-        description="On some of them by lot; null where options are compared."
+        description="On a random sample of them; null where options are compared."
     )
     n_differing: int = Field(
         description="Of these, answers that it marks otherwise; their recorded scores calibrate."

@@ -108,7 +108,7 @@ class ResponseRead(Output):
     information: float | None
     probability: float | None = Field(
         description=(
-            "With which its step drew it by lot, given all that was asked before; 1: the design "
+            "With which its step sampled it, given all that was asked before; 1: the design "
             "chose it. Null: in pretest, or asked before this was noted."
         )
     )

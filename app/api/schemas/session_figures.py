@@ -8,7 +8,7 @@ from app.api.schemas.common import Output
 
 
 class ExtrapolationRead(Output):
-    """Where the examinee stands among those calibrated, and whether the model holds of it."""
+    """Where the examinee stands among the reference models, and whether their curves hold."""
 
     position: float = Field(
         description="Of its general ability, in standard deviations of those calibrated."

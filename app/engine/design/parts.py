@@ -253,15 +253,14 @@ class PredictionDesign(Part):
     """How the score is predicted.
 
     Attributes:
-        method: None takes model and draws combined where score curves were learned, elsewhere the
-            score model, and p-IRT where there is none either.
+        method: None takes two explanations of the answers, weighed by the evidence.
     """
 
     method: Annotated[
         PredictionMethod | None,
-        "`combined`: score curves learned from whole records, and what items drawn by lot say they "
-        "get wrong; the default where the version carries such curves. `design`: by the items "
-        "drawn by lot alone, for `v_optimal` tests. `score-model`: linear, from the answers to all "
+        "`combined`, the default: by the curves of the reference models and by sampled questions, "
+        "weighed by how well either predicted the answers. `design`: as though the curves did not "
+        "hold, all questions sampled. `score-model`: linear, from the answers to all "
         "items of the models that the version was calibrated on (nested and mirt). `p-irt`: "
         "observed answers and, by the abilities, the expected score of the rest.",
     ] = None

@@ -1,6 +1,6 @@
 """The predicted score of a task that is never asked: score curves and the linear model weighed.
 
-No draws tell of such a task. Two models predict it from answers to other items: the linear one,
+No sample tells of such a task. Two models predict it from answers to other items: the linear one,
 with intervals that held on records left out; and the score curves, whose answer depends on whether
 the examinee is taken to be like those calibrated. Nobody knows, so that both are tried: a general
 ability with their distribution, and one that is all but free.

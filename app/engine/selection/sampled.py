@@ -1,8 +1,8 @@
 """Questions that the curves want most, and questions that are sampled whatever the curves say.
 
-Each step samples with the probability that the curves do not hold for this examinee: with few
-reference models that is nearly always, with many at least a fifth of the time, and the answers
-themselves move it (`app.engine.prediction.score_estimate`). Otherwise it asks what leaves the least
+Each step samples with the probability that the curves do not hold for this examinee, and with a
+fifth at least: with few reference models that is nearly always, and the answers themselves move it
+(`app.engine.prediction.score_estimate`). Otherwise it asks what leaves the least
 variance of the score by the curves, among a random half of the difficulties, so that no test asks
 all its questions where one kind of examinee is told from another.
 
@@ -26,7 +26,7 @@ from app.engine.bank import FloatArray, ItemIndex
 from app.engine.models.multidimensional import with_answer
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
-from app.engine.prediction.score_estimate import Explanations
+from app.engine.prediction.score_estimate import LEAST_DOUBT, Explanations
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw
 
@@ -193,7 +193,7 @@ class WantedOrSampled:
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
         doubt = self.explanations.doubt(state.responses)
-        if rng.random() < doubt:
+        if rng.random() < max(doubt, LEAST_DOUBT):
             return self.sampled.draw(pool, state, rng)
         start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
         position = self.sampled.position

@@ -79,7 +79,7 @@ class Asked:
     Attributes:
         position: In the version; in pretest behind those of the bank.
         arrival: Order in which answers came; None while it is awaited.
-        probability: With which it was drawn; None where nobody noted it.
+        probability: With which it was sampled; None where nobody noted it.
     """
 
     step: int
@@ -356,7 +356,7 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
         if place:
             one = closed[place - 1]
             item, mark = ItemIndex(one.position), one.score
-            # Here items come in order of arrival; what was drawn by lot goes by that of asking.
+            # Here items come in order of arrival; what was sampled goes by that of asking.
             draw = Draw(one.step, one.probability or 1.0)
             state = test.administer(state, item, draw.probability)
             state = (

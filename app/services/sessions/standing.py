@@ -1,4 +1,4 @@
-"""Where a session's examinee stands among those calibrated, and whether the model holds of it."""
+"""Where a session's examinee stands among the reference models, and whether their curves hold."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
