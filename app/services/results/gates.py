@@ -7,7 +7,7 @@ from app.engine.design.design import Preset
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.model_error import DEGREES
-from app.engine.prediction.p_irt import COMBINED, DESIGN
+from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.gates import GateRecord, GateSpec
@@ -171,7 +171,9 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         score = score_in(session.summary, record.tag or WHOLE_BANK)
         found = score or {"value": None, "lo": None, "hi": None, "method": None}
         value, lo, hi = found["value"], found["lo"], found["hi"]
-        heavy, looks = found["method"] in (COMBINED, DESIGN), 1.0
+        if found["method"] == ALL_ITEMS:
+            lo = hi = value
+        heavy, looks = found["method"] == COMBINED, 1.0
     extensions = await _extensions(session, uow)
     decision = gate(
         value,
@@ -217,7 +219,7 @@ def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> b
     if record.metric != "score" or not (result.extrapolation or {}).get("caution"):
         return False
     score = score_in(session.summary, record.tag or WHOLE_BANK)
-    return score is not None and score["method"] not in (COMBINED, DESIGN)
+    return score is not None and score["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
 
 
 async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
