@@ -1,0 +1,141 @@
+"""The default test where curves could mislead: few reference models, none, and unlike examinees.
+
+    uv run python benchmarks/score_safety.py [few|bank|unlike ...] [--data ../shared/data/transfer]
+
+Error of the score as a share of that of the mean of as many random questions, mean and worst
+matrix; and how many 95 % intervals hold, mean and lowest. Tests are answered from records.
+
+| part | learned from | tested |
+|---|---|---|
+| few | 0, 3, 5, 8, 12, 19 models drawn at random | others of the same matrix |
+| bank | nobody; a 2PL of three quarters of the models, of other items, or no parameters | the rest |
+| unlike | three quarters of the models | the rest, with answers that curves do not know |
+
+Whoever is unlike them answers easy questions as its record does the hard ones and the other way
+round (reversed), or all in another order (shuffled), or has all of a random 30 % of the questions
+right (leaked), or of the hardest 30 % (hardest leaked).
+"""
+
+import argparse
+import os
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from transfer import matrices
+
+from app.calibration.multidimensional.curve_errors import learn_curves, score_test
+from app.engine.bank import ItemBank
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.simulate import take
+
+PARTS = ("few", "bank", "unlike")
+FEW = (0, 3, 5, 8, 12, 19)
+
+
+def tested(learned, rows, count, seed):
+    """Value, lo and hi of each row after so many questions."""
+    n_items = rows.shape[1]
+    weights = np.full(n_items, 1.0 / n_items)
+    explanations = Explanations(learned.curves, prior_doubt(learned.n_reference))
+    test = score_test(explanations, weights, count, np.ones(n_items, dtype=bool))
+    way = ScoreEstimator(explanations, weights, learned.error_of(WHOLE_BANK))
+    ends = [take(test, row, seed=[seed, i])[0] for i, row in enumerate(rows)]
+    told = [way.told(end.responses) for end in ends]
+    return np.array([(one.value, one.lo, one.hi) for one in told]).T
+
+
+def random_error(rows, count):
+    truth, rng = rows.mean(axis=1), np.random.default_rng(0)
+    draws = [rng.choice(rows.shape[1], count, replace=False) for _ in range(60)]
+    return float(np.mean([np.abs(rows[:, one].mean(axis=1) - truth).mean() for one in draws]))
+
+
+def figures(told, rows, count):
+    value, lo, hi = told
+    truth = rows.mean(axis=1)
+    held = float(np.mean((lo - 1e-9 <= truth) & (truth <= hi + 1e-9)))
+    return np.abs(value - truth).mean() / random_error(rows, count), held
+
+
+def learned_from(scores):
+    weights = np.full(scores.shape[1], 1.0 / scores.shape[1])
+    return learn_curves(scores, {WHOLE_BANK: weights}, np.random.default_rng(0))
+
+
+def by_parameters(scores, rng, kind):
+    """Curves as of a bank of which no answers are known."""
+    curves = learned_from(scores).curves
+    a, intercept = curves.slopes[0], curves.intercept
+    if kind == "none":
+        a, intercept = np.ones(a.size), np.zeros(a.size)
+    elif kind == "of other items":
+        order = rng.permutation(a.size)
+        a, intercept = a[order], intercept[order]
+    return LearnedCurves.of_parameters(ItemBank.from_intercepts(a=a, intercept=intercept))
+
+
+def unlike(kind, rows, known, rng):
+    ease = np.argsort(known.mean(axis=0), kind="stable")
+    rows = rows.copy()
+    if kind == "reversed":
+        rows[:, ease] = rows[:, ease[::-1]]
+    elif kind == "shuffled":
+        rows = np.stack([row[rng.permutation(row.size)] for row in rows])
+    else:
+        leaked = rng.permutation(ease.size) if kind == "leaked" else ease
+        rows[:, leaked[: int(0.3 * ease.size)]] = 1.0
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("parts", nargs="*", default=PARTS, help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--count", type=int, default=50, help="questions of a test")
+    parser.add_argument("--draws", type=int, default=20, help="of reference models")
+    parser.add_argument("--models", type=int, default=12, help="tested in each draw")
+    arguments = parser.parse_args()
+    found = defaultdict(lambda: defaultdict(list))
+    count = arguments.count
+    for name, scores in matrices(arguments.data, ()):
+        for draw in range(arguments.draws if "few" in arguments.parts else 0):
+            rng = np.random.default_rng([draw, 1])
+            order = rng.permutation(len(scores))
+            rows = scores[order[FEW[-1] :][: arguments.models]]
+            for known in FEW:
+                curves = learned_from(scores[order[:known]]) if known else None
+                curves = curves or by_parameters(scores[order[:1]], rng, "none")
+                told = tested(curves, rows, count, draw)
+                found[f"{known} reference models"][name].append(figures(told, rows, count))
+        order = np.random.default_rng(1).permutation(len(scores))
+        known, rest = scores[order[: int(0.75 * len(scores))]], order[int(0.75 * len(scores)) :]
+        rows, rng = scores[rest[: 2 * arguments.models]], np.random.default_rng(2)
+        for kind in ("same", "of other items", "none") if "bank" in arguments.parts else ():
+            curves = by_parameters(known, rng, kind)
+            for seed in range(2):
+                told = tested(curves, rows, count, seed)
+                found[f"parameters: {kind}"][name].append(figures(told, rows, count))
+        if "unlike" in arguments.parts:
+            curves = learned_from(known)
+            for kind in ("reversed", "shuffled", "leaked", "hardest leaked"):
+                for seed in range(2):
+                    others = unlike(kind, rows, known, rng)
+                    told = tested(curves, others, count, seed)
+                    found[kind][name].append(figures(told, others, count))
+    print(f"{'':>24} of random  worst   hold  lowest")
+    for case, by_name in found.items():
+        each = np.array([np.mean(by_name[name], axis=0) for name in by_name])
+        error, held = each.T
+        print(
+            f"{case:>24}   {error.mean():6.2f}  {error.max():6.2f}  {held.mean():5.1%}  "
+            f"{held.min():5.1%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
