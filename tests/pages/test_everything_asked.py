@@ -21,6 +21,7 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
     session = (await client.post("/v1/sessions", json=body)).json()
     assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)
     path = f"/v1/sessions/{session['id']}"
+    before: dict[str, Any] = {}
     for n in range(N_ITEMS):
         assert session["status"] == "awaiting_response"
         token = (await client.get(f"{path}/next-item")).json()["step_token"]
