@@ -10,8 +10,8 @@ questions that the model has right, and do session, report, page and gate say wh
 
 | kind | test |
 |---|---|
-| default | an ordinary session: the most informative items |
-| v_optimal | for the score: chosen for it, or sampled |
+| ability | a session for theta: the most informative items |
+| score | an ordinary session: chosen for the score, or sampled |
 
 Twice: calibrated with all questions that have a difficulty, and with the default filters.
 Intervals are also given as shares of the width of Wilson's for as many random items.

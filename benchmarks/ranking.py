@@ -51,7 +51,9 @@ class Split:
 
     def tests(self, criterion: str) -> tuple[AdaptiveTest, ...]:
         """One a model, which asks what there is a score of."""
-        test = Design.from_dict({"selection": {"criterion": criterion}}).build(self.bank)
+        test = Design.from_dict({"preset": "ability", "selection": {"criterion": criterion}}).build(
+            self.bank
+        )
         return tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in self.rows)
 
 

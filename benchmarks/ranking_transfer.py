@@ -46,7 +46,9 @@ def prepared(scores, split, rng):
         order = rng.permutation(order)
     known, ranked = (int(share * len(order)) for share in SPLITS[split])
     bank = bank_from(table(order[:known]))
-    design = Design.from_dict({"selection": {"criterion": usual_criterion(bank).value}})
+    design = Design.from_dict(
+        {"preset": "ability", "selection": {"criterion": usual_criterion(bank).value}}
+    )
     mine = align(table(order[:known]), bank).scores
     most = RankingRules().max_items
     learned = learned_from(mine, bank, design, max_items=most, seed=0)

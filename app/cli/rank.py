@@ -1,6 +1,6 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.live import Live
@@ -26,7 +26,7 @@ from app.cli.options import (
     ServerOption,
 )
 from app.cli.run import OPTIONS as OF_SESSION
-from app.cli.tables import interval
+from app.cli.tables import interval, number
 from app.errors import InvalidInputError
 
 
@@ -48,6 +48,10 @@ def command(
             envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
         ),
     ] = None,
+    metric: Annotated[
+        Literal["score", "theta"],
+        typer.Option(help="Rank by the score, or by ability, which takes fewer questions."),
+    ] = "score",
     confidence: Annotated[
         float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
     ] = None,
@@ -55,7 +59,8 @@ def command(
     min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
     tie_width: Annotated[
-        float | None, typer.Option(help="Difference in logits that does not matter.")
+        float | None,
+        typer.Option(help="Difference that does not matter: a share of the score, or logits."),
     ] = None,
     budget_items: Annotated[int | None, typer.Option(help="Most items of all.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
@@ -83,6 +88,7 @@ def command(
     require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
+        "metric": metric,
         **given(
             concurrency=concurrency,
             confidence=confidence,
@@ -195,13 +201,14 @@ _EVERY = 10
 
 def _table(ranking: dict[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("rank", "endpoint", "theta", "95 % interval", "items", "scored", "cost"):
+    for name in ("rank", "endpoint", "score", "theta", "95 % interval", "items", "scored", "cost"):
         table.add_column(name, justify="left" if name == "endpoint" else "right")
     for entry in ranking["order"]:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["name"] or entry["model"],
+            number((entry.get("accuracy") or {}).get("value"), ".1%"),
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
             interval(entry.get("ci") or (None, None)),
             str(entry["items"]),

@@ -77,7 +77,9 @@ def command(
     )
     field = Field.load(responses, train, scale)
     criterion = usual_criterion(field.bank).value if selector is None else selector
-    design = Design.from_dict({"selection": {"criterion": criterion.replace("-", "_")}})
+    design = Design.from_dict(
+        {"preset": "ability", "selection": {"criterion": criterion.replace("-", "_")}}
+    )
     others = align(field.others, field.bank).scores
     learned = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
     test = design.build(field.bank, learned=learned)

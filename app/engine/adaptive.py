@@ -31,6 +31,8 @@ _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.SCORE_MARGIN})
 #: Before any answer came, items in flight are chosen for everybody: they may be no more than the
 #: half of those that the precision is expected to take.
 _BLIND = 2
+#: Predictions that a test remembers: of each member of a large ranking one.
+_REMEMBERED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +200,27 @@ class AdaptiveTest:
             return Prediction(value=known, lo=known, hi=known, method=ALL_ITEMS)
         if state.belief is self._opening.belief and not (state.responses or exclude):
             predicted = self._unasked
-        else:
+        elif exclude:
             predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
+        else:
+            predicted = self._remembered(state)
         return allowing_for_nonresponse(predicted, state)
+
+    @cached_property
+    def _lately(self) -> dict[int, tuple[tuple[Response, ...], Prediction]]:
+        """Predictions after certain answers, by the identity of their tuple, which is kept."""
+        return {}
+
+    def _remembered(self, state: CatState) -> Prediction:
+        """The prediction after these answers; who is compared with many is asked for it often."""
+        key = id(state.responses)
+        if (known := self._lately.get(key)) is not None and known[0] is state.responses:
+            return known[1]
+        predicted = self.predictor.predict(self.bank, state.responses, state.belief)
+        while len(self._lately) >= _REMEMBERED:
+            self._lately.pop(next(iter(self._lately)), None)
+        self._lately[key] = state.responses, predicted
+        return predicted
 
     @cached_property
     def n_counted(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.api.schemas.leaderboards import LeaderboardEntry
 from app.api.schemas.rankings import RankedRead
+from app.api.schemas.session_figures import AccuracyRead
 from app.pages.rendering import short
 from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart
@@ -167,18 +168,34 @@ def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -
 
 def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | None:
     """Results one below the other with their intervals: a forest plot."""
+    return _score_chart(
+        [
+            (
+                _place(entry.rank_lo, entry.rank_hi, entry.endpoint.name or entry.endpoint.model),
+                entry.accuracy,
+            )
+            for entry in entries[:_ROWS]
+        ],
+        f"Scores on scale {short(scale)}, with their 95\u00a0% intervals",
+    )
+
+
+def _place(lo: int, hi: int, name: str) -> str:
+    return f"{lo}. {name}" if lo == hi else f"{lo}-{hi}. {name}"
+
+
+def _score_chart(scores: Sequence[tuple[str, AccuracyRead | None]], title: str) -> Markup | None:
+    """Scores with their names, one below the other; those without an interval are left out."""
     bars = [
         Bar(
-            label=f"{entry.rank_lo}. {entry.endpoint.name or entry.endpoint.model}"
-            if entry.rank_lo == entry.rank_hi
-            else f"{entry.rank_lo}-{entry.rank_hi}. {entry.endpoint.name or entry.endpoint.model}",
+            label=label,
             note=f"{percent(score.value)} ({percent(lo)} to {percent(hi)})",
             value=score.value,
             lo=lo,
             hi=hi,
         )
-        for entry in entries[:_ROWS]
-        if (score := entry.accuracy) is not None
+        for label, score in scores
+        if score is not None
         for lo, hi in ((score.lo, score.hi),)
         if lo is not None and hi is not None
     ]
@@ -188,7 +205,7 @@ def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | Non
         bars,
         (0.0, 1.0),
         [0.0, 0.25, 0.5, 0.75, 1.0],
-        title=f"Scores on scale {short(scale)}, with their 95\u00a0% intervals",
+        title=title,
         description=f"{count(len(bars), 'result')}, the best first.",
         show=percent,
         entries=[("dot", "score"), ("one", "95\u00a0% interval")],
@@ -210,8 +227,16 @@ def _forest(bars: Sequence[Bar], title: str) -> Markup:
     )
 
 
-def ranking_chart(order: Sequence[RankedRead]) -> Markup | None:
+def ranking_chart(order: Sequence[RankedRead], metric: str) -> Markup | None:
     """The endpoints of a ranking one below the other, as far as they have a place."""
+    if (order and order[0].accuracy is not None) and metric == "score":
+        return _score_chart(
+            [
+                (_place(one.rank_lo, one.rank_hi, one.name or one.model), one.accuracy)
+                for one in order[:_ROWS]
+            ],
+            "Scores by now, with their 95\u00a0% intervals",
+        )
     bars = [
         Bar(
             label=f"{place}. {one.name or one.model}",

@@ -208,7 +208,10 @@ def _points(events: Sequence[StoredEvent]) -> list[Point]:
             continue
         estimate, accuracy = event.data["estimate"], event.data["accuracy"]
         lo, hi = estimate["ci"]
-        score = [None] * 3 if accuracy is None else [accuracy[k] for k in ("value", "lo", "hi")]
+        score = [None] * 3
+        if accuracy is not None:  # a known score has no interval
+            known = accuracy["value"]
+            score = [known, *(known if accuracy[k] is None else accuracy[k] for k in ("lo", "hi"))]
         values = [estimate["theta"], lo, hi, *score]
         found.append(
             [event.data["progress"]["scored"], *(v if v is None else round(v, 4) for v in values)]

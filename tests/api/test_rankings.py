@@ -113,11 +113,27 @@ async def taught_by_weak_examinees(database: Database) -> None:
         )
 
 
+async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client) -> None:
+    body = {**BODY, "min_items": 8, "max_items": 12}
+    for said, metric, preset in (
+        ({}, "score", "score"),
+        ({"metric": "theta"}, "theta", "ability"),
+    ):
+        made = await client.post("/v1/rankings", json={**body, **said})
+        assert made.status_code == 202, made.text
+        ranking = await ended(client, made.json()["id"])
+        assert (ranking["metric"], ranking["asking"]["preset"]) == (metric, preset)
+        assert ranking["asking"]["concurrency"] == 4
+        first, second = ranking["order"]
+        assert first["accuracy"]["value"] > second["accuracy"]["value"]
+        assert None not in (first["theta"], second["theta"])
+
+
 async def test_members_beyond_those_calibrated_are_told_of(
     client: Client, database: Database
 ) -> None:
     await taught_by_weak_examinees(database)
-    body = {**BODY, "max_items": 30, "prediction": {"method": "combined"}}
+    body = {**BODY, "metric": "theta", "max_items": 30, "prediction": {"method": "combined"}}
     made = await client.post("/v1/rankings", json=body)
     assert made.status_code == 202, made.text
     ranking = await ended(client, made.json()["id"])

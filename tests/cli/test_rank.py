@@ -17,7 +17,7 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
         "usd": None,
     }
     table = _table({"order": [{**entry, "ci": [1.4, 2.6]}, entry]})
-    assert list(table.columns[3].cells) == ["+1.40 to +2.60", "-"]
+    assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 
 
 def test_who_has_no_result_yet_leads_nobody() -> None:

@@ -123,3 +123,22 @@ def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixtu
     caution = "Answers that nobody can read are left out here."
     announce(SESSION | {"unparsed": {**SESSION["unparsed"], "caution": caution}})
     assert caution in capsys.readouterr().err
+
+
+def test_a_score_says_what_it_is_worth_and_answers_how_many_are_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(
+        capsys,
+        accuracy={"equivalent_random_items": 491, "method": "combined"},
+        progress={"right": 12, "mean": 0.6},
+    )
+    assert "60.0% of the whole bank (95 % interval 50.0% to 70.0%;" in text
+    assert "as exact as about 490 random questions)" in text
+    assert "12 of 20 right" in text
+
+    graded = said(capsys, progress={"right": None, "mean": 0.625})
+    assert "mean score 0.62 over 20 answers" in graded
+
+    known = said(capsys, accuracy={"lo": None, "hi": None, "method": "all_items"})
+    assert "60.0% of the whole bank (all questions were asked)" in known

@@ -8,7 +8,7 @@ from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, 
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
-from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
 from app.engine.ranking.simulation import simulate_ranking
 from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
@@ -311,3 +311,18 @@ def test_an_item_index_is_asked_of_each_member_once() -> None:
     state = rank.administer(rank.start(), 0, ItemIndex(3))
     with pytest.raises(InvalidInputError, match="asked already"):
         rank.administer(state, 0, ItemIndex(3))
+
+
+def test_members_are_ranked_by_the_score_as_by_ability() -> None:
+    rules = RankingRules(metric=RankingMetric.SCORE, min_items=10, max_items=60)
+    thetas = (-1.5, 0.0, 1.5)
+    rows = list(draw_scores(BANK, np.array(thetas), np.random.default_rng(5)))
+    rank = Ranking(tests=(TEST,) * 3, rules=rules, budget=RankingBudget(items=180))
+    state, stop = simulate_ranking(rank, rows, seed=1)
+    ranks = rank.ranks(state)
+    assert ranks.order == (2, 1, 0)
+    assert stop.reason is StopReason.DECISION_REACHED
+    told = [TEST.predict(member) for member in state.members]
+    above = next(pair for pair in ranks.pairs if (pair.above, pair.below) == (2, 1))
+    spread = np.hypot(told[2].margin, told[1].margin) / 1.959964
+    assert above.z == pytest.approx((told[2].value - told[1].value) / spread)

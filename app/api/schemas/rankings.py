@@ -19,7 +19,7 @@ from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, Fai
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
-from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
 from app.records.fields import made_of, shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
@@ -97,6 +97,11 @@ class RankingCreate(Input):
     bank: Name | None = Field(
         default=None, description="Or the newest version of a bank, by its id or name."
     )
+    metric: RankingMetric = Field(
+        default=RankingMetric.SCORE,
+        strict=False,
+        description="By the score, or by ability (`theta`), which takes fewer questions.",
+    )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="With which a pair is decided."
     )
@@ -108,7 +113,8 @@ class RankingCreate(Input):
     )
     max_items: Count = Field(default=_RULES.max_items, description="Most items of one endpoint.")
     tie_width: Annotated[float, Field(ge=0, le=50)] = Field(
-        default=_RULES.tie_width, description="Difference in logits that does not matter."
+        default=_RULES.tie_width,
+        description="Difference that does not matter: a share of the score, or logits.",
     )
     futility: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         default=_RULES.futility,
@@ -208,7 +214,7 @@ class RankedRead(Output):
 
 
 class RankedPair(Output):
-    """Two endpoints by id, `a` with the higher theta; nobody who was left behind is in one."""
+    """Two endpoints by id, `a` with more of the metric; nobody who was left behind is in one."""
 
     a: str
     b: str
@@ -250,13 +256,12 @@ class RankingRead(OwnedRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: Literal["theta"] = Field(
-        default="theta",
-        description="What decides: abilities, which answers to the same questions tell apart.",
-    )
+    metric: RankingMetric = Field(description="What decides: the score, or the ability.")
     status: RankingStatus
     bank: RankingBank
-    order: list[RankedRead] = Field(description="By falling theta; empty before the first step.")
+    order: list[RankedRead] = Field(
+        description="By falling score or theta, as `metric` says; empty before the first step."
+    )
     ties: list[list[str]] = Field(description="Ids of endpoints that cannot be told apart.")
     pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
@@ -286,6 +291,7 @@ class RankingRead(OwnedRead):
         return cls.model_validate(
             {
                 **figures,
+                "metric": record.settings["rules"].get("metric", RankingMetric.THETA),
                 **record.settings,
                 **shallow(record),
                 "bank": {

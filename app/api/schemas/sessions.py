@@ -89,7 +89,7 @@ class SessionCreate(DesignInput):
                         "model": "my-model",
                         "api_key": "sk-...",
                     },
-                    "stopping": {"se": 0.3, "max_items": 60},
+                    "stopping": {"score_margin": 0.04, "max_items": 60},
                     "budget": {"tokens": 50000},
                 },
                 {"mode": "manual", "bank": "demo", "stopping": {"max_items": 20}, "seed": 1},

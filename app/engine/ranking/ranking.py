@@ -64,11 +64,12 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
+from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import boundary
 from app.engine.prediction.ability import Ability, Stated
 from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Pair, Ranks, ranks_of
-from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
+from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingMetric, RankingRules
 from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
@@ -225,7 +226,7 @@ class Ranking:
         A member without any scored answer is above and below nobody.
         """
         return ranks_of(
-            [self._ability(state, member).stated() for member in range(len(state.members))],
+            [self._stated(state, member) for member in range(len(state.members))],
             evidence=[self._evidence(state, member) for member in range(len(state.members))],
             confidence=self.rules.confidence,
             holm=self.rules.holm,
@@ -236,7 +237,7 @@ class Ranking:
         """What is known of two neighbours."""
         if pair.decided:
             return Verdict.DECIDED
-        above, below = (self._ability(state, one).stated() for one in (pair.above, pair.below))
+        above, below = (self._stated(state, one) for one in (pair.above, pair.below))
         gap, width = above.minus(below), self.rules.tie_width
         within = _NORMAL.cdf((width - gap.middle) / gap.sd) - _NORMAL.cdf(
             (-width - gap.middle) / gap.sd
@@ -294,6 +295,19 @@ class Ranking:
                 return RankingAsk(member, chosen.item, chosen.probability)
         return None
 
+    def _stated(self, state: RankingState, member: int) -> Stated:
+        """What a member is ranked by."""
+        if self.rules.metric is RankingMetric.SCORE:
+            return self._score(state, member)
+        return self._ability(state, member).stated()
+
+    def _score(self, state: RankingState, member: int) -> Stated:
+        """Of a member by now; infinitely uncertain without a scored answer."""
+        test, so_far = self.tests[member], state.members[member]
+        told = test.predict(so_far)
+        own = told.margin / Z_95 if so_far.n_scored else math.inf
+        return Stated(theta=told.value, middle=told.value, own=own)
+
     def _ability(self, state: RankingState, member: int) -> Ability:
         """Of a member by now; infinitely uncertain without a scored answer."""
         test, so_far = self.tests[member], state.members[member]
@@ -306,7 +320,9 @@ class Ranking:
         )
 
     def _evidence(self, state: RankingState, member: int) -> Stated:
-        """Ability by the answers alone."""
+        """The same by the answers alone; no prior pulls a score whose interval holds."""
+        if self.rules.metric is RankingMetric.SCORE:
+            return self._score(state, member)
         test = self.tests[member]
         return self._ability(state, member).by_answers(test.estimator.prior_in(test.bank))
 
@@ -336,7 +352,10 @@ class Ranking:
         """Variance that one more item is expected to take away, for its cost."""
         test = state.members[member]
         cost = self.costs[member] if self.costs else 1.0
-        return test.belief.se**2 / ((test.n_asked + 1) * cost)
+        sd = test.belief.se
+        if self.rules.metric is RankingMetric.SCORE:
+            sd = self.tests[member].predict(test).margin / Z_95
+        return sd**2 / ((test.n_asked + 1) * cost)
 
     def _remaining(self, state: RankingState, member: int) -> int:
         """How many more items the member can be asked."""

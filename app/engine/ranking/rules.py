@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.engine.bank import ItemBank
 from app.engine.design.selection import CriterionName
@@ -9,17 +10,26 @@ from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
 
 
+class RankingMetric(StrEnum):
+    """What members are ranked by."""
+
+    SCORE = "score"
+    THETA = "theta"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRules:
     """When a ranking is content.
 
     Attributes:
+        metric: By the score that the tests are about, or by ability.
         confidence: With which a pair is decided, or found equal.
         holm: For all pairs together (Holm), not for each; see `app.engine.ranking.ranks`.
         min_items: Warm-up: scored answers of each member before anything is decided; of whom more
             can be asked, as many as a result takes.
         max_items: Most items asked of one member, whatever became of them.
-        tie_width: Difference in logits that does not matter; 0 counts every difference.
+        tie_width: Difference that does not matter, in logits or as a share of the score; 0 counts
+            every difference.
         futility: A pair that all its items left would decide with no larger probability is too
             close, and gets no more. 0 asks on to the end: answers that will not decide a pair still
             make it likelier that it comes out in its right order.
@@ -30,6 +40,7 @@ class RankingRules:
         InvalidInputError: A number out of its range.
     """
 
+    metric: RankingMetric = RankingMetric.THETA
     confidence: float = 0.95
     holm: bool = False
     min_items: int = 10
@@ -49,7 +60,7 @@ class RankingRules:
                 f"min_items {self.min_items} and max_items {self.max_items}."
             )
         if not (math.isfinite(self.tie_width) and self.tie_width >= 0):
-            raise InvalidInputError(f"tie_width is at least 0 logits, got {self.tie_width!r}.")
+            raise InvalidInputError(f"tie_width is at least 0, got {self.tie_width!r}.")
         if not 0 <= self.futility < 0.5:
             raise InvalidInputError(f"futility lies in [0, 0.5), got {self.futility!r}.")
 

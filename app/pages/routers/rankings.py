@@ -91,7 +91,7 @@ async def ranking_page(
         template,
         ranking=shown,
         names=names,
-        chart=ranking_chart(shown.order),
+        chart=ranking_chart(shown.order, shown.metric),
         running=shown.status not in ENDED,
         # That a worker has taken it, or waits for longer, is told by no event.
         seen=newest if shown.status == "running" and not shown.waiting_reason else None,
@@ -119,6 +119,7 @@ def _ranking(form: dict[str, str]) -> dict[str, Any]:
     }
     return {
         "bank": form.get("bank", ""),
+        **{name: form[name] for name in ("metric",) if name in form},
         "endpoints": [{"endpoint_id": endpoint} for endpoint in chosen],
         **numbers("confidence", "max_items", "concurrency"),
         **sections(budget=budget),

@@ -11,7 +11,7 @@ from typing import Any
 from app.engine import Stop, StopReason
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
-from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
 from app.services.sessions.headlines import MIN_MARKED, no_result
@@ -44,7 +44,12 @@ class RankingPlan:
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
         """From what `to_dict` made."""
         return cls(
-            rules=RankingRules(**stored["rules"]),
+            rules=RankingRules(
+                **{
+                    **stored["rules"],
+                    "metric": RankingMetric(stored["rules"].get("metric", "theta")),
+                }
+            ),
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
             prompt=stored.get("prompt", {}),

@@ -11,7 +11,12 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.design.design import Preset
 from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
-from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.rules import (
+    RankingBudget,
+    RankingMetric,
+    RankingRules,
+    usual_criterion,
+)
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import EndpointSettings, Price
 from app.records.events import StoredEvent
@@ -291,12 +296,20 @@ def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) ->
     It knows the shared caps, so that an endpoint that hides what it costs cannot exceed them.
     """
     rules, selection = spec.rules, spec.asking.get("selection") or {}
+    preset, usual = Preset.SCORE, {}
+    if rules.metric is RankingMetric.THETA:
+        preset, usual = Preset.ABILITY, {"criterion": usual_criterion(version.bank).value}
     return SessionPlan.of_new(
         {
-            "preset": Preset.ABILITY.value,
+            "preset": preset.value,
             **spec.asking,
-            "selection": {"criterion": usual_criterion(version.bank).value, **selection},
-            "stopping": {"se": None, "min_items": rules.min_items, "max_items": rules.max_items},
+            "selection": {**usual, **selection},
+            "stopping": {
+                "se": None,
+                "score_margin": None,
+                "min_items": rules.min_items,
+                "max_items": rules.max_items,
+            },
             "budget": {"usd": budget.usd, "tokens": budget.tokens},
             "pretest": {"items_per_session": 0},
         }

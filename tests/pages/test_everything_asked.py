@@ -1,0 +1,55 @@
+"""With everything asked the score is known: in the session, on its pages, for gates and boards."""
+
+from typing import Any
+
+from tests.api.conftest import Client
+from tests.pages.conftest import NewBrowser
+from tests.reports.pages import Page
+
+N_ITEMS = 8
+
+
+async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
+    browser_with: NewBrowser, client: Client
+) -> None:
+    rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
+    made = await client.post("/v1/banks", json={"name": "small"})
+    assert made.status_code == 201, made.text
+    filled = await client.post("/v1/banks/small/imports", json={"parameters": {"content": rows}})
+    assert filled.status_code == 201, filled.text
+    body: dict[str, Any] = {"mode": "manual", "bank": "small", "metadata": {"model": "mine"}}
+    session = (await client.post("/v1/sessions", json=body)).json()
+    assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)
+    path = f"/v1/sessions/{session['id']}"
+    before: dict[str, Any] = {}
+    for n in range(N_ITEMS):
+        assert session["status"] == "awaiting_response"
+        token = (await client.get(f"{path}/next-item")).json()["step_token"]
+        answer = {"step_token": token, "score": float(n % 4 > 0)}
+        session = (await client.post(f"{path}/responses", json=answer)).json()
+        if n == N_ITEMS - 2:
+            before = session["accuracy"]
+
+    assert before["lo"] <= before["value"] <= before["hi"]
+    assert 1 <= before["equivalent_random_items"] <= N_ITEMS
+    assert session["status"] == "completed"
+    known = session["accuracy"]
+    assert (known["method"], known["value"], known["lo"], known["hi"]) == (
+        "all_items", 0.75, None, None,
+    )  # fmt: skip
+    assert known["equivalent_random_items"] == N_ITEMS
+    progress = session["progress"]
+    assert (progress["right"], progress["scored"], progress["mean"]) == (6, N_ITEMS, 0.75)
+    assert session["precision_reached"] is True
+
+    browser = await browser_with("read", "run")
+    page = Page((await browser.get(f"/sessions/{session['id']}")).text).text
+    assert "all questions were asked" in page
+    assert "6 of 8 right" in page
+    report = (await client.get(f"{path}/report")).json()
+    assert report["score"]["lo"] is None
+    assert any("scores 75 %" in said.replace("\u00a0", " ") for said in report["summary"])
+
+    gate = {"session_id": session["id"], "threshold": 0.7}
+    decided = (await client.post("/v1/gates", json=gate)).json()
+    assert (decided["metric"], decided["outcome"]) == ("score", "go")
