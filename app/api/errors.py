@@ -17,9 +17,8 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
-from app.api.misspelt import unknown_field
+from app.api.messages import sentence, unknown_field
 from app.api.schemas.common import Problem
-from app.api.sentences import sentence
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import Request, Response
 
 from app.api.bodies import LARGE, up_to
+from app.api.disconnects import entered_while_connected
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.presence import entered_while_connected
 from app.api.references import BankRef, Erase
 from app.api.routing import router as make_router
 from app.api.schemas.banks import (

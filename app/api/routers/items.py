@@ -6,11 +6,11 @@ from fastapi import Path, Request, Response
 from starlette.exceptions import HTTPException
 
 from app.api.bodies import MEDIUM, up_to
+from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
-from app.api.presence import while_connected
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead

@@ -6,8 +6,8 @@ from fastapi import Path, Request
 
 from app import scorers
 from app.api.bodies import MEDIUM, up_to
+from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
 from app.deps import Caller, ScorerTrialsDep, caller

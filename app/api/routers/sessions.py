@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
+from app.api.disconnects import while_connected
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.mark_checks import MarkCheckCreate, MarkCheckRead

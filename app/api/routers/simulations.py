@@ -2,8 +2,8 @@
 
 from fastapi import Request
 
+from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
 from app.deps import Simulations, caller

@@ -7,12 +7,12 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, MEDIUM, up_to
+from app.api.disconnects import entered_while_connected
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
-from app.api.presence import entered_while_connected
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import THETA_RANGE, ListRead

@@ -32,7 +32,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def require_presence(request: Request) -> None:
+async def require_connected(request: Request) -> None:
     """Go on only if the client has not hung up while its request waited. The body has been read.
 
     Raises:
