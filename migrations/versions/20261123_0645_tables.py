@@ -540,16 +540,6 @@ CREATE TABLE spend (
     tokens bigint NOT NULL,
     CONSTRAINT pk_spend PRIMARY KEY (owner_id, day)
 );
-CREATE TABLE stored_bytes (
-    resource_id text NOT NULL,
-    project_id text NOT NULL,
-    bytes bigint NOT NULL,
-    created_by text,
-    CONSTRAINT pk_stored_bytes PRIMARY KEY (resource_id),
-    CONSTRAINT fk_stored_bytes_project_id_projects
-        FOREIGN KEY (project_id) REFERENCES projects(id) ON DELETE CASCADE
-);
-CREATE INDEX ix_stored_bytes_sum ON stored_bytes (project_id, created_by) INCLUDE (bytes);
 CREATE TABLE version_items (
     version_id text NOT NULL,
     position int NOT NULL,
@@ -572,90 +562,6 @@ CREATE TABLE version_items (
 CREATE INDEX ix_version_items_item_id ON version_items (item_id);
 """
 _FUNCTIONS = """
-CREATE FUNCTION count_answer_sheets() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO stored_bytes AS s (resource_id, project_id, created_by, bytes)
-    SELECT o.id, o.project_id, o.created_by, sum(
-        pg_column_size(t.examinee) + pg_column_size(t.codes)
-        + coalesce(pg_column_size(t.fractions), 0)
-    )
-    FROM came c JOIN answer_sheets t USING (set_id, examinee, trial)
-    JOIN response_sets o ON o.id = t.set_id
-    GROUP BY o.id
-    ON CONFLICT (resource_id) DO UPDATE SET bytes = s.bytes + excluded.bytes;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_edited_answer_sheets() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE stored_bytes s SET bytes = s.bytes + d.more FROM (
-        SELECT w.set_id AS id, sum(
-            pg_column_size(t.examinee) + pg_column_size(t.codes)
-            + coalesce(pg_column_size(t.fractions), 0)
-            - pg_column_size(w.examinee) - pg_column_size(w.codes)
-            - coalesce(pg_column_size(w.fractions), 0)
-        ) AS more
-        FROM went w JOIN answer_sheets t USING (set_id, examinee, trial) GROUP BY 1
-    ) AS d WHERE d.id = s.resource_id AND d.more <> 0;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_edited_items() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE stored_bytes s SET bytes = s.bytes + d.more FROM (
-        SELECT w.bank_id AS id, sum(pg_column_size(t.content) - pg_column_size(w.content)) AS more
-        FROM went w JOIN items t USING (id) GROUP BY 1
-    ) AS d WHERE d.id = s.resource_id AND d.more <> 0;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_gone_answer_sheets() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE stored_bytes s SET bytes = s.bytes - d.less FROM (
-        SELECT w.set_id AS id, sum(
-            pg_column_size(w.examinee) + pg_column_size(w.codes)
-            + coalesce(pg_column_size(w.fractions), 0)
-        ) AS less FROM went w GROUP BY 1
-    ) AS d WHERE d.id = s.resource_id;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_gone_items() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE stored_bytes s SET bytes = s.bytes - d.less FROM (
-        SELECT w.bank_id AS id, sum(pg_column_size(w.content)) AS less FROM went w GROUP BY 1
-    ) AS d WHERE d.id = s.resource_id;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_gone_kept_answers() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE stored_bytes s SET bytes = s.bytes - d.less FROM (
-        SELECT w.session_id AS id, sum(pg_column_size(w.answer)) AS less FROM went w GROUP BY 1
-    ) AS d WHERE d.id = s.resource_id;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_items() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO stored_bytes AS s (resource_id, project_id, created_by, bytes)
-    SELECT o.id, o.project_id, o.created_by, sum(pg_column_size(t.content))
-    FROM came c JOIN items t USING (id) JOIN banks o ON o.id = t.bank_id
-    GROUP BY o.id
-    ON CONFLICT (resource_id) DO UPDATE SET bytes = s.bytes + excluded.bytes;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION count_session() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO stored_bytes AS s (resource_id, project_id, created_by, bytes)
-    SELECT NEW.id, NEW.project_id, NEW.created_by, coalesce(sum(
-        coalesce(pg_column_size(a.answer_text), 0) + coalesce(pg_column_size(a.raw_text), 0)
-        + coalesce(pg_column_size(a.reasoning), 0) + coalesce(pg_column_size(a.method), 0)
-    ), 0) + (SELECT coalesce(sum(pg_column_size(k.answer)), 0) FROM kept_answers k
-        WHERE k.session_id = NEW.id)
-    FROM administrations a WHERE a.session_id = NEW.id
-    ON CONFLICT (resource_id) DO UPDATE SET bytes = excluded.bytes;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION forget_bytes() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM stored_bytes WHERE resource_id = OLD.id;
-    RETURN NULL;
-END $$;
 CREATE FUNCTION held_spend(owner text, of_day date, moment timestamptz)
 RETURNS TABLE (usd float8, usd_lost float8, tokens bigint, tokens_lost bigint)
 LANGUAGE sql STABLE AS $$
@@ -747,29 +653,6 @@ BEGIN
     ON CONFLICT (owner_id, day) DO UPDATE
         SET usd = s.usd + excluded.usd, tokens = s.tokens + excluded.tokens;
 END $$;
-CREATE TRIGGER count_bytes AFTER INSERT ON answer_sheets REFERENCING NEW TABLE AS came
-    FOR EACH STATEMENT EXECUTE FUNCTION count_answer_sheets();
-CREATE TRIGGER count_bytes AFTER INSERT ON items REFERENCING NEW TABLE AS came
-    FOR EACH STATEMENT EXECUTE FUNCTION count_items();
-CREATE TRIGGER count_bytes AFTER UPDATE ON sessions
-    FOR EACH ROW WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL)
-    EXECUTE FUNCTION count_session();
-CREATE TRIGGER count_edited AFTER UPDATE ON answer_sheets REFERENCING OLD TABLE AS went
-    FOR EACH STATEMENT EXECUTE FUNCTION count_edited_answer_sheets();
-CREATE TRIGGER count_edited AFTER UPDATE ON items REFERENCING OLD TABLE AS went
-    FOR EACH STATEMENT EXECUTE FUNCTION count_edited_items();
-CREATE TRIGGER count_gone AFTER DELETE ON answer_sheets REFERENCING OLD TABLE AS went
-    FOR EACH STATEMENT EXECUTE FUNCTION count_gone_answer_sheets();
-CREATE TRIGGER count_gone AFTER DELETE ON items REFERENCING OLD TABLE AS went
-    FOR EACH STATEMENT EXECUTE FUNCTION count_gone_items();
-CREATE TRIGGER count_gone AFTER DELETE ON kept_answers REFERENCING OLD TABLE AS went
-    FOR EACH STATEMENT EXECUTE FUNCTION count_gone_kept_answers();
-CREATE TRIGGER forget_bytes AFTER DELETE ON banks
-    FOR EACH ROW EXECUTE FUNCTION forget_bytes();
-CREATE TRIGGER forget_bytes AFTER DELETE ON response_sets
-    FOR EACH ROW EXECUTE FUNCTION forget_bytes();
-CREATE TRIGGER forget_bytes AFTER DELETE ON sessions
-    FOR EACH ROW EXECUTE FUNCTION forget_bytes();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION keep_audit();
 CREATE TRIGGER keep_rows BEFORE DELETE OR UPDATE ON audit

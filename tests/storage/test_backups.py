@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command as alembic_command
+from alembic.config import Config
 from cryptography.fernet import Fernet
 from sqlalchemy import make_url
 
@@ -24,7 +26,7 @@ from app.storage import backups
 from app.storage.backups import back_up, restore
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
-from app.storage.schema_revision import newest_revision
+from app.storage.schema_revision import MIGRATIONS, newest_revision
 from app.storage.secrets import SecretBox
 from tests.databases import libpq, new_database
 
@@ -222,6 +224,22 @@ def test_what_a_newer_sextant_or_postgres_wrote_is_refused(
     of_newer_postgres = rewritten(tmp_path / "all.backup", tmp_path / "pg99", dumped_by=99)
     with pytest.raises(InvalidStateError, match="PostgreSQL 99"):
         restore(target, of_newer_postgres, box(tmp_path))
+
+
+def test_a_backup_of_older_tables_is_migrated(
+    postgres_server: EmbeddedPostgres, target: str, tmp_path: Path
+) -> None:
+    with new_database(postgres_server.url, "template0") as older:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["url"] = older
+        alembic_command.upgrade(config, "head-1")
+        manifest, _ = back_up(older, tmp_path / "older.backup")
+    assert manifest.revision != newest_revision()
+    restore(target, tmp_path / "older.backup", box(tmp_path))
+    with psycopg.connect(libpq(target)) as connection:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    assert found == [(newest_revision(),)]
 
 
 def test_the_password_is_in_no_list_of_processes() -> None:
