@@ -3,9 +3,7 @@
 from typing import Annotated
 
 from fastapi import Path, Response
-from fastapi.responses import StreamingResponse
 
-from app.api.downloads import ClosedStream, file_responses
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -89,26 +87,6 @@ async def get_project_spend(
         return used
     key, today, stored = await keys.spend(who.key_id)
     return used.model_copy(update={"key": UseRead.of_limits(key.limits, today, stored)})
-
-
-@router.get(
-    "/{project}/export",
-    response_class=StreamingResponse,
-    responses=file_responses(["application/zip"]),
-)
-async def export_project(
-    project: ProjectRef, projects: Projects, who: Annotated[Caller, caller("admin")]
-) -> ClosedStream:
-    """All that a project holds as of one moment: a ZIP file of JSON lines for each table.
-
-    Without secrets, but with the texts of withheld banks. Its `manifest.json` comes last and has
-    the rows and the SHA-256 of each part. The audit trail tells of it. Of another project 404.
-    """
-    found = await projects.find(project)
-    if not who.is_over_all and found.id != who.project_id:
-        raise NotFoundError("project", project)
-    made = await projects.export(found.id)
-    return ClosedStream(made.blocks, name=made.name, media_type="application/zip")
 
 
 @router.patch(
