@@ -43,7 +43,6 @@ from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.manual import ManualSessions
-from app.services.sessions.mark_checks import MarkChecks
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
@@ -136,7 +135,6 @@ Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 ResultBanksDep = Annotated[ResultBanks, _service(lambda opened: opened.result_banks)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
-MarkChecksDep = Annotated[MarkChecks, _service(lambda opened: opened.mark_checks)]
 PreviewsDep = Annotated[Previews, _service(lambda opened: opened.previews)]
 ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
-from app.api.disconnects import while_connected
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.events import EVENTS, events_for
@@ -14,7 +13,6 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
-from app.api.schemas.mark_checks import MarkCheckCreate, MarkCheckRead
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
@@ -38,7 +36,6 @@ from app.deps import (
     DerivedSessionsDep,
     Feed,
     ManualSessionsDep,
-    MarkChecksDep,
     MarkerGuardDep,
     Seen,
     SessionReportsDep,
@@ -342,22 +339,6 @@ async def list_changes(
     return ChangeList(
         data=[ChangeRead.of(change, sight) for change in await derived.changes(session_id)]
     )
-
-
-@router.post("/{session_id}:check-marks", dependencies=[caller("run")])
-async def check_marks(
-    session_id: SessionId,
-    body: MarkCheckCreate,
-    request: Request,
-    checks: MarkChecksDep,
-    sight: Seen,
-) -> MarkCheckRead:
-    """Mark a session's stored answers again as its provenance says, and tell which marks differ.
-
-    Nothing is changed; `:rescore` makes a new session of the marks as they are now.
-    """
-    found = await while_connected(request, checks.of(session_id, call=body.call))
-    return MarkCheckRead.of(found, sight)
 
 
 @router.get(
