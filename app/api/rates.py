@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
-from app.confined import Lane
 from app.errors import TooManyRequestsError
+from app.fair_semaphore import FairSemaphore
 from app.records.places import SHARE
 from app.records.projects import Project
 
@@ -36,7 +36,7 @@ _of_keys: LRUCache[tuple[str, str], float] = LRUCache(_MOST_KEYS)
 #: Likewise those of one key, at a pace of its own.
 _own: LRUCache[str, float] = LRUCache(_MOST_KEYS)
 _asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
-_reading: WeakValueDictionary[str, Lane] = WeakValueDictionary()
+_reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 
 
 def reading_turn(key_id: str) -> AbstractAsyncContextManager[None]:
@@ -47,7 +47,7 @@ def reading_turn(key_id: str) -> AbstractAsyncContextManager[None]:
     """
     lane = _reading.get(key_id)
     if lane is None:
-        lane = _reading[key_id] = Lane(READ_AT_A_TIME, _WAITING)
+        lane = _reading[key_id] = FairSemaphore(READ_AT_A_TIME, _WAITING)
     return lane.turn()
 
 

@@ -11,9 +11,9 @@ import uvicorn
 from typing_extensions import override
 
 from app.cli.runtime import open_database, warn_of_secrets
-from app.confined import confinement
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
+from app.sandbox.pool import sandbox
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.paging import PageRequest
@@ -69,7 +69,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # something to try, in a new database
             # So that the first import need not wait until its helper has loaded what it needs.
-            await asyncio.to_thread(confinement().start)
+            await asyncio.to_thread(sandbox().start)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             yield LocalServer(f"http://{shown}:{port}", app.state.services)
@@ -77,7 +77,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             server.should_exit = True
             await task
             listener.close()
-            confinement().close()
+            sandbox().close()
 
 
 def _raise_open_files() -> None:

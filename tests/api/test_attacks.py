@@ -11,11 +11,11 @@ from app.api import bodies
 from app.api.bodies import Body
 from app.api.disconnects import entered_while_connected
 from app.api.rates import READ_AT_A_TIME
-from app.confined import Lane
 from app.errors import BusyError, NotFoundError
+from app.fair_semaphore import FairSemaphore
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
-from tests.test_confined import until
+from tests.test_sandbox import until
 
 HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 30}
 WIDE = {"pattern": "[!-\uffff]" * 200, "ignore_case": True}
@@ -134,7 +134,7 @@ async def test_who_hangs_up_leaves_the_line() -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    lane = Lane(1)
+    lane = FairSemaphore(1)
     async with lane.turn():
         with pytest.raises(ClientDisconnect):
             async with entered_while_connected(Request({"type": "http"}, gone), lane.turn()):

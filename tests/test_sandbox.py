@@ -14,13 +14,14 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from app.confined import MAX_WAITING, Confinement, Limits
 from app.errors import (
     BusyError,
     FieldProblem,
     FileFormatError,
     LimitExceededError,
 )
+from app.fair_semaphore import MAX_WAITING
+from app.sandbox.pool import Limits, Sandbox
 
 MB = 2**20
 #: Who imported this module.
@@ -69,13 +70,13 @@ def refuse(argument: int, attachments: Sequence[bytes], output: BinaryIO) -> Non
 
 
 @pytest.fixture(scope="module")
-def cells() -> Iterator[Confinement]:
-    confinement = Confinement(preloaded=["tests.test_confined"])
-    yield confinement
-    confinement.close()
+def cells() -> Iterator[Sandbox]:
+    sandbox = Sandbox(preloaded=["tests.test_sandbox"])
+    yield sandbox
+    sandbox.close()
 
 
-async def run(cells: Confinement, work: Any, argument: Any = None, **limits: Any) -> Any:
+async def run(cells: Sandbox, work: Any, argument: Any = None, **limits: Any) -> Any:
     return await cells.run(
         work, argument, limits=Limits(**limits), subject="x.csv", advice="import in parts"
     )
@@ -107,7 +108,7 @@ def _state(pid: int) -> str:
     return "Z"
 
 
-async def test_a_value_and_a_file_come_back_from_another_process(cells: Confinement) -> None:
+async def test_a_value_and_a_file_come_back_from_another_process(cells: Sandbox) -> None:
     limits = Limits()
     async with cells.made(
         echo, {"a": [1]}, [b"one", b"two"], limits=limits, subject="x", advice="y"
@@ -123,7 +124,7 @@ def importer(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> i
 
 
 async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> None:
-    cells = Confinement(preloaded=[])
+    cells = Sandbox(preloaded=[])
     try:
         assert {await run(cells, importer) for _ in range(2)} == {cells.helper_pid}
     finally:
@@ -142,20 +143,20 @@ async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> Non
     ],
 )
 async def test_what_is_beyond_a_limit_or_crashes_is_told_in_one_sentence(
-    cells: Confinement, work: Any, argument: Any, limits: dict[str, Any], message: str
+    cells: Sandbox, work: Any, argument: Any, limits: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(LimitExceededError, match=message):
         await run(cells, work, argument, **limits)
     assert await run(cells, take, 8 * MB) == 8 * MB  # the next is not affected
 
 
-async def test_cpu_time_is_limited_by_the_kernel_too(cells: Confinement) -> None:
+async def test_cpu_time_is_limited_by_the_kernel_too(cells: Sandbox) -> None:
     with pytest.raises(LimitExceededError, match="more than 1 s"):
         await run(cells, spin, seconds=1.0)
 
 
 async def test_a_fault_comes_back_as_our_own_error_with_the_first_hundred_places(
-    cells: Confinement,
+    cells: Sandbox,
 ) -> None:
     with pytest.raises(FileFormatError, match="bad") as caught:
         await run(cells, refuse, 1000)
@@ -163,7 +164,7 @@ async def test_a_fault_comes_back_as_our_own_error_with_the_first_hundred_places
     assert caught.value.problems[0] == FieldProblem("x:0", "y")
 
 
-async def test_a_cancelled_task_kills_its_child(cells: Confinement, tmp_path: Path) -> None:
+async def test_a_cancelled_task_kills_its_child(cells: Sandbox, tmp_path: Path) -> None:
     told = tmp_path / "pid"
     task = asyncio.create_task(run(cells, hang, str(told)))
     child = await told_pid(told)
@@ -173,7 +174,7 @@ async def test_a_cancelled_task_kills_its_child(cells: Confinement, tmp_path: Pa
     await is_gone(child)
 
 
-async def test_the_queue_is_bounded_and_those_who_give_up_leave_it(cells: Confinement) -> None:
+async def test_the_queue_is_bounded_and_those_who_give_up_leave_it(cells: Sandbox) -> None:
     limits = {"memory": 512 * MB}
     tasks = [asyncio.create_task(run(cells, hang, "", **limits)) for _ in range(MAX_WAITING + 1)]
     await asyncio.sleep(0)
@@ -186,7 +187,7 @@ async def test_the_queue_is_bounded_and_those_who_give_up_leave_it(cells: Confin
     assert await run(cells, take, 1, **limits) == 1
 
 
-async def test_a_helper_that_was_killed_is_replaced(cells: Confinement) -> None:
+async def test_a_helper_that_was_killed_is_replaced(cells: Sandbox) -> None:
     first = await run(cells, echo)
     helper = cells.helper_pid
     assert helper is not None
@@ -199,11 +200,11 @@ async def test_a_helper_that_was_killed_is_replaced(cells: Confinement) -> None:
 
 _PROGRAM = """
 import asyncio, sys
-from app.confined import Confinement, Limits
-from tests.test_confined import hang
+from app.sandbox.pool import Sandbox, Limits
+from tests.test_sandbox import hang
 
 async def main():
-    cells = Confinement(preloaded=["tests.test_confined"])
+    cells = Sandbox(preloaded=["tests.test_sandbox"])
     limits = Limits()
     work = asyncio.create_task(cells.run(hang, sys.argv[1], limits=limits, subject="", advice=""))
     while cells.helper_pid is None:

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from app.acting import Acting, acting_for
-from app.confined import Lane
 from app.errors import BusyError
+from app.fair_semaphore import FairSemaphore
 
 
 class Line:
     """Work of several keys in one lane, each piece until it is told to end."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: FairSemaphore) -> None:
         self.lane = lane
         self.begun: list[str] = []
         self.refused: list[str] = []
@@ -54,7 +54,7 @@ class Line:
 
 
 async def test_projects_take_turns_and_their_keys() -> None:
-    line = Line(Lane(1))
+    line = Line(FairSemaphore(1))
     await line.asked(*(f"a/one/{n}" for n in range(4)), "a/two/0", "a/two/1", "b/one/0", "b/one/1")
     while len(line.begun) < 8:
         await line.ends(line.begun[-1])
@@ -73,7 +73,7 @@ async def test_projects_take_turns_and_their_keys() -> None:
 
 
 async def test_a_spare_place_is_for_keys_that_have_nothing_at_work() -> None:
-    line = Line(Lane(2, spare=1))
+    line = Line(FairSemaphore(2, spare=1))
     await line.asked("a/one/0", "a/one/1", "a/one/2")
     assert line.begun == ["a/one/0", "a/one/1"]
     await line.asked("b/one/0", "b/one/1", "c/one/0")
@@ -88,7 +88,7 @@ async def test_a_spare_place_is_for_keys_that_have_nothing_at_work() -> None:
 
 
 async def test_of_a_full_line_the_last_of_who_has_most_gives_way() -> None:
-    line = Line(Lane(1, waiting=4))
+    line = Line(FairSemaphore(1, waiting=4))
     await line.asked(*(f"a/one/{n}" for n in range(6)))
     assert line.refused == ["a/one/5"]
     await line.asked("b/one/0")
@@ -106,7 +106,7 @@ async def test_of_a_full_line_the_last_of_who_has_most_gives_way() -> None:
 
 @pytest.mark.parametrize("name", ["a/one/0", "a/one/1", "a/one/2"])
 async def test_who_gives_up_leaves_a_place_and_no_more(name: str) -> None:
-    line = Line(Lane(1))
+    line = Line(FairSemaphore(1))
     await line.asked("a/one/0", "a/one/1", "a/one/2")
     await line.leaves(name)
     others = [one for one in ("a/one/0", "a/one/1", "a/one/2") if one != name]

@@ -1,4 +1,4 @@
-"""The program that forks a child for each piece of confined work; see `app.confined`.
+"""The program that forks a child for each piece of work; see `app.sandbox.pool`.
 
 It has one thread of its own and imports what the work needs before it forks, so that a child costs
 milliseconds. Each job comes over the control socket as the name of a module with three descriptors:
@@ -26,8 +26,8 @@ from typing import Any, BinaryIO, NoReturn
 from typing_extensions import override
 
 from app import errors
-from app.confined import MODULE_BYTES
 from app.errors import InvalidInputError, SextantError
+from app.sandbox.pool import MODULE_BYTES
 
 _N_DESCRIPTORS = 3
 _PR_SET_PDEATHSIG = 1
@@ -129,14 +129,12 @@ def _receive(control: socket.socket) -> tuple[str, socket.socket, int, int] | No
 def _load(*modules: str) -> None:
     """Import what children run, once for all of them; a fault is the child's to tell."""
     new = [module for module in modules if module not in sys.modules]
-    gc.disable()  # what is loaded stays: looking for garbage in it takes a fifth of the time
     for module in new:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     if new:
         gc.collect()
         gc.freeze()  # or every child would copy the pages of all that is loaded
-    gc.enable()
 
 
 def _send(reply: socket.socket, message: dict[str, Any]) -> None:
