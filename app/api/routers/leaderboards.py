@@ -8,7 +8,7 @@ from app.api.errors import errors
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.leaderboards import LeaderboardRead
-from app.deps import Leaderboards, caller
+from app.deps import AllServices, caller
 from app.errors import NotFoundError
 
 router = make_router("/banks", tag="banks")
@@ -17,7 +17,7 @@ router = make_router("/banks", tag="banks")
 @router.get("/{bank}/leaderboard", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def get_leaderboard(
     bank: BankRef,
-    leaderboards: Leaderboards,
+    opened: AllServices,
     confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
 ) -> LeaderboardRead:
     """The latest completed session of each endpoint, in tie groups with rank ranges.
@@ -25,4 +25,4 @@ async def get_leaderboard(
     Thetas compare on one scale only: results on other scales than the latest version's are listed
     apart. Endpoints in one group cannot be told apart at the confidence.
     """
-    return LeaderboardRead.of_bank(await leaderboards.of_bank(bank, confidence=confidence))
+    return LeaderboardRead.of_bank(await opened.leaderboards.of_bank(bank, confidence=confidence))
