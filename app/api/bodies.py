@@ -156,7 +156,7 @@ def parse_json(body: bytes) -> Any:
         raise HTTPException(400, f"The body is not JSON: {what}.") from exc
     # In what could be decoded they are written by escapes alone; NUL bytes are those of UTF-16.
     if b"\\u" in body or b"\x00" in body:
-        _require_storable(value)
+        _validate_texts(value)
     return value
 
 
@@ -164,7 +164,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _require_storable(value: Any, pointer: str = "") -> None:
+def _validate_texts(value: Any, pointer: str = "") -> None:
     """Look at every text within a value from JSON, which stands there in the body."""
     match value:
         case str():
@@ -172,11 +172,11 @@ def _require_storable(value: Any, pointer: str = "") -> None:
                 raise unstorable(pointer)
         case list():
             for position, entry in enumerate(value):
-                _require_storable(entry, f"{pointer}/{position}")
+                _validate_texts(entry, f"{pointer}/{position}")
         case dict():
             for key, entry in value.items():
-                _require_storable(key, pointer)
-                _require_storable(entry, f"{pointer}/{key}")
+                _validate_texts(key, pointer)
+                _validate_texts(entry, f"{pointer}/{key}")
         case _:
             pass
 

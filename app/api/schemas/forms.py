@@ -30,9 +30,10 @@ class FormCreate(Input):
     )
 
     items: Count = Field(description="Length of the form.")
-    target: Annotated[dict[Name, Share], BeforeValidator(_all_numbers)] | None = Field(
+    target: (
+        Annotated[dict[Name, Share], Field(min_length=1), BeforeValidator(_all_numbers)] | None
+    ) = Field(
         default=None,
-        min_length=1,
         description="Score to predict: shares by tag, `all` for the whole bank, the default.",
     )
     ask: list[Name] = Field(
