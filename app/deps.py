@@ -1,10 +1,9 @@
 """What a route function can ask for: the services, and who is calling."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 import structlog
 from fastapi import Depends, Request, Security, params
@@ -13,45 +12,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from app.acting import DEFAULT_PROJECT, become, present
 from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
-from app.services.api_keys import ApiKeyService
-from app.services.audit import AuditService
-from app.services.banks.bundles import Bundles
-from app.services.banks.export import BankExports
-from app.services.banks.forms import FormService
-from app.services.banks.items import ItemService
-from app.services.banks.joins import JoinChecks
-from app.services.banks.offers import Offers
-from app.services.banks.report import VersionReports
-from app.services.banks.service import BankService
-from app.services.banks.versions import VersionService
-from app.services.calibrations.drift import DriftService
-from app.services.calibrations.from_results import ResultBanks
-from app.services.calibrations.service import CalibrationService
-from app.services.catalog.service import CatalogService
 from app.services.container import Services
-from app.services.endpoints.service import EndpointService
 from app.services.event_feed import EventFeed
-from app.services.marker_guard import MarkerGuard
-from app.services.marking.trials import ScorerTrials
-from app.services.projects import ProjectService
-from app.services.rankings.service import RankingService
-from app.services.responses.collection import Collector
-from app.services.responses.service import ResponseSetService
-from app.services.results.comparisons import ComparisonService
-from app.services.results.gates import GateService
-from app.services.results.leaderboards import LeaderboardService
-from app.services.results.simulations import SimulationService
-from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.manual import ManualSessions
-from app.services.sessions.mark_checks import MarkChecks
-from app.services.sessions.previews import Previews
-from app.services.sessions.report import SessionReports
-from app.services.sessions.service import SessionService
 from app.services.visibility import Sight
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
-
-S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,46 +71,8 @@ async def services(request: Request) -> Services:
     return opened
 
 
-def _service(pick: Callable[[Services], S]) -> Any:
-    async def provide(opened: Annotated[Services, Depends(services)]) -> S:
-        return pick(opened)
-
-    return Depends(provide)
-
-
+#: What a route asks for, whichever services it calls.
 AllServices = Annotated[Services, Depends(services)]
-ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
-BankExportsDep = Annotated[BankExports, _service(lambda opened: opened.bank_exports)]
-Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
-BundlesDep = Annotated[Bundles, _service(lambda opened: opened.bundles)]
-Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
-Catalog = Annotated[CatalogService, _service(lambda opened: opened.catalog)]
-Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.comparisons)]
-Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
-Forms = Annotated[FormService, _service(lambda opened: opened.forms)]
-Gates = Annotated[GateService, _service(lambda opened: opened.gates)]
-OffersDep = Annotated[Offers, _service(lambda opened: opened.offers)]
-Joins = Annotated[JoinChecks, _service(lambda opened: opened.joins)]
-Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
-ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
-Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
-Audit = Annotated[AuditService, _service(lambda opened: opened.audit)]
-Projects = Annotated[ProjectService, _service(lambda opened: opened.projects)]
-Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
-Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
-ResultBanksDep = Annotated[ResultBanks, _service(lambda opened: opened.result_banks)]
-Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
-SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
-MarkChecksDep = Annotated[MarkChecks, _service(lambda opened: opened.mark_checks)]
-PreviewsDep = Annotated[Previews, _service(lambda opened: opened.previews)]
-ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
-Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
-DerivedSessionsDep = Annotated[DerivedSessions, _service(lambda opened: opened.derived_sessions)]
-Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]
-Items = Annotated[ItemService, _service(lambda opened: opened.items)]
-Versions = Annotated[VersionService, _service(lambda opened: opened.versions)]
-MarkerGuardDep = Annotated[MarkerGuard, _service(lambda opened: opened.marker_guard)]
-ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 
 
 async def _feed(request: Request) -> EventFeed:

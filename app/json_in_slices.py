@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from app.pacing import Pace
 
-#: Of the largest body; a row of parameters has up to seven.
+#: Of a document, where nothing else is said.
 MAX_VALUES = 700_000
 #: Of a number.
 MAX_DIGITS = 10_000

@@ -15,8 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
 from app.api import errors
-from app.api.connections import end_stuck
-from app.api.middleware import BodyLimit, HeadAsGet, RequestContext
+from app.api.middleware import HeadAsGet, RequestContext
 from app.api.routers import (
     api_keys,
     audit,
@@ -114,7 +113,6 @@ def create_app(
     app.state.feed = EventFeed(database, streams_per_key=settings.streams_per_key)
     errors.install(app)
     routing.install(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext, trusts_all=settings.private_endpoints == "always")
     for module in _ROUTERS:
@@ -138,11 +136,8 @@ def _describe(app: FastAPI) -> None:
         return Response(made[0], media_type="application/json")
 
 
-_TICKS_A_SECOND = 10  # of uvicorn
-
-
 class ApiServer(uvicorn.Server):
-    """Uvicorn that ends stuck connections, and event streams before it waits for theirs."""
+    """Uvicorn that ends event streams before it waits for their connections."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -152,12 +147,6 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.feed.close()
         await super().shutdown(sockets)
-
-    @override
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS_A_SECOND == 0:
-            end_stuck(self.server_state.connections)
-        return await super().on_tick(counter)
 
 
 def _written(app: FastAPI) -> bytes:

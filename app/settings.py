@@ -95,9 +95,6 @@ class Settings(BaseSettings):
     streams_per_key: int = Field(default=1000, ge=1, le=100_000)
     """Event streams that one API key may have open at a time, at one process."""
 
-    connections_per_address: int = Field(default=4000, ge=1, le=1_000_000)
-    """Connections that one address may have open at a time, at one process; proxies any number."""
-
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body, bytes."""
 

@@ -22,11 +22,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.confined import confinement
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.recorded import SourceFile
+from app.sandbox.pool import sandbox
 from app.services.responses.imports import AnswerImport
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
@@ -93,7 +93,7 @@ async def import_once(url: str, path: Path) -> str:
     report = await sets.import_set(path.name, AnswerImport(files=files))
     imported = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    confinement().close()
+    sandbox().close()
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
     start = time.perf_counter()
     table = await sets.matrix(path.name)

@@ -8,7 +8,7 @@ matrix; and how many 95 % intervals hold, mean and lowest. Tests are answered fr
 | part | learned from | tested |
 |---|---|---|
 | few | 0, 3, 5, 8, 12, 19 models at random | others of the same matrix |
-| bank | nobody; a 2PL of three quarters of the models, of other items, or no parameters | the rest |
+| bank | nobody: parameters of the same items, of others, or none | a quarter |
 | unlike | three quarters of the models | the rest, with other answers |
 
 Whoever is unlike them answers easy questions as its record does the hard ones and the other way

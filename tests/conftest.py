@@ -37,7 +37,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from typing_extensions import override
 
-from app.confined_process import WithoutPandas
+from app.sandbox.pool_process import WithoutPandas
 
 if TYPE_CHECKING:
     from app.settings import Settings

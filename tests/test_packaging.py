@@ -37,8 +37,10 @@ def services() -> dict[str, Any]:
     return found
 
 
-def test_compose_runs_postgres_the_api_and_two_workers(services: dict[str, Any]) -> None:
-    assert set(services) == {"postgres", "api", "worker"}
+def test_compose_runs_postgres_the_api_behind_a_proxy_and_two_workers(
+    services: dict[str, Any],
+) -> None:
+    assert set(services) == {"postgres", "api", "proxy", "worker"}
     assert services["worker"]["deploy"]["replicas"] == 2
     assert services["api"]["command"] == ["serve", "--no-worker"]
 
@@ -56,7 +58,7 @@ def test_compose_says_each_thing_once(services: dict[str, Any]) -> None:
     built = [service["image"] for service in services.values() if "build" in service]
     assert len(built) == len(set(built))
     for service in services.values():
-        from_elsewhere = "/" in service["image"] or service["image"].startswith("postgres:")
+        from_elsewhere = service["image"].partition(":")[0] in {"postgres", "nginx"}
         assert from_elsewhere or "build" in service or service["pull_policy"] == "never"
 
 
@@ -100,7 +102,11 @@ def test_no_container_of_compose_has_more_rights_than_it_needs(services: dict[st
         assert "privileged" not in service
         assert service.get("user", "of the image") != "root"
     assert "healthcheck" in services["postgres"]
-    assert services["api"]["ports"] == ["${SEXTANT_PUBLISH:-127.0.0.1:8000}:8000"]
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {"proxy": ["${SEXTANT_PUBLISH:-127.0.0.1:8000}:8080"]}
+    (mounted,) = services["proxy"]["volumes"]
+    assert (ROOT / mounted.partition(":")[0]).is_file()
+    assert mounted.endswith(":ro")
 
 
 def manifests() -> list[dict[str, Any]]:

@@ -1,16 +1,11 @@
 """The program that fetches one file; see `app.adapters.downloads`."""
 
-import contextlib
-import ctypes
 import errno
 import hashlib
 import ipaddress
-import json
 import os
-import signal
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,8 +18,8 @@ from typing_extensions import override
 
 from app.adapters.guard import AddressGuard
 from app.errors import BlockedAddressError
+from app.sandbox.programs import Say, json_line, serve
 
-_PR_SET_PDEATHSIG = 1
 #: Of a plain URL; the hub's library has its own.
 _TIMEOUT_S = 30.0
 _TRIES = 5
@@ -97,42 +92,39 @@ class _Client(httpx2.Client):
 class _Reporter:
     """Tells the parent how far a file is."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say) -> None:
+        self._say = say
         self._told = 0.0
 
     def tell(self, done: int, total: int | None) -> None:
         now = time.monotonic()
         if now - self._told >= _REPORT_S or done == total:
             self._told = now
-            _say({"done": done, "total": total})
+            self._say({"done": done, "total": total})
 
 
-def main() -> None:
-    """Fetch what standard input orders; one JSON line each for progress, faults and the path."""
-    with contextlib.suppress(OSError, AttributeError):  # Linux only
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
-    order = json.loads(sys.stdin.readline())
+def fetch(order: dict[str, Any], say: Say) -> None:
+    """Fetch what is ordered; one message each for progress, faults and the path."""
     guard = AddressGuard(
         allow_private=order["allow_private"],
         allowed_networks=tuple(map(ipaddress.ip_network, order["allowed_networks"])),
     )
     for number, place in enumerate(order["places"]):
         try:
-            fetch = _from_url if place["url"] else _from_hub
-            path = fetch(guard, order["name"], place)
+            get = _from_url if place["url"] else _from_hub
+            path = get(guard, order["name"], place, _Reporter(say))
         except _FetchError as fault:
-            _say({"detail": fault.detail, "unreachable": fault.unreachable})
+            say({"detail": fault.detail, "unreachable": fault.unreachable})
         except BlockedAddressError as error:
-            _say({"detail": error.detail, "unreachable": False})
+            say({"detail": error.detail, "unreachable": False})
         except OSError as error:
-            _say({"detail": _of_the_disk(order["name"], error), "unreachable": False})
+            say({"detail": _of_the_disk(order["name"], error), "unreachable": False})
         else:
-            _say({"path": str(path), "place": number})
+            say({"path": str(path), "place": number})
             return
 
 
-def _from_url(guard: AddressGuard, name: str, place: dict[str, Any]) -> Path:
+def _from_url(guard: AddressGuard, name: str, place: dict[str, Any], reporter: _Reporter) -> Path:
     """A plain URL, taken up where an earlier download ended."""
     from huggingface_hub import cached_assets_path
     from huggingface_hub.constants import is_offline_mode
@@ -148,7 +140,6 @@ def _from_url(guard: AddressGuard, name: str, place: dict[str, Any]) -> Path:
     if is_offline_mode():
         raise _FetchError(f"{name} is not fetched: HF_HUB_OFFLINE is set.", unreachable=True)
     partial = target.with_name(f"{target.name}.incomplete")
-    reporter = _Reporter()
     with _Client(guard, timeout=_TIMEOUT_S) as client:
         for tries_left in reversed(range(_TRIES)):
             have = partial.stat().st_size if partial.exists() else 0
@@ -207,7 +198,7 @@ def _append(client: httpx2.Client, url: str, name: str, partial: Path, reporter:
             raise httpx2.ReadError("cut", request=answer.request)
 
 
-def _from_hub(guard: AddressGuard, _: str, place: dict[str, Any]) -> Path:
+def _from_hub(guard: AddressGuard, _: str, place: dict[str, Any], reporter: _Reporter) -> Path:
     """A file of a dataset, by the hub's own library into its own cache."""
     import huggingface_hub as hub
     from huggingface_hub.errors import (
@@ -223,7 +214,6 @@ def _from_hub(guard: AddressGuard, _: str, place: dict[str, Any]) -> Path:
 
     hooks = {"request": [hf_request_event_hook]}  # as its own clients have them
     hub.set_client_factory(lambda: _Client(guard, timeout=None, event_hooks=hooks))
-    reporter = _Reporter()
 
     class Bar(tqdm):
         def __init__(self, *_: object, **options: Any) -> None:
@@ -323,13 +313,5 @@ def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _say(message: dict[str, Any]) -> None:
-    os.write(_REPLIES, json.dumps(message).encode() + b"\n")
-
-
-#: Where replies go; whatever is printed must not look like one.
-_REPLIES = os.dup(1)
-
 if __name__ == "__main__":
-    os.dup2(2, 1)
-    main()
+    serve(json_line, fetch)

@@ -6,17 +6,14 @@ there; a file of the hub is taken up again while the child lives, and from its b
 The hub's own settings hold: HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE, proxies.
 """
 
-import asyncio
-import contextlib
 import json
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError
+from app.sandbox import programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,25 +66,14 @@ async def download(
         "allow_private": guard.allow_private,
         "allowed_networks": [str(network) for network in guard.allowed_networks],
     }
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "app.adapters.download_process"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={
-            **os.environ,  # noqa: TID251 (passed on, not read)
-            # Its own transfer would go around the guard and the settings of proxies.
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_VERBOSITY": "error",
-        },
-    )
     failure: DownloadError | None = None
-    try:
-        if child.stdin is None or child.stdout is None:
-            raise RuntimeError("the child has no pipes")
-        child.stdin.write(json.dumps(order).encode() + b"\n")
-        await child.stdin.drain()
-        async for line in child.stdout:
-            message = json.loads(line)
+    async with programs.running(
+        "app.adapters.download_process",
+        order=[json.dumps(order).encode() + b"\n"],
+        # Its own transfer would go around the guard and the settings of proxies.
+        environment={"HF_HUB_DISABLE_XET": "1", "HF_HUB_VERBOSITY": "error"},
+    ) as child:
+        async for message in child.messages():
             if "path" in message:
                 return Downloaded(Path(message["path"]), message["place"])
             if "detail" in message:
@@ -97,8 +83,4 @@ async def download(
                     failure = found
             else:
                 report(Progress(name=name, done=message["done"], total=message["total"]))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await asyncio.shield(child.wait())
     raise failure or DownloadError(f"The process that fetched {name} ended without a result.")

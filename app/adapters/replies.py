@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from app.adapters.transport import Reply
-from app.confined import Lane
+from app.fair_semaphore import FairSemaphore
 from app.json_in_slices import InSlices
 
 #: Bytes that are read in a millisecond or two, whatever they hold.
@@ -19,7 +19,7 @@ MAX_VALUES: Final = 1_000_000
 _T = TypeVar("_T")
 #: One at a time: threads that reckon in Python take turns with the loop, and what was read takes
 #: memory. Projects and keys take turns, too. A call in flight waits, so nobody is sent away.
-_reading = Lane(1, waiting=1_000_000)
+_reading = FairSemaphore(1, waiting=1_000_000)
 
 
 async def beside_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:

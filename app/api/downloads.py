@@ -1,15 +1,12 @@
 """Answers that are files or pages: how they are named, and what OpenAPI says of them."""
 
 import re
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, StreamingResponse
-from starlette.types import Send
-from typing_extensions import override
+from fastapi.responses import HTMLResponse
 
 from app.reports.document import CONTENT_SECURITY_POLICY
 
@@ -42,20 +39,6 @@ def preferred(request: Request, *kinds: str) -> str:
         return wishes.get(exact, wishes.get(group, wishes.get("*/*", 0.0)))
 
     return max(kinds, key=wish)
-
-
-class ClosedStream(StreamingResponse):
-    """A file in blocks, whose source is closed as soon as nobody takes any more of them."""
-
-    def __init__(self, blocks: AsyncGenerator[bytes], *, name: str, media_type: str) -> None:
-        headers = {"Content-Disposition": attachment(name)}
-        super().__init__(blocks, media_type=media_type, headers=headers)
-        self._blocks = blocks
-
-    @override
-    async def stream_response(self, send: Send) -> None:
-        async with aclosing(self._blocks):
-            await super().stream_response(send)
 
 
 def html_page(page: str) -> HTMLResponse:

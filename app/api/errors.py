@@ -17,9 +17,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
-from app.api.misspelt import unknown_field
-from app.api.schemas.common import Problem
-from app.api.sentences import sentence
+from app.api.messages import sentence, unknown_field
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -134,25 +132,11 @@ def internal_error_response(request: Request) -> JSONResponse:
 def documented(status: int, codes: Iterable[str]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entry of one problem status with the codes it may carry."""
     listed = sorted(set(codes))
-    example = Problem(
-        type=f"urn:sextant:problem:{listed[0]}",
-        title=listed[0].replace("_", " ").capitalize(),
-        status=status,
-        detail="What was expected, and what came.",
-        instance="/v1/...",
-        code=listed[0],
-        request_id="0192f0c8a7d94c3f8d0e6b1f2a3c4d5e",
-        errors=[],
-    )
+    schema = {"$ref": "#/components/schemas/Problem"}
     return {
         int(status): {
             "description": f"{HTTPStatus(status).phrase}: {', '.join(f'`{c}`' for c in listed)}",
-            "content": {
-                PROBLEM_MEDIA_TYPE: {
-                    "schema": {"$ref": "#/components/schemas/Problem"},
-                    "example": example.model_dump(mode="json"),
-                }
-            },
+            "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}},
             "x-codes": listed,
         }
     }

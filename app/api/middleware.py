@@ -1,32 +1,39 @@
-"""What wraps every request: an id, an access log line, figures, a size limit, a last resort."""
+"""What wraps every request: an id, an access log line, figures, safe headers, a last resort."""
 
 import re
 import time
 import uuid
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Final
 
 import structlog
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars, unbind_contextvars
 
 from app.acting import NOBODY, Deed, acting_for, doing
-from app.api.errors import HTTP_CODES, internal_error_response, problem_response
-from app.api.secure import SECURE
-from app.api.turns import entered, left
+from app.api.errors import internal_error_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
-#: Asked every few seconds by machines; they wait for nobody, and tell how the process is.
+#: Asked every few seconds by machines: logged for debugging alone.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _log = structlog.get_logger(__name__)
 
+#: On every answer that does not say otherwise: browsers guess no types, show nothing in frames of
+#: other sites, load nothing for what is not a page, and tell nobody where they come from.
+SECURE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
 
 #: In the name of a header that only a proxy adds: that it forwards, for which address, what the
 #: caller had called, or whose network it is. No client of ours and no browser sends such a name.
@@ -56,17 +63,9 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        if scope["path"] not in _QUIET:
-            await entered(scope)
         request_id = _given_id(scope) or uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
-
-        async def receive_in_turn() -> Message:
-            message = await receive()
-            if status and message["type"] == "http.disconnect":
-                await left(scope)
-            return message
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -89,7 +88,7 @@ class RequestContext:
         )
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(deed):
             try:
-                await self._app(scope, receive_in_turn, send_with_id)
+                await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except Exception:
@@ -117,45 +116,6 @@ def _is_from_elsewhere(scope: Scope) -> bool:
         return not ip_address(host).is_loopback
     except ValueError:
         return True
-
-
-class BodyLimit:
-    """Refuses bodies above a limit, by Content-Length at once, else while they come in."""
-
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-        self._detail = f"The request body is larger than {max_bytes} bytes."
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdecimal() and int(announced) > self._max_bytes:
-            response = problem_response(
-                Request(scope),
-                status=413,
-                code=HTTP_CODES[413],
-                detail=self._detail,
-                # The rest of the body is not read, so the connection cannot be used again.
-                headers={"Connection": "close"},
-            )
-            await response(scope, receive, send)
-            return
-        received = 0
-
-        async def receive_counted() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > self._max_bytes:
-                    raise HTTPException(413, self._detail, headers={"Connection": "close"})
-            return message
-
-        await self._app(scope, receive_counted, send)
 
 
 class HeadAsGet:

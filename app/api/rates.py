@@ -1,18 +1,24 @@
-"""How many requests of a project and of its keys are let in, at one process."""
+"""How many requests of a project and of its keys are let in, and read at a time, at one process."""
 
 import math
 import time
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
 from app.errors import TooManyRequestsError
+from app.fair_semaphore import FairSemaphore
 from app.records.places import SHARE
 from app.records.projects import Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.
 _OVER_S = 10.0
 _MOST_PROJECTS, _MOST_KEYS = 10_000, 50_000
+#: Requests of one key that only read: worked on at a time, and waiting. Without it, a hundred
+#: reports that are asked for at once keep all others waiting for two seconds.
+READ_AT_A_TIME, _WAITING = 2, 256
 
 
 class _Asked(NamedTuple):
@@ -30,6 +36,19 @@ _of_keys: LRUCache[tuple[str, str], float] = LRUCache(_MOST_KEYS)
 #: Likewise those of one key, at a pace of its own.
 _own: LRUCache[str, float] = LRUCache(_MOST_KEYS)
 _asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
+_reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
+
+
+def reading_turn(key_id: str) -> AbstractAsyncContextManager[None]:
+    """The next turn of a key to read, which lasts until the block ends.
+
+    Raises:
+        BusyError: On entering, too many of its requests are waiting.
+    """
+    lane = _reading.get(key_id)
+    if lane is None:
+        lane = _reading[key_id] = FairSemaphore(READ_AT_A_TIME, _WAITING)
+    return lane.turn()
 
 
 def let_in(

@@ -5,7 +5,7 @@ stored, authenticate, refuse query parameters that the route does not have, chec
 parse the body strictly, look up the Idempotency-Key.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -17,13 +17,11 @@ from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import override
 
-from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
+from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
+from app.api.disconnects import require_connected
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
-from app.api.presence import require_presence
-from app.api.rates import let_in
-from app.api.storable import unstorable
-from app.api.turns import turn_of
+from app.api.rates import let_in, reading_turn
 from app.deps import authenticate, services
 from app.errors import (
     BusyError,
@@ -66,10 +64,7 @@ class ApiRoute(APIRoute):
         extra = dict(self.openapi_extra or {})
         self._max_body_bytes: int = extra.get(LIMIT_KEY, SMALL)
         self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)
-        self._is_form = self.body_field is not None and isinstance(
-            self.body_field.field_info, params.Form
-        )
-        if self.body_field is not None and not self._is_form:
+        if self.body_field is not None:
             self.openapi_extra = {**extra, LIMIT_KEY: self._max_body_bytes}
         self.responses = merged(self._common_problems(), self.responses)
 
@@ -96,15 +91,17 @@ class ApiRoute(APIRoute):
         async def handle(request: Request) -> Response:
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
-            project = await (await services(request)).projects.recent(caller.project_id)
+            opened = await services(request)
+            project = await opened.projects.recent(caller.project_id)
             let_in(project, caller.key_id, caller.requests_per_s)
             _refuse_unknown(request, known)
-            body = Body(request, self._max_body_bytes, caller.key_id)
+            limit = min(self._max_body_bytes, opened.settings.max_body_bytes)
+            body = Body(request, limit, caller.key_id)
             try:
                 prepared = await self._prepared(request, body)
                 if request.method == "GET":
-                    async with turn_of(caller.key_id):
-                        await require_presence(prepared)
+                    async with reading_turn(caller.key_id):
+                        await require_connected(prepared)
                         return await run(prepared)
                 key = prepared.headers.get("idempotency-key") if self._idempotent else None
                 if key is None:
@@ -126,14 +123,13 @@ class ApiRoute(APIRoute):
         if not has_body:
             return request
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if self._is_form:
-            _require_media_type(media_type, ("multipart/form-data",))
-            return request
-        _require_media_type(media_type, ("application/json",))
-        content = await body.read()
-        prepared = _ParsedRequest.of(request, content)
-        model = self.body_field.field_info.annotation
-        prepared.parsed = await parsed(request, content, model)
+        if media_type != "application/json":
+            raise HTTPException(
+                415,
+                f"Content-Type {media_type or '(none)'} cannot be read; send application/json.",
+            )
+        prepared = _ParsedRequest.of(request, await body.read())
+        prepared.parsed = await parsed(prepared.content, self.body_field)
         return prepared
 
     def _common_problems(self) -> dict[int | str, dict[str, Any]]:
@@ -202,11 +198,4 @@ def _refuse_unknown(request: Request, known: Collection[str]) -> None:
         raise InvalidInputError(
             f"There is no query parameter {unknown[0]!r:.80} here: expected {expected}.",
             problems=problems[:MAX_PROBLEMS],
-        )
-
-
-def _require_media_type(media_type: str, accepted: Sequence[str]) -> None:
-    if media_type not in accepted:
-        raise HTTPException(
-            415, f"Content-Type {media_type or '(none)'} cannot be read; send {accepted[0]}."
         )

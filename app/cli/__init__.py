@@ -1,9 +1,7 @@
 """The `sextant` command: one module a subcommand, imported only when that subcommand is called."""
 
-import gc
 import importlib
 import sys
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -84,23 +82,12 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
             cli.command(name, help=help_line)(_not_imported)
             continue
         whole = f"app.cli.{name.replace('-', '_')}"
-        module = _loaded(_ALONE.get((name, command or ""), whole))
+        module = importlib.import_module(_ALONE.get((name, command or ""), whole))
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:
             cli.command(name, cls=getattr(module, "Command", None))(module.command)
     return cli
-
-
-def _loaded(name: str) -> ModuleType:
-    """A module with all that it imports, among which nobody looks for garbage: all of it stays."""
-    gc.disable()
-    try:
-        module = importlib.import_module(name)
-        gc.freeze()
-    finally:
-        gc.enable()
-    return module
 
 
 def _show_version(wanted: bool) -> None:

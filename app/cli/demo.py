@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import json as json_module
-import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -16,6 +14,7 @@ from app.cli.own_server import local_server, own_client
 from app.cli.signals import run_until_signal
 from app.cli.watch import report, watch
 from app.errors import SextantError
+from app.sandbox import programs
 
 #: Seconds that the model server may take to come up.
 _START_S = 30.0
@@ -99,26 +98,12 @@ async def scripted_model(theta: float, seed: int, *, latency_s: float = 0.0) -> 
 
     It ends with its standard input, so it cannot outlive this process, however that ends.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "app.demo.model_server",
-        *("--port", "0", "--theta", str(theta), "--seed", str(seed)),
-        *("--latency", str(latency_s)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        if process.stdout is None or process.stdin is None:
-            raise SextantError("The scripted model server has no pipes.")
+    arguments = ("--port", "0", "--theta", str(theta), "--seed", str(seed))
+    async with programs.running(
+        "app.demo.model_server", *arguments, "--latency", str(latency_s)
+    ) as server:
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), _START_S)
-            base_url = str(json_module.loads(line)["url"])
-        except (TimeoutError, ValueError) as error:
+            base_url = str((await asyncio.wait_for(server.message(), _START_S))["url"])
+        except (TimeoutError, EOFError, ValueError) as error:
             raise SextantError("The scripted model server did not start.") from error
         yield base_url
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()

@@ -1,20 +1,14 @@
 """`sextant projects`: whose banks, endpoints, sessions and all else there is."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from app.cli.archives import write_archive
-from app.cli.chosen_project import chosen_project
 from app.cli.client import ApiClient
 from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.limits import changes_of, show_limits
-from app.cli.logins import Target, target
 from app.cli.options import (
     AskServerOption,
     EventStreamsOption,
@@ -107,45 +101,6 @@ def delete(
     """Delete a project that holds nothing, with its keys; or one with all that it holds."""
     asked(server, server_key, lambda client: client.delete(_path(project), erase=erase))
     err.say(f"Deleted project {project!r}.")
-
-
-@app.command()
-@fail_clearly
-def export(
-    project: Annotated[str, typer.Argument(help="Its id or name.")],
-    file: Annotated[Path, typer.Argument(help="Where to write it; nothing may be there.")],
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-) -> None:
-    """Write all that a project holds to a ZIP file of JSON lines.
-
-    Without secrets, but with the texts of withheld banks.
-    """
-
-    async def read(target_file: IO[bytes]) -> None:
-        async for block in _exported(project, target(server, server_key)):
-            target_file.write(block)
-
-    rows = write_archive(file, lambda opened: asyncio.run(read(opened)))
-    held = ", ".join(f"{n} {table}" for table, n in rows.items() if n)
-    out.say(f"Wrote {file}: {held}.")
-
-
-async def _exported(project: str, named: Target | None) -> AsyncIterator[bytes]:
-    if named is not None:
-        async with ApiClient(named.url, named.key, project=chosen_project()) as client:
-            async for block in client.blocks(f"{_path(project)}/export"):
-                yield block
-        return
-    # Those who only talk to a server need none of it. And no server of our own: what is called
-    # within this process comes as a whole.
-    from app.cli.runtime import open_database
-    from app.services.projects import ProjectService
-    from app.settings import Settings
-
-    async with open_database(Settings()) as database:
-        async for block in (await ProjectService(database).export(project)).blocks:
-            yield block
 
 
 def _path(project: str) -> str:

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import gc
-import sys
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the embedded server.
 _LOOK_S = 2.0
-#: Of one thread, before it lets another one go on; Python's own choice is ten times that.
-_TURN_S = 0.0005
-#: A full collection that took longer is followed by shorter ones.
-_LONG_COLLECTION_S = 0.02
 
 
 @contextlib.asynccontextmanager
@@ -91,37 +84,3 @@ async def warn_of_secrets(services: "Services") -> None:
         )
     except DatabaseUnavailableError as error:
         show_warning(f"The secret key was not checked: {error.detail}")
-
-
-def settle() -> None:
-    """What keeps requests short in a process that serves and reckons.
-
-    The garbage collector is told that what is loaded by now stays: a full collection looks at every
-    module and schema otherwise and stops the process for a tenth of a second, in the middle of
-    somebody's request. Threads take shorter turns: a request waits for several of them, each as
-    long as there are threads that reckon.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.callbacks.append(ShortCollections())
-    sys.setswitchinterval(_TURN_S)
-
-
-class ShortCollections:
-    """Has the next full collection pass over all that a long one has looked at and kept.
-
-    Those are banks in memory and rows of an import, up to millions of objects, which are freed by
-    their reference counts. Cycles among them stay, if there are any.
-    """
-
-    def __init__(self) -> None:
-        self._began = 0.0
-
-    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
-        """A callback of `gc`; see there."""
-        if info["generation"] < 2:
-            return
-        if phase == "start":
-            self._began = time.perf_counter()
-        elif time.perf_counter() - self._began > _LONG_COLLECTION_S:
-            gc.freeze()

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import uvicorn
 from typing_extensions import override
 
-from app.api.connections import BoundedConnection, listening
-from app.cli.runtime import open_database, settle, warn_of_secrets
-from app.confined import confinement
+from app.cli.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
+from app.sandbox.pool import sandbox
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.paging import PageRequest
@@ -41,12 +40,13 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
         InvalidInputError: The address cannot be listened on.
         SecretsError: SEXTANT_SECRET_KEY is not a key.
     """
+    _raise_open_files()
     SecretBox(settings)  # refused in one line here; in the server's start-up with a traceback
     async with open_database(settings) as database:
         app = create_app(settings, database, background=running_worker if worker else None)
         config = uvicorn.Config(
             app,
-            http=_bounded(settings),
+            http="h11",  # it ends heads and trailers beyond 64 kB
             log_config=None,
             access_log=False,
             server_header=False,
@@ -57,7 +57,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
         )
         server = _Server(config, app)
         listener = _listen(settings)
-        task = asyncio.create_task(server.serve(sockets=listening(listener)), name="api")
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
         try:
             while not server.started:
                 if task.done():
@@ -69,8 +69,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # something to try, in a new database
             # So that the first import need not wait until its helper has loaded what it needs.
-            await asyncio.to_thread(confinement().start)
-            settle()
+            await asyncio.to_thread(sandbox().start)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             yield LocalServer(f"http://{shown}:{port}", app.state.services)
@@ -78,23 +77,14 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             server.should_exit = True
             await task
             listener.close()
-            confinement().close()
+            sandbox().close()
 
 
-def _bounded(settings: Settings) -> type[BoundedConnection]:
-    """Connections within the limits of these settings, and within half of what may be open."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if most == resource.RLIM_INFINITY or most > _OPEN_FILES:
-        most = _OPEN_FILES
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    )
-
-    class Connection(BoundedConnection):
-        most_from_one = min(settings.connections_per_address, most // 2)
-        proxies = settings.trusted_proxies
-
-    return Connection
+def _raise_open_files() -> None:
+    """Event streams and connections are files: most systems let a process have 1,024 unasked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 class _Server(ApiServer):

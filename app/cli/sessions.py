@@ -12,7 +12,6 @@ from app.cli.client import ApiClient
 from app.cli.connection import FAILED, asked, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
-from app.cli.mark_checks import checked, document, show
 from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
@@ -94,36 +93,6 @@ def write_report(
     write_json(json, document)
     if out != "-" and json != "-":
         console.out.say(f"Wrote {out}.")
-
-
-@app.command("check-marks")
-@fail_clearly
-def check_marks(
-    sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of sessions, in any state.")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Check every session.")] = False,
-    call: Annotated[
-        bool,
-        typer.Option("--call", help="Ask judges and other scorers that call out again; it costs."),
-    ] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
-    """Mark stored answers again as provenance says, and list the sessions that differ.
-
-    Nothing is changed. Exits with 1 if a session differs.
-    """
-    if every == bool(sessions):
-        raise InvalidInputError("Name the sessions to check, or give --all.")
-    wanted = None if every else sessions or []
-    found = asked(server, server_key, lambda client: checked(client, wanted, call=call))
-    if json != "-":
-        show(found)
-    write_json(json, document(found))
-    if any(check["different"] for check in found):
-        raise typer.Exit(FAILED)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from app.cli.console import err, fail_clearly
-from app.cli.runtime import runtime, settle, warn_of_secrets
+from app.cli.runtime import runtime, warn_of_secrets
 from app.cli.signals import run_until_signal
 from app.observability import configure_logging
 from app.settings import Settings
@@ -28,7 +28,6 @@ def command() -> None:
     async def serve() -> None:
         async with runtime(settings) as services:
             await warn_of_secrets(services)
-            settle()
             err.print("Sextant worker takes sessions (Ctrl-C stops it).")
             await work(services)
 

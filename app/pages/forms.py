@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.api.errors import pointer_of
-from app.api.sentences import sentence
+from app.api.messages import sentence
 from app.errors import FieldProblem, InvalidInputError, SextantError
 
 _MOST_FAULTS = 10

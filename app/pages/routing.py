@@ -11,11 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from typing_extensions import override
 
+from app.api.disconnects import require_connected
 from app.api.errors import headers_of, status_of
-from app.api.presence import require_presence
-from app.api.rates import let_in
-from app.api.sentences import sentence
-from app.api.turns import turn_of
+from app.api.messages import sentence
+from app.api.rates import let_in, reading_turn
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, visitor
@@ -104,8 +103,8 @@ async def _answered(
             let_in(project, who.key_id, who.caller.requests_per_s)
         if request.method == "POST":
             await own_form(request)
-        async with turn_of(who.key_id):
-            await require_presence(request)
+        async with reading_turn(who.key_id):
+            await require_connected(request)
             return await run(request)
     except UnauthenticatedError:
         return _to_login(request)

@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from app.confined import Lane
+from app.fair_semaphore import FairSemaphore
 from app.records.audit import AuditEntry, AuditFilter
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 
 #: Entries of one read.
 _PAGE = 250
-_READING = Lane(1, waiting=10_000, spare=1)
+_READING = FairSemaphore(1, waiting=10_000, spare=1)
 
 
 class AuditService:

@@ -40,7 +40,6 @@ from app.services.results.simulations import SimulationService
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.manual import ManualSessions
-from app.services.sessions.mark_checks import MarkChecks
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
@@ -83,7 +82,6 @@ class Services:
     result_banks: ResultBanks
     sessions: SessionService
     derived_sessions: DerivedSessions
-    mark_checks: MarkChecks
     rankings: RankingService
     manual_sessions: ManualSessions
     simulations: SimulationService
@@ -180,9 +178,6 @@ async def open_services(
                     endpoints=endpoints,
                     queue=queue,
                     sessions=sessions,
-                ),
-                mark_checks=MarkChecks(
-                    database=database, versions=versions, endpoints=endpoints, transport=transport
                 ),
                 rankings=RankingService(
                     database=database,

@@ -2,12 +2,11 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -34,15 +33,10 @@ _FAULT = (
     "so far is kept."
 )
 _NO_END = (
-    f"It was begun {MAX_LAPSES + 1} times, the last time alone, and each time its worker showed no "
-    "sign of life until the lease ran out: something in it stops the process that runs it, such as "
-    "a scorer that never ends. The answers so far are kept."
+    f"It was begun {MAX_LAPSES + 1} times, and each time its worker showed no sign of life until "
+    "the lease ran out: something in it may stop the process that runs it, such as a scorer that "
+    "never ends. The answers so far are kept."
 )
-
-#: Does claimed work, by its id and lease, in a process of its own; calls back once that has started
-#: and keeps the lease itself.
-Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
-
 
 R = TypeVar("R", bound=LeasedRecord)
 
@@ -88,16 +82,12 @@ class Leasing:
         worker_id: Names the process in leases.
         lease: How long a claim holds without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of the lease.
-        alone: Does what has lapsed too often once more; None where work has its own process anyhow.
-        on_heartbeat: Told of each renewal.
     """
 
     database: Database
     worker_id: str
     lease: timedelta
     heartbeat_s: float
-    alone: Alone | None = None
-    on_heartbeat: Callable[[], object] = lambda: None
 
 
 class LeasedRunner(ABC, Generic[R]):
@@ -117,7 +107,6 @@ class LeasedRunner(ABC, Generic[R]):
         self._database = leasing.database
         self._running: dict[str, asyncio.Task[None]] = {}
         self._epochs: dict[str, int] = {}
-        self._apart: set[str] = set()
 
     @abstractmethod
     def _leases(self, uow: UnitOfWork) -> LeasedRepository[R]:
@@ -154,14 +143,10 @@ class LeasedRunner(ABC, Generic[R]):
 
     async def take_on(self, record: R) -> None:
         """See claimed work through, for whoever made it."""
-        lapses, alone = record.lapses, self._leasing.alone
         with acting_as(self.kind, record):
-            if lapses > MAX_LAPSES:
-                logger.error("lapsed_too_often", lapses=lapses)
+            if record.lapses > MAX_LAPSES:
+                logger.error("lapsed_too_often", lapses=record.lapses)
                 work = self._refuse(record)
-            elif lapses == MAX_LAPSES and alone is not None:
-                logger.warning("runs_alone", lapses=lapses)
-                work = self._drive_alone(record, alone)
             else:
                 work = self.drive(record)
             task = asyncio.create_task(work, name=record.id)  # with what is bound here
@@ -173,12 +158,6 @@ class LeasedRunner(ABC, Generic[R]):
     async def _refuse(self, record: R) -> None:
         await self.fail(record, LeaseLapsedError(_NO_END))
 
-    async def _drive_alone(self, record: R, alone: Alone) -> None:
-        try:
-            await alone(record.id, record.lease_epoch, partial(self._apart.add, record.id))
-        finally:
-            self._apart.discard(record.id)
-
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the name may stand for a newer task.
         if self._running.get(resource_id) is done:
@@ -188,7 +167,7 @@ class LeasedRunner(ABC, Generic[R]):
         """Renew all leases at every heartbeat; stop what is no longer ours."""
         while True:
             await asyncio.sleep(self._leasing.heartbeat_s)
-            mine = {id_: epoch for id_, epoch in self._epochs.items() if id_ not in self._apart}
+            mine = dict(self._epochs)
             if not mine:
                 continue
             try:
@@ -201,7 +180,6 @@ class LeasedRunner(ABC, Generic[R]):
             except Exception:  # it must not take the worker with it
                 logger.exception("heartbeat_failed")
                 continue
-            self._leasing.on_heartbeat()
             for resource_id in mine.keys() - kept:
                 task = self._running.get(resource_id)
                 if task is not None and self._epochs[resource_id] == mine[resource_id]:

@@ -1,13 +1,12 @@
 """Projects: made, looked up, changed, removed."""
 
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from cachetools import TTLCache
 
-from app.acting import DEFAULT_PROJECT, seeing
+from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
 from app.records.projects import Limits, Project, Retention
 from app.records.spend import DaySpend
@@ -15,21 +14,6 @@ from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.project_exports import export_project
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectFile:
-    """A project on its way out.
-
-    Attributes:
-        name: For the file.
-        blocks: Its bytes, part by part; holds a connection until it is closed.
-    """
-
-    name: str
-    blocks: AsyncGenerator[bytes]
-
 
 #: For so long a project that was seen is not looked up again, seconds; so many at most.
 _KEPT_S, _MOST_KEPT = 1.0, 1000
@@ -132,18 +116,6 @@ class ProjectService:
             updated = await uow.projects.update(project, revision, changes)
         self._seen.clear()
         return updated
-
-    async def export(self, id_or_name: str) -> ProjectFile:
-        """All that a project holds as a ZIP file, withheld texts included; the trail tells of it.
-
-        Raises:
-            NotFoundError: No such project.
-        """
-        found = await self.find(id_or_name)
-        with seeing(found.id):  # in the trail of its own admins
-            async with self._database.unit_of_work() as uow:
-                uow.audit.note_reading(found.id)
-        return ProjectFile(f"{found.name}.zip", export_project(self._database.conninfo, found.id))
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
         """Remove a project that holds nothing, with its keys.

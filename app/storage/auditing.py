@@ -51,15 +51,6 @@ async def note(db: AsyncSession) -> None:
     await db.execute(_NOTE, row)
 
 
-def note_reading(db: AsyncSession, resource_id: str) -> None:
-    """Have this transaction put into the trail that something is read, as if it were changed."""
-    what = deed()
-    if what is not None:
-        what.is_noted = False
-        db.info[_CHANGED] = True
-        _touch(db.sync_session, resource_id)
-
-
 def note_change(db: AsyncSession, resource_id: str) -> None:
     """Have the trail tell of a change by a statement that is none of ORM classes."""
     if deed() is not None:

@@ -104,8 +104,8 @@ def restore(
         if not is_known(manifest.revision):
             raise InvalidStateError(
                 f"{path} was made by Sextant {manifest.sextant} with tables of revision "
-                f"{manifest.revision}, newer than this one knows ({newest_revision()}): restore it "
-                "with that version."
+                f"{manifest.revision}, which this one does not know (its own is "
+                f"{newest_revision()}): restore it with that version."
             )
         if needs_key:
             _require_key(path, manifest, box)

@@ -30,8 +30,8 @@ from app.storage.rows.base import LeasedRow
 #: A lease that ends later than so many times its length was given by a clock that went back since:
 #: its holder, if it lives, has it renewed at once.
 _CREDIBLE = 10
-#: So often in a row a lease may run out without a step; then the work is done once more, alone.
-#: What is begun over and over and never gets on must end some day.
+#: So often in a row a lease may run out without a step: what is begun over and over and never gets
+#: on must end some day.
 MAX_LAPSES = 3
 
 

@@ -17,7 +17,7 @@ def upgrade(url: str) -> str:
         The revision that the database is at now.
 
     Raises:
-        InvalidStateError: The database was written by a newer Sextant.
+        InvalidStateError: The database is at a revision that this version does not know.
         DatabaseUnavailableError: Postgres cannot be reached, or a migration failed.
     """
     newest = newest_revision()
@@ -50,8 +50,9 @@ def _migrate(url: str, newest: str) -> None:
         command.upgrade(config, "head")
     except CommandError as exc:
         raise InvalidStateError(
-            f"The database was written by a newer Sextant than this one ({exc}; the newest "
-            f"revision known here is {newest}). Upgrade Sextant, or use another database."
+            f"This Sextant cannot go on from the database's revision: it was written by a newer "
+            f"Sextant, or by one from before the first release ({exc}; the newest revision known "
+            f"here is {newest}). Upgrade Sextant, or use another database."
         ) from exc
     except DBAPIError as exc:
         reason = str(exc.orig).strip().split("\n")[0]

@@ -7,10 +7,9 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import procrastinate
@@ -25,12 +24,11 @@ from app.errors import DatabaseUnavailableError
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
-from app.services.leased import Alone, LeasedRunner, Leasing
+from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.storage.leased import LeasedRepository
-from app.worker.alone import run_alone
 from app.worker.purging import keep_purging
 from app.worker.queue import (
     CALIBRATION,
@@ -86,41 +84,28 @@ class Runners:
 
 
 @contextlib.asynccontextmanager
-async def open_runners(
-    services: Services,
-    *,
-    alone: Alone | None = None,
-    on_heartbeat: Callable[[], object] = lambda: None,
-) -> AsyncIterator[Runners]:
-    """The runners of this process; what they run is stopped and given back at the end.
-
-    Args:
-        services: What they work with.
-        alone: See `Leasing`.
-        on_heartbeat: See `Leasing`.
-    """
+async def open_runners(services: Services) -> AsyncIterator[Runners]:
+    """The runners of this process; what they run is stopped and given back at the end."""
     settings = services.settings
     leasing = Leasing(
         database=services.database,
         worker_id=worker_name(),
         lease=timedelta(seconds=settings.lease_s),
         heartbeat_s=settings.heartbeat_s,
-        on_heartbeat=on_heartbeat,
     )
-    may_freeze = replace(leasing, alone=alone)
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
     ):
         sessions = SessionRunner(
-            may_freeze,
+            leasing,
             versions=services.versions,
             endpoints=services.endpoints,
             networks=Networks(public=public, private=private),
         )
         runners = Runners(
             sessions=sessions,
-            rankings=RankingRunner(may_freeze, versions=services.versions, sessions=sessions),
+            rankings=RankingRunner(leasing, versions=services.versions, sessions=sessions),
             calibrations=CalibrationRunner(
                 leasing,
                 calibrations=services.calibrations,
@@ -143,14 +128,13 @@ async def open_runners(
 
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
-    alone = partial(run_alone, services)
     # Who takes work looks at that of all projects; who does it, at its own's alone.
     with acting_for(EVERYBODY), doing(None):
-        await _work(services, alone)
+        await _work(services)
 
 
-async def _work(services: Services, alone: Alone) -> None:
-    async with open_runners(services, alone=alone) as runners, asyncio.TaskGroup() as tasks:
+async def _work(services: Services) -> None:
+    async with open_runners(services) as runners, asyncio.TaskGroup() as tasks:
         turns = {
             SESSION: _turns(runners.sessions, services.settings.worker_concurrency),
             RANKING: _turns(runners.rankings, _RANKINGS),

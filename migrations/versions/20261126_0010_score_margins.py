@@ -3,7 +3,7 @@
 Results of ended tests stay as they are; of them the name of the reason to stop alone changes.
 
 Revision ID: 5e83b0d94a17
-Revises: 7d4a19c8e2f6
+Revises: a3c51e7f90d4
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "5e83b0d94a17"
-down_revision = "7d4a19c8e2f6"
+down_revision = "a3c51e7f90d4"
 branch_labels = None
 depends_on = None
 

@@ -1,25 +1,21 @@
 """Hostile requests over a served API: others are answered before the attack is."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 
 import pytest
 from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
-from typing_extensions import override
 
-from app import pacing
 from app.api import bodies
-from app.api.bodies import Body, parsed
-from app.api.presence import entered_while_connected
-from app.api.turns import AT_A_TIME, Door
-from app.confined import Lane
+from app.api.bodies import Body
+from app.api.disconnects import entered_while_connected
+from app.api.rates import READ_AT_A_TIME
 from app.errors import BusyError, NotFoundError
-from app.pacing import Pace, UnwantedError
+from app.fair_semaphore import FairSemaphore
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
-from tests.test_confined import until
+from tests.test_sandbox import until
 
 HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 30}
 WIDE = {"pattern": "[!-\uffff]" * 200, "ignore_case": True}
@@ -118,7 +114,7 @@ async def test_large_imports_come_one_after_the_other_and_small_ones_need_not_wa
     app: FastAPI, client: Client
 ) -> None:
     banks = app.state.services.banks
-    for name in ("sums", "other"):
+    for name in ("sums", "rows", "other"):
         await client.post("/v1/banks", json={"name": name})
     content = "item,a,b\n" + "".join(f"i{i},1,{i % 600 / 100 - 3}\n" for i in range(20_000))
     file = {"parameters": {"name": "p.csv", "content": content}, "dry_run": True}
@@ -126,7 +122,7 @@ async def test_large_imports_come_one_after_the_other_and_small_ones_need_not_wa
     async with banks.turn(None):
         large = [
             asyncio.create_task(client.post("/v1/banks/sums/imports", json=file)),
-            asyncio.create_task(client.post("/v1/banks/sums/versions", json=rows)),
+            asyncio.create_task(client.post("/v1/banks/rows/versions", json=rows)),
         ]
         await until(lambda: banks.n_waiting == 2)
         small = {"parameters": rows["parameters"][:3]}
@@ -138,7 +134,7 @@ async def test_who_hangs_up_leaves_the_line() -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    lane = Lane(1)
+    lane = FairSemaphore(1)
     async with lane.turn():
         with pytest.raises(ClientDisconnect):
             async with entered_while_connected(Request({"type": "http"}, gone), lane.turn()):
@@ -146,33 +142,6 @@ async def test_who_hangs_up_leaves_the_line() -> None:
         assert lane.n_waiting == 0
     async with lane.turn():
         assert lane.n_waiting == 0
-
-
-async def test_a_body_whose_client_has_gone_is_read_no_further(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    class Watched(Pace):
-        @override
-        def keep(self) -> None:
-            begun.set()
-            try:
-                super().keep()
-            except UnwantedError:
-                ended.set()
-                raise
-
-    async def gone() -> dict[str, str]:
-        await until(begun.is_set)
-        return {"type": "http.disconnect"}
-
-    monkeypatch.setattr(bodies, "Pace", Watched)
-    monkeypatch.setattr(pacing, "_WORK_S", 0.0)  # rests at every value, so it does not end before
-    content = b"[" + b"[]," * 600_000 + b"[]]"
-    with pytest.raises(ClientDisconnect):
-        await parsed(Request({"type": "http"}, gone), content, dict)
-    await until(ended.is_set)
 
 
 async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
@@ -188,13 +157,13 @@ async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
 
     monkeypatch.setattr(app.state.services.banks, "get_bank", slow)
     greedy, other = await client_with("read"), await client_with("read")
-    asked = [asyncio.create_task(greedy.get("/v1/banks/none")) for _ in range(AT_A_TIME + 3)]
-    await until(lambda: begun == AT_A_TIME)
+    asked = [asyncio.create_task(greedy.get("/v1/banks/none")) for _ in range(READ_AT_A_TIME + 3)]
+    await until(lambda: begun == READ_AT_A_TIME)
     assert (await other.get("/v1/banks")).status_code == 200
-    assert begun == AT_A_TIME
+    assert begun == READ_AT_A_TIME
     release.set()
     assert {answer.status_code for answer in await asyncio.gather(*asked)} == {404}
-    assert begun == AT_A_TIME + 3
+    assert begun == READ_AT_A_TIME + 3
 
 
 async def test_what_nobody_waits_for_any_more_is_not_read(
@@ -226,46 +195,11 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
     assert not sent
 
 
-async def test_requests_begin_one_after_the_other_and_the_look_at_health_waits_for_none(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = asyncio.Event()
-
-    async def enter(self: Door, who: object) -> None:
-        await opened.wait()
-
-    monkeypatch.setattr(Door, "enter", enter)
-    waiting = asyncio.create_task(client.get("/v1/nowhere"))
-    for _ in range(3):
-        assert (await client.get("/healthz")).status_code == 200
-    assert not waiting.done()
-    opened.set()
-    assert (await waiting).status_code == 404
-
-
-async def test_the_door_lets_one_through_in_each_pass_and_those_who_ask_take_turns() -> None:
-    door, let_in = Door(), list[str]()
-
-    async def one(who: str) -> None:
-        await door.enter(who)
-        let_in.append(who)
-
-    tasks = [asyncio.create_task(one(who)) for who in ["many"] * 10 + ["few", "other"]]
-    tasks[1].cancel()
-    n_let_in = 0
-    while len(let_in) < len(tasks) - 1:
-        await asyncio.sleep(0)
-        assert len(let_in) <= n_let_in + 1
-        n_let_in = len(let_in)
-    assert let_in[:5] == ["many", "many", "few", "other", "many"]
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.wait_for(door.enter("late"), 60)
-
-
 async def test_a_body_that_does_not_come_is_not_waited_for(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(bodies, "_SLOWEST", 2**30)
 
     async def drip() -> AsyncIterator[bytes]:
         yield b'{"name": '

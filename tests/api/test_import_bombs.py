@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.confined import SMALL_MEMORY, Limits, confinement
+from app.sandbox.pool import SMALL_MEMORY, Limits, sandbox
 from app.services.responses.confined_reading import scan_sent_lines
 from benchmarks.bombs import BOMBS, Bomb
 from tests.api.conftest import Client
@@ -93,7 +93,7 @@ async def test_small_files_come_in_while_a_large_one_is_read(client: Client) -> 
     await client.post("/v1/response-sets", json={"name": "arc"})
     small = {"files": [{"name": "s.csv", "content": "model,q1\nm,1\n"}]}
     large = Limits(memory=SMALL_MEMORY + 1)
-    async with confinement().made(scan_sent_lines, 1, [b""], limits=large, subject="", advice=""):
+    async with sandbox().made(scan_sent_lines, 1, [b""], limits=large, subject="", advice=""):
         response = await client.post("/v1/response-sets/arc/imports", json=small)
     assert response.status_code == 201, response.text
 

@@ -24,7 +24,8 @@ from app.records.api_keys import Scope
 from app.settings import Settings
 from tests.waiting import waiting
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+ROOT = Path(__file__).parents[2]
+OPERATIONS = ROOT / "docs" / "operations.md"
 NEAR = {"kind": "openai_chat", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 #: What nginx does where it is told no more than where to send requests to.
 BARE = "server {{ listen 443 ssl; location / {{ proxy_pass http://127.0.0.1:8000; {} }} }}"
@@ -212,10 +213,29 @@ def nginx(shown: str, port: int, directory: Path) -> Iterator[int]:
         f"daemon off; master_process off; pid {directory}/pid; error_log stderr;\n"
         f"events {{}}\nhttp {{ access_log off; {places}\n{shown}\n}}\n"
     )
+    with running(
+        [nginx_program(), "-e", "stderr", "-p", str(directory), "-c", str(file)], directory
+    ):
+        yield own
+
+
+def nginx_program() -> str:
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.skip("nginx is not installed: apt-get install nginx")
-    with running([program, "-e", "stderr", "-p", str(directory), "-c", str(file)], directory):
+    return program
+
+
+@contextmanager
+def shipped_nginx(_: str, port: int, directory: Path) -> Iterator[int]:
+    """The proxy of docker-compose.yml, but for where it and the server listen."""
+    own = free_port()
+    text = (ROOT / "proxy" / "nginx.conf").read_text()
+    text = text.replace("api:8000", f"127.0.0.1:{port}").replace("/tmp/", f"{directory}/")
+    file = directory / "nginx.conf"
+    file.write_text(text.replace("listen 8080", f"listen 127.0.0.1:{own}"))
+    alone = "daemon off; master_process off;"
+    with running([nginx_program(), "-e", "stderr", "-c", str(file), "-g", alone], directory):
         yield own
 
 
@@ -253,13 +273,14 @@ Proxy = Callable[[str, int, Path], Any]
 @pytest.mark.parametrize(
     ("proxy", "shown", "by_default"),
     [
+        (shipped_nginx, "", BLOCKED),
         (nginx, documented("nginx"), BLOCKED),
         (nginx, BARE.format(""), BLOCKED),  # it speaks HTTP/1.0
         (nginx, BARE.format("proxy_http_version 1.1;"), None),  # nothing tells it from a local one
         (caddy, documented("caddy"), BLOCKED),
         (caddy, "sextant.example.com {\n reverse_proxy 127.0.0.1:8000\n}\n", BLOCKED),
     ],
-    ids=["nginx", "nginx, bare", "nginx, bare, HTTP/1.1", "caddy", "caddy, bare"],
+    ids=["shipped", "nginx", "nginx, bare", "nginx, bare, HTTP/1.1", "caddy", "caddy, bare"],
 )
 async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machine(
     proxy: Proxy, shown: str, by_default: str | None, database_url: str, tmp_path: Path
@@ -278,3 +299,23 @@ async def test_nobody_has_private_addresses_called_through_a_proxy_of_this_machi
                 assert expected in (code, None), (directory / "proxy.log").read_text()
                 if not settings:
                     assert await place.code() == SAVED  # straight to the same server
+
+
+async def test_the_shipped_proxy_keeps_large_and_slow_requests_from_the_server(
+    place: Place, tmp_path: Path
+) -> None:
+    with shipped_nginx("", place.port, tmp_path) as port:
+        await answering(port)
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=240) as client:
+            large = await client.post("/v1/banks", content=b" " * (33 * 2**20))
+            assert large.status_code == 413
+            assert "nginx" in large.text
+            assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_head_without_an_end_is_refused(place: Place) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(b"GET / HTTP/1.1\r\nX-Long: " + b"a" * 2**17)
+    async with asyncio.timeout(60):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()

@@ -1,10 +1,7 @@
 """What is deleted is gone: no row of any table has its texts; and what refuses says why."""
 
-import io
 import json
-import zipfile
 from collections.abc import AsyncIterator
-from hashlib import sha256
 from typing import Any
 
 import httpx2
@@ -190,7 +187,6 @@ async def test_a_project_is_erased_with_all_that_it_holds(
         underway = await done(theirs, "/v1/sessions", manual)
         again = {"Idempotency-Key": "once"}
         await theirs.post("/v1/response-sets", json={"name": MARK}, headers=again)
-        archive = (await theirs.get("/v1/projects/team/export")).content
         refused = await deleted(client, "/v1/projects/team", erase=True)
         assert refused.status_code == 409
         assert underway["id"] in refused.json()["detail"]
@@ -199,16 +195,6 @@ async def test_a_project_is_erased_with_all_that_it_holds(
     assert (await deleted(client, "/v1/projects/team")).status_code == 409
     assert (await deleted(client, "/v1/projects/team", erase=True)).status_code == 204
     assert rows_with(settings.database_url, MARK) == set()
-    with zipfile.ZipFile(io.BytesIO(archive)) as exported:
-        parts = json.loads(exported.read("manifest.json"))["parts"]
-        for table, part in parts.items():
-            content = exported.read(f"{table}.jsonl")
-            assert (sha256(content).hexdigest(), content.count(b"\n")) == (
-                *(part["sha256"], part["rows"]),
-            )
-            assert b"cipher" not in content
-        assert parts["administrations"]["rows"] >= 2
-        assert parts["items"]["rows"] == parts["version_items"]["rows"] == 3
     assert rows_with(settings.database_url, project.id) <= {
         *("audit.project_id", "audit.resources", "audit.path")
     }

@@ -22,7 +22,6 @@ _ASKS_NOBODY = {"open"}
 _MORE = {
     "gate": ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "b"),
     "rank": ("--endpoint", "two"),
-    "sessions check-marks": ("--all",),
     "response-sets import": ("FILE",),
     "banks import": ("--items", "FILE"),
     "report": ("--version", "x"),

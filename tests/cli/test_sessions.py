@@ -5,9 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from sqlalchemy import make_url
 from typer.testing import CliRunner, Result
 
 from app.cli import build
@@ -60,32 +58,6 @@ def test_what_another_scorer_changes_is_shown(
     assert len(changed) == found["session"]["rescore"]["changed"] > 0
     assert f"{len(changed)} of 12 answers changed" in shown.stdout
     assert all(item in shown.stdout for item in changed)
-
-    checked = sextant("sessions", "check-marks", "--all")
-    assert checked.exit_code == 0, checked.stderr
-    assert "36 answers of 3 sessions checked: 0 marks of 0 sessions" in checked.stdout
-    _falsify(database_url, old["id"])
-    falsified = sextant("sessions", "check-marks", old["id"], "--json", "-")
-    assert falsified.exit_code == 1
-    (differing,) = json.loads(falsified.stdout)["differing"]
-    assert (differing["session_id"], len(differing["different"])) == (old["id"], 12)
-    assert old["id"] in sextant("sessions", "check-marks", "--all").stdout
-
-
-def _falsify(database_url: str, session_id: str) -> None:
-    url = make_url(database_url).set(drivername="postgresql")
-    with psycopg.connect(url.render_as_string(hide_password=False)) as connection:
-        connection.execute(
-            "UPDATE administrations SET score = 1 - score WHERE session_id = %s", [session_id]
-        )
-
-
-@pytest.mark.parametrize(("arguments"), [(), ("--all", "ses_1")])
-def test_sessions_to_check_are_named_or_all(arguments: tuple[str, ...]) -> None:
-    refused = sextant("sessions", "check-marks", *arguments)
-
-    assert refused.exit_code == 2
-    assert "Name the sessions to check, or give --all." in refused.stderr
 
 
 @pytest.mark.parametrize(

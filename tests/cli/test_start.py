@@ -69,6 +69,8 @@ def test_the_engine_loads_numpy_and_special_functions_only() -> None:
 
 
 def test_who_reads_files_loads_nothing_that_tests_are_made_of() -> None:
-    loaded = loaded_by("from app.confined import _PRELOADED as names\nlist(map(__import__, names))")
+    loaded = loaded_by(
+        "from app.sandbox.pool import _PRELOADED as names\nlist(map(__import__, names))"
+    )
     assert "pyarrow.parquet" in loaded
     assert loaded & {"scipy", "pydantic", "sqlalchemy", "app.engine.adaptive"} == set()

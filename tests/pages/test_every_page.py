@@ -58,8 +58,6 @@ PAGES: Final = {
     "POST /login": Row(None),
     "POST /logout": Row(None),
     "GET /docs": Row(None),
-    "GET /docs/models/{name}": Row(None),
-    "GET /docs/{tag}": Row(None),
     "GET /sessions": _READ,
     "GET /sessions/new": Row(("run",)),
     "POST /sessions/new": Row(

@@ -32,23 +32,15 @@ async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client:
     assert key["revoked_at"] is not None
 
 
-async def test_the_reference_has_every_call_and_every_model(browser_with: NewBrowser) -> None:
+async def test_the_reference_is_open_to_everybody_and_comes_from_here(
+    browser_with: NewBrowser,
+) -> None:
     nobody = await browser_with()
-    document = (await nobody.get("/openapi.json")).json()
-    contents = await nobody.get("/docs")
-    Page(contents.text)
-    operations = {
-        (operation["tags"][0], operation["operationId"])
-        for methods in document["paths"].values()
-        for operation in methods.values()
-    }
-    assert len(operations) > 80
-    for tag, name in operations:
-        assert f"#{name}" in contents.text, (tag, name)
-    text = (await nobody.get("/docs/sessions")).text
-    Page(text)
-    for tag, name in operations:
-        assert (f'<section id="{name}">' in text) == (tag == "sessions"), name
-    for model in ("SessionCreate", "Problem", "EndpointRead"):
-        assert model in (await nobody.get(f"/docs/models/{model}")).text
-    assert (await nobody.get("/docs/models/Nothing")).status_code == 404
+    shown = (await nobody.get("/docs")).text
+    Page(shown)
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', shown)
+    assert any(address.startswith("/static/swagger-ui-bundle.js?v=") for address in addresses)
+    for address in addresses:
+        assert address.startswith(("/", "#")), address
+        if address.startswith("/static/"):
+            assert (await nobody.get(address)).status_code == 200

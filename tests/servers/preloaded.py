@@ -31,7 +31,7 @@ from unittest.mock import patch
 
 import app
 from app.cli import main as sextant
-from app.confined_process import WithoutPandas
+from app.sandbox.pool_process import WithoutPandas
 
 _N_STREAMS = 3
 #: What commands import where they need it.

@@ -5,8 +5,9 @@ What a process of its own gives is what its replies say, and they depend on what
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
-from io import BytesIO, StringIO
+from io import BytesIO
 from typing import Any
 
 from app.calibration.matrix import ScoreMatrix
@@ -33,12 +34,12 @@ async def fit_here(
     if key not in _known:
         _known[key] = await asyncio.to_thread(_replies, sent)
     for line in _known[key]:
-        if (fitted := await process.taken(line, report)) is not None:
+        if (fitted := await process.taken(json.loads(line), report)) is not None:
             return fitted
     raise AssertionError("no result")
 
 
 def _replies(sent: bytes) -> list[str]:
-    replies = StringIO()
-    process.answer(process.read(BytesIO(sent)), replies)
-    return replies.getvalue().splitlines()
+    replies: list[str] = []
+    process.answer(process.read(BytesIO(sent)), lambda message: replies.append(json.dumps(message)))
+    return replies

@@ -219,7 +219,7 @@ def test_what_a_newer_sextant_or_postgres_wrote_is_refused(
 ) -> None:
     back_up(source, tmp_path / "all.backup")
     newer = rewritten(tmp_path / "all.backup", tmp_path / "newer", revision="ffffffffffff")
-    with pytest.raises(InvalidStateError, match="newer than this one knows"):
+    with pytest.raises(InvalidStateError, match="which this one does not know"):
         restore(target, newer, box(tmp_path))
     of_newer_postgres = rewritten(tmp_path / "all.backup", tmp_path / "pg99", dumped_by=99)
     with pytest.raises(InvalidStateError, match="PostgreSQL 99"):

@@ -1,16 +1,7 @@
 """Sessions and rankings whose worker shows no sign of life, again and again."""
 
-import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
-import pytest
 from sqlalchemy import text
 
 from app.services.container import Services
@@ -68,18 +59,7 @@ async def test_only_leases_of_work_that_was_run_lapse(services: Services) -> Non
     assert await _run_out(services, session) == 1  # nobody has taken it up since
 
 
-async def test_what_lapsed_three_times_is_run_by_a_process_of_its_own(services: Services) -> None:
-    session = await _created(services)
-    for _ in range(MAX_LAPSES):
-        await _claimed(services, session)
-        await _run_out(services, session)
-    async with running_worker(services):
-        ended = await until(services, session)
-    assert ended.status == "completed", ended.failure
-    assert ended.lapses == 0
-
-
-async def test_what_lapses_alone_too_fails_with_its_reason_and_can_be_resumed(
+async def test_what_lapses_again_and_again_fails_with_its_reason_and_can_be_resumed(
     services: Services,
 ) -> None:
     session = await _created(services)
@@ -98,57 +78,6 @@ async def test_what_lapses_alone_too_fails_with_its_reason_and_can_be_resumed(
         assert (resumed.failure, resumed.lapses) == (None, 0)
         done = await until(services, session)
     assert done.status == "completed", done.failure
-
-
-def _alone_processes() -> list[int]:
-    """The processes that run work alone for this one."""
-    found: list[int] = []
-    for tasks in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # a thread or a process that has just ended
-            found += [
-                int(pid)
-                for pid in tasks.read_text().split()
-                if "alone_process" in Path(f"/proc/{pid}/cmdline").read_text()
-            ]
-    return found
-
-
-async def _halt_what_runs_alone() -> None:
-    async with asyncio.timeout(240):
-        while True:
-            if found := _alone_processes():
-                os.kill(found[0], signal.SIGSTOP)
-                return
-            await asyncio.sleep(0.02)
-
-
-@pytest.mark.slow
-async def test_what_freezes_its_own_process_too_ends_by_itself(services: Services) -> None:
-    session = await _created(services)
-    for _ in range(MAX_LAPSES):
-        await _claimed(services, session)
-        await _run_out(services, session)
-    async with running_worker(services):
-        await _halt_what_runs_alone()
-        ended = await until(services, session)
-    assert ended.status == "failed"
-    assert ended.failure is not None
-    assert ended.failure["code"] == "lease_lapsed"
-    assert not _alone_processes()
-
-
-@pytest.mark.slow
-def test_who_starts_after_its_worker_was_killed_does_nothing() -> None:
-    nowhere = {"database_url": "postgresql://nobody@127.0.0.1:1/none"}
-    order = {"settings": nowhere, "id": "ses_1", "epoch": 1, "parent": os.getppid()}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "app.worker.alone_process"],
-        input=json.dumps(order) + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> None:

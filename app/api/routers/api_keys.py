@@ -17,7 +17,7 @@ from app.api.schemas.api_keys import (
 )
 from app.api.schemas.common import ListRead
 from app.api.schemas.spend import UseRead
-from app.deps import ApiKeys, Caller, Projects, caller
+from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 
 router = make_router("/api-keys", tag="api keys")
@@ -32,17 +32,17 @@ Admin = Annotated[Caller, caller("admin")]
 
 @router.post("", status_code=201, dependencies=[IDEMPOTENT], responses=errors(NotFoundError))
 async def create_api_key(
-    body: ApiKeyCreate, response: Response, keys: ApiKeys, projects: Projects, who: Admin
+    body: ApiKeyCreate, response: Response, opened: AllServices, who: Admin
 ) -> ApiKeyCreated:
     """Make a key. This answer is the only place where its secret is shown."""
     project_id = who.administered
     if body.project is not None:
-        project_id = (await projects.find(body.project)).id
+        project_id = (await opened.projects.find(body.project)).id
         if who.administered not in (None, project_id):
             raise NotFoundError("project", body.project)
     elif project_id is None and "admin" not in body.scopes:
         project_id = who.project_id
-    key, secret = await keys.create(
+    key, secret = await opened.api_keys.create(
         name=body.name,
         scopes=body.scopes,
         expires_at=body.expires_at,
@@ -54,34 +54,34 @@ async def create_api_key(
 
 
 @router.get("", responses=errors(NotFoundError))
-async def list_api_keys(page: Paging, keys: ApiKeys, who: Admin) -> ListRead[ApiKeyRead]:
+async def list_api_keys(page: Paging, opened: AllServices, who: Admin) -> ListRead[ApiKeyRead]:
     """All keys, revoked ones included, the newest first; without secrets.
 
     An admin of one project sees that project's.
     """
-    return list_of(await keys.page(page, project_id=who.administered), ApiKeyRead.read)
+    return list_of(await opened.api_keys.page(page, project_id=who.administered), ApiKeyRead.read)
 
 
 @router.get("/{key_id}/spend")
-async def get_api_key_spend(key_id: KeyId, keys: ApiKeys, who: Admin) -> UseRead:
+async def get_api_key_spend(key_id: KeyId, opened: AllServices, who: Admin) -> UseRead:
     """What a key uses of its limits. What the asking key uses tells the spend of its project."""
-    key, today, stored = await keys.spend(key_id, project_id=who.administered)
+    key, today, stored = await opened.api_keys.spend(key_id, project_id=who.administered)
     return UseRead.of_limits(key.limits, today, stored)
 
 
 @router.patch("/{key_id}")
 async def update_api_key(
-    key_id: KeyId, body: ApiKeyUpdate, keys: ApiKeys, who: Admin
+    key_id: KeyId, body: ApiKeyUpdate, opened: AllServices, who: Admin
 ) -> ApiKeyRead:
     """Change what a key may use of its project's.
 
     That of a revoked key holds for the tests that it left running.
     """
-    changed = await keys.limit(key_id, body.to_changes(), project_id=who.administered)
+    changed = await opened.api_keys.limit(key_id, body.to_changes(), project_id=who.administered)
     return ApiKeyRead.read(changed)
 
 
 @router.delete("/{key_id}", status_code=204)
-async def revoke_api_key(key_id: KeyId, keys: ApiKeys, who: Admin) -> None:
+async def revoke_api_key(key_id: KeyId, opened: AllServices, who: Admin) -> None:
     """Revoke a key at once; it stays listed. Revoking it again changes nothing."""
-    await keys.revoke(key_id, project_id=who.administered)
+    await opened.api_keys.revoke(key_id, project_id=who.administered)

@@ -16,7 +16,7 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.audit import AuditRead
 from app.api.schemas.common import ListRead
-from app.deps import Audit, Caller, caller
+from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.records.audit import AuditEntry, AuditFilter
 
@@ -51,9 +51,9 @@ Wanted = Annotated[AuditFilter, Depends(_wanted)]
 
 
 @router.get("", responses=errors(NotFoundError))
-async def list_audit(page: Paging, wanted: Wanted, audit: Audit) -> ListRead[AuditRead]:
+async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListRead[AuditRead]:
     """Changes, the newest first: all of them for admins of all projects, else one's project's."""
-    return list_of(await audit.page(page, wanted), AuditRead.read)
+    return list_of(await opened.audit.page(page, wanted), AuditRead.read)
 
 
 @router.get(
@@ -61,11 +61,11 @@ async def list_audit(page: Paging, wanted: Wanted, audit: Audit) -> ListRead[Aud
     response_class=StreamingResponse,
     responses=file_responses(["application/x-ndjson"]),
 )
-async def export_audit(wanted: Wanted, audit: Audit) -> StreamingResponse:
+async def export_audit(wanted: Wanted, opened: AllServices) -> StreamingResponse:
     """The same as a file of JSON lines, all of it."""
 
     async def blocks() -> AsyncIterator[str]:
-        async for page in audit.all(wanted):
+        async for page in opened.audit.all(wanted):
             yield await asyncio.to_thread(_lines, page)
 
     stamp = f"{datetime.now().astimezone():%Y%m%d}"

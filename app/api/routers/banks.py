@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import Request, Response
 
 from app.api.bodies import LARGE, up_to
+from app.api.disconnects import entered_while_connected
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.presence import entered_while_connected
 from app.api.references import BankRef, Erase
 from app.api.routing import router as make_router
 from app.api.schemas.banks import (
@@ -23,7 +23,7 @@ from app.api.schemas.banks import (
 )
 from app.api.schemas.common import ListRead
 from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
-from app.deps import Banks, BundlesDep, Caller, ResultBanksDep, Seen, caller
+from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -43,18 +43,20 @@ router = make_router("/banks", tag="banks")
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(AlreadyExistsError, UnknownNameError),
 )
-async def create_bank(body: BankCreate, response: Response, banks: Banks, sight: Seen) -> BankRead:
+async def create_bank(
+    body: BankCreate, response: Response, opened: AllServices, sight: Seen
+) -> BankRead:
     """Make an empty bank."""
-    created = await banks.create_bank(body.to_spec())
+    created = await opened.banks.create_bank(body.to_spec())
     response.headers["Location"] = f"/v1/banks/{created.bank.id}"
     response.headers["ETag"] = etag(created.bank.revision)
     return BankRead.of(created, sight)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_banks(page: Paging, banks: Banks, sight: Seen) -> ListRead[BankRead]:
+async def list_banks(page: Paging, opened: AllServices, sight: Seen) -> ListRead[BankRead]:
     """Banks, the newest first."""
-    found = await banks.list_banks(page)
+    found = await opened.banks.list_banks(page)
     return list_of(
         found,
         lambda overview: BankRead.of(overview, sight),
@@ -63,9 +65,9 @@ async def list_banks(page: Paging, banks: Banks, sight: Seen) -> ListRead[BankRe
 
 
 @router.get("/{bank}", dependencies=[caller("read")])
-async def get_bank(bank: BankRef, response: Response, banks: Banks, sight: Seen) -> BankRead:
+async def get_bank(bank: BankRef, response: Response, opened: AllServices, sight: Seen) -> BankRead:
     """One bank, by id or name, with its latest version."""
-    found = await banks.get_bank(bank)
+    found = await opened.banks.get_bank(bank)
     response.headers["ETag"] = etag(found.bank.revision)
     return BankRead.of(found, sight)
 
@@ -80,11 +82,11 @@ async def update_bank(
     body: BankUpdate,
     revision: ExpectedRevision,
     response: Response,
-    banks: Banks,
+    opened: AllServices,
     sight: Seen,
 ) -> BankRead:
     """Change a bank's settings. Its versions stay as they are."""
-    changed = await banks.update_bank(bank, revision, body.to_changes())
+    changed = await opened.banks.update_bank(bank, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.bank.revision)
     return BankRead.of(changed, sight)
 
@@ -96,10 +98,10 @@ async def update_bank(
     responses={**errors(InvalidStateError), **CONDITIONAL},
 )
 async def delete_bank(
-    bank: BankRef, revision: ExpectedRevision, banks: Banks, erase: Erase = False
+    bank: BankRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False
 ) -> None:
     """Delete a bank and free its name. Sessions on its versions keep their results."""
-    await banks.delete_bank(bank, revision, erases=erase)
+    await opened.banks.delete_bank(bank, revision, erases=erase)
 
 
 @router.post(
@@ -109,13 +111,13 @@ async def delete_bank(
     responses=errors(ConflictError, FileFormatError, ItemBankError, UnknownNameError),
     openapi_extra=up_to(LARGE),
 )
-async def import_bundle(body: BundleCreate, response: Response, bundles: BundlesDep) -> ImportRead:
+async def import_bundle(body: BundleCreate, response: Response, opened: AllServices) -> ImportRead:
     """Make a bank of a bundle, or a version of the bank that has its name: all of it or nothing.
 
     A bundle that was changed since it was written is refused.
     """
     sent = await asyncio.to_thread(body.bundle.to_domain, "bundle")
-    report = await bundles.import_file(sent, body.name)
+    report = await opened.bundles.import_file(sent, body.name)
     if report.version is not None:
         response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
     return ImportRead.read(report)
@@ -131,7 +133,7 @@ async def import_bundle(body: BundleCreate, response: Response, bundles: Bundles
 async def make_from_results(
     body: FromResultsCreate,
     response: Response,
-    results: ResultBanksDep,
+    opened: AllServices,
     sight: Seen,
     who: Annotated[Caller, caller("banks:write")],
 ) -> FromResultsRead:
@@ -143,7 +145,7 @@ async def make_from_results(
     same call with more files goes on from there.
     """
     wanted = await asyncio.to_thread(body.to_domain)
-    begun = await results.begin(wanted, owner=who.key_id)
+    begun = await opened.result_banks.begin(wanted, owner=who.key_id)
     if begun.calibration is not None:
         response.headers["Location"] = f"/v1/calibrations/{begun.calibration.id}"
     return FromResultsRead.of(begun, sight)
@@ -160,7 +162,7 @@ async def make_from_results(
     openapi_extra=up_to(LARGE),
 )
 async def import_into_bank(
-    bank: BankRef, body: ImportCreate, request: Request, response: Response, banks: Banks
+    bank: BankRef, body: ImportCreate, request: Request, response: Response, opened: AllServices
 ) -> ImportRead:
     """Import items, parameters or both, at once: all of it or nothing.
 
@@ -169,7 +171,7 @@ async def import_into_bank(
     the other; who hangs up before its turn has come leaves the line.
     """
     items, parameters = body.items, body.parameters
-    reading = banks.files_read(
+    reading = opened.banks.files_read(
         bank,
         body.to_domain(),
         items=await asyncio.to_thread(items.to_domain, "items") if items else None,
@@ -179,7 +181,7 @@ async def import_into_bank(
         else None,
     )
     async with entered_while_connected(request, reading) as read:
-        report = await banks.import_into(bank, read, dry_run=body.dry_run)
+        report = await opened.banks.import_into(bank, read, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
     elif report.version is not None:

@@ -26,7 +26,7 @@ from app.api.schemas.calibrations import (
 )
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.versions import VersionRead
-from app.deps import Calibrations, Feed, Seen, caller
+from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -52,7 +52,7 @@ ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
     openapi_extra=up_to(MEDIUM),
 )
 async def create_calibration(
-    body: CalibrationCreate, response: Response, calibrations: Calibrations
+    body: CalibrationCreate, response: Response, opened: AllServices
 ) -> CalibrationRead:
     """Estimate item parameters from a response set.
 
@@ -60,7 +60,7 @@ async def create_calibration(
     calibration: its `progress` moves every second or so.
     """
     publication = None if body.publish is None else body.publish.to_domain()
-    created = await calibrations.create(body.response_set, body.to_domain(), publication)
+    created = await opened.calibrations.create(body.response_set, body.to_domain(), publication)
     response.headers["Location"] = f"/v1/calibrations/{created.id}"
     return CalibrationRead.read(created)
 
@@ -68,21 +68,21 @@ async def create_calibration(
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_calibrations(
     page: Paging,
-    calibrations: Calibrations,
+    opened: AllServices,
     status: Annotated[CalibrationStatus | None, Query()] = None,
     response_set_id: ResponseSetId | None = None,
 ) -> ListRead[CalibrationRead]:
     """Calibrations, the newest first."""
-    found = await calibrations.list_page(page, status=status, response_set_id=response_set_id)
+    found = await opened.calibrations.list_page(
+        page, status=status, response_set_id=response_set_id
+    )
     return list_of(found, CalibrationRead.read)
 
 
 @router.get("/{calibration_id}", dependencies=[caller("read")])
-async def get_calibration(
-    calibration_id: CalibrationId, calibrations: Calibrations
-) -> CalibrationRead:
+async def get_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
     """Where a calibration stands, and what came out of it."""
-    return CalibrationRead.read(await calibrations.get(calibration_id))
+    return CalibrationRead.read(await opened.calibrations.get(calibration_id))
 
 
 @router.delete(
@@ -91,9 +91,9 @@ async def get_calibration(
     dependencies=[caller("banks:write")],
     responses=errors(InvalidStateError),
 )
-async def delete_calibration(calibration_id: CalibrationId, calibrations: Calibrations) -> None:
+async def delete_calibration(calibration_id: CalibrationId, opened: AllServices) -> None:
     """Delete an ended calibration that no bank version was made of."""
-    await calibrations.delete(calibration_id)
+    await opened.calibrations.delete(calibration_id)
 
 
 @router.get(
@@ -101,12 +101,12 @@ async def delete_calibration(calibration_id: CalibrationId, calibrations: Calibr
 )
 async def list_fitted_items(
     calibration_id: CalibrationId,
-    calibrations: Calibrations,
+    opened: AllServices,
     after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> FittedItemList:
     """Parameters, standard errors and fit of the items of a completed calibration."""
-    rows = await calibrations.items(calibration_id, after=after, limit=limit + 1)
+    rows = await opened.calibrations.items(calibration_id, after=after, limit=limit + 1)
     data = [FittedItemRead.of(row) for row in rows[:limit]]
     return FittedItemList(
         data=data,
@@ -123,13 +123,13 @@ async def list_fitted_items(
 async def calibration_events(
     calibration_id: CalibrationId,
     request: Request,
-    calibrations: Calibrations,
+    opened: AllServices,
     feed: Feed,
     sight: Seen,
     after: Annotated[AfterEvent, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a calibration. `Last-Event-ID` or `after` resumes the stream."""
-    await calibrations.get(calibration_id)
+    await opened.calibrations.get(calibration_id)
     return await events_for(request, feed, "calibration", calibration_id, sight, after=after)
 
 
@@ -140,12 +140,12 @@ async def calibration_events(
 )
 async def list_abilities(
     calibration_id: CalibrationId,
-    calibrations: Calibrations,
+    opened: AllServices,
     after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> AbilityList:
     """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
-    rows = await calibrations.abilities(calibration_id, after=after, limit=limit + 1)
+    rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
     data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
     return AbilityList(
         data=data,
@@ -159,11 +159,9 @@ async def list_abilities(
     dependencies=[caller("banks:write")],
     responses=errors(InvalidStateError),
 )
-async def cancel_calibration(
-    calibration_id: CalibrationId, calibrations: Calibrations
-) -> CalibrationRead:
+async def cancel_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
     """End a calibration; its worker drops what it has within seconds."""
-    return CalibrationRead.read(await calibrations.cancel(calibration_id))
+    return CalibrationRead.read(await opened.calibrations.cancel(calibration_id))
 
 
 @router.post(
@@ -177,13 +175,13 @@ async def publish_calibration(
     calibration_id: CalibrationId,
     body: PublicationCreate,
     response: Response,
-    calibrations: Calibrations,
+    opened: AllServices,
 ) -> VersionRead:
     """Make a bank version of a completed calibration: all of it, or nothing.
 
     As often as you like, and in as many banks: their versions are on one scale. Where the latest
     version of the bank says the same already, that one is the answer, and no other is made.
     """
-    version = await calibrations.publish(calibration_id, body.to_domain())
+    version = await opened.calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
     return VersionRead.read(version)

@@ -15,7 +15,7 @@ from app.api.schemas.catalog import (
     InstallationStatus,
 )
 from app.api.schemas.common import ListRead
-from app.deps import Catalog, caller
+from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
 
 router = make_router("", tag="catalog")
@@ -30,15 +30,17 @@ InstallationId = Annotated[
 
 
 @router.get("/catalog", dependencies=[caller("read")])
-async def list_catalog(catalog: Catalog) -> CatalogRead:
+async def list_catalog(opened: AllServices) -> CatalogRead:
     """The banks that can be installed by name: where they come from, and how they were asked."""
-    return CatalogRead(data=[CatalogEntryRead.of(offer) for offer in await catalog.entries()])
+    return CatalogRead(
+        data=[CatalogEntryRead.of(offer) for offer in await opened.catalog.entries()]
+    )
 
 
 @router.get("/catalog/{name}", dependencies=[caller("read")])
-async def get_catalog_entry(name: EntryName, catalog: Catalog) -> CatalogEntryRead:
+async def get_catalog_entry(name: EntryName, opened: AllServices) -> CatalogEntryRead:
     """One bank that can be installed."""
-    return CatalogEntryRead.of(await catalog.entry(name))
+    return CatalogEntryRead.of(await opened.catalog.entry(name))
 
 
 @router.post(
@@ -46,14 +48,14 @@ async def get_catalog_entry(name: EntryName, catalog: Catalog) -> CatalogEntryRe
     status_code=202,
     dependencies=[caller("banks:write"), IDEMPOTENT],
 )
-async def install(name: EntryName, response: Response, catalog: Catalog) -> InstallationRead:
+async def install(name: EntryName, response: Response, opened: AllServices) -> InstallationRead:
     """Install a bank: fetch its files, check and join them, and make the bank in one step.
 
     It runs in a worker; poll the installation. Where a file comes from is said by the operator's
     catalogue alone. What was fetched stays in the cache: after a failure the same call goes on from
     there. An installation of this entry that is under way is given instead of another.
     """
-    started = await catalog.start(name)
+    started = await opened.catalog.start(name)
     response.headers["Location"] = f"/v1/installations/{started.id}"
     return InstallationRead.of(started)
 
@@ -61,18 +63,20 @@ async def install(name: EntryName, response: Response, catalog: Catalog) -> Inst
 @router.get("/installations", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_installations(
     page: Paging,
-    catalog: Catalog,
+    opened: AllServices,
     status: Annotated[InstallationStatus | None, Query()] = None,
 ) -> ListRead[InstallationRead]:
     """Installations, the newest first."""
-    found = await catalog.list_page(page, status=status)
+    found = await opened.catalog.list_page(page, status=status)
     return list_of(found, InstallationRead.of)
 
 
 @router.get("/installations/{installation_id}", dependencies=[caller("read")])
-async def get_installation(installation_id: InstallationId, catalog: Catalog) -> InstallationRead:
+async def get_installation(
+    installation_id: InstallationId, opened: AllServices
+) -> InstallationRead:
     """Where an installation stands, and what came out of it."""
-    return InstallationRead.of(await catalog.get(installation_id))
+    return InstallationRead.of(await opened.catalog.get(installation_id))
 
 
 @router.post(
@@ -81,7 +85,7 @@ async def get_installation(installation_id: InstallationId, catalog: Catalog) ->
     responses=errors(InvalidStateError),
 )
 async def cancel_installation(
-    installation_id: InstallationId, catalog: Catalog
+    installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
     """End an installation; its worker stops within seconds, and no bank is made."""
-    return InstallationRead.of(await catalog.cancel(installation_id))
+    return InstallationRead.of(await opened.catalog.cancel(installation_id))

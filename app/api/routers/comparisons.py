@@ -3,7 +3,7 @@
 from app.api.errors import errors
 from app.api.routing import router as make_router
 from app.api.schemas.comparisons import ComparisonCreate, ComparisonRead
-from app.deps import Comparisons, caller
+from app.deps import AllServices, caller
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, ScaleMismatchError
 
 router = make_router("/comparisons", tag="comparisons")
@@ -14,7 +14,7 @@ router = make_router("/comparisons", tag="comparisons")
     dependencies=[caller("read")],
     responses=errors(NotFoundError, InvalidStateError, InvalidInputError, ScaleMismatchError),
 )
-async def compare(body: ComparisonCreate, comparisons: Comparisons) -> ComparisonRead:
+async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead:
     """Compare two ended sessions on one scale, or two examinees of a response set.
 
     The mean difference on the items that both have answered, paired by item (items of one group
@@ -23,10 +23,10 @@ async def compare(body: ComparisonCreate, comparisons: Comparisons) -> Compariso
     """
     if body.session_ids is not None:
         first, second = body.session_ids
-        found = await comparisons.sessions(first, second, confidence=body.confidence)
+        found = await opened.comparisons.sessions(first, second, confidence=body.confidence)
     else:
         first, second = body.examinees or ("", "")
-        found = await comparisons.examinees(
+        found = await opened.comparisons.examinees(
             body.response_set or "", first, second, confidence=body.confidence
         )
     return ComparisonRead.read(found)

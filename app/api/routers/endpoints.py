@@ -19,7 +19,7 @@ from app.api.schemas.endpoints import (
     ProbeRead,
 )
 from app.api.schemas.spend import SpendRead
-from app.deps import Endpoints, MarkerGuardDep, Seen, caller
+from app.deps import AllServices, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
@@ -56,13 +56,12 @@ EndpointId = Annotated[
 async def create_endpoint(
     body: NamedEndpointCreate,
     response: Response,
-    endpoints: Endpoints,
+    opened: AllServices,
     sight: Seen,
-    guard: MarkerGuardDep,
 ) -> EndpointRead:
     """Save a language model under a name. Its key is stored encrypted and never shown again."""
-    await guard.require_free(sight, body.name)
-    created = await endpoints.create(body.to_spec())
+    await opened.marker_guard.require_free(sight, body.name)
+    created = await opened.endpoints.create(body.to_spec())
     response.headers["Location"] = f"/v1/endpoints/{created.id}"
     response.headers["ETag"] = etag(created.revision)
     return EndpointRead.of(created)
@@ -71,29 +70,29 @@ async def create_endpoint(
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_endpoints(
     page: Paging,
-    endpoints: Endpoints,
+    opened: AllServices,
     kind: Annotated[Kind | None, Query()] = None,
     name: Annotated[Name | None, Query()] = None,
 ) -> ListRead[EndpointRead]:
     """Saved endpoints, the newest first."""
-    found = await endpoints.list(page, kind=kind, name=name)
+    found = await opened.endpoints.list(page, kind=kind, name=name)
     return list_of(found, EndpointRead.of)
 
 
 @router.get("/{endpoint_id}", dependencies=[caller("read")])
 async def get_endpoint(
-    endpoint_id: EndpointId, response: Response, endpoints: Endpoints
+    endpoint_id: EndpointId, response: Response, opened: AllServices
 ) -> EndpointRead:
     """One endpoint."""
-    found = await endpoints.get(endpoint_id)
+    found = await opened.endpoints.get(endpoint_id)
     response.headers["ETag"] = etag(found.revision)
     return EndpointRead.of(found)
 
 
 @router.get("/{endpoint_id}/spend", dependencies=[caller("read")])
-async def get_endpoint_spend(endpoint_id: EndpointId, endpoints: Endpoints) -> SpendRead:
+async def get_endpoint_spend(endpoint_id: EndpointId, opened: AllServices) -> SpendRead:
     """What calls of an endpoint took of today's budgets."""
-    found, today = await endpoints.spend(endpoint_id)
+    found, today = await opened.endpoints.spend(endpoint_id)
     return SpendRead.of(found.settings.limits, today)
 
 
@@ -109,9 +108,8 @@ async def update_endpoint(
     body: EndpointUpdate,
     revision: ExpectedRevision,
     response: Response,
-    endpoints: Endpoints,
+    opened: AllServices,
     sight: Seen,
-    guard: MarkerGuardDep,
 ) -> EndpointRead:
     """Change an endpoint; only the key that made it may, or one with `admin`.
 
@@ -122,8 +120,8 @@ async def update_endpoint(
     """
     change = body.to_change()
     name = change.settings.get("name")
-    await guard.require_free(sight, name, endpoint_id=endpoint_id)
-    changed = await endpoints.update(endpoint_id, change, expected_revision=revision)
+    await opened.marker_guard.require_free(sight, name, endpoint_id=endpoint_id)
+    changed = await opened.endpoints.update(endpoint_id, change, expected_revision=revision)
     response.headers["ETag"] = etag(changed.revision)
     return EndpointRead.of(changed)
 
@@ -137,14 +135,13 @@ async def update_endpoint(
 async def delete_endpoint(
     endpoint_id: EndpointId,
     revision: ExpectedRevision,
-    endpoints: Endpoints,
+    opened: AllServices,
     sight: Seen,
-    guard: MarkerGuardDep,
     erase: Erase = False,
 ) -> None:
     """Delete an endpoint: by the key that made it, or `admin`. Sessions keep their results."""
-    await guard.require_free(sight, endpoint_id=endpoint_id)
-    await endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
+    await opened.marker_guard.require_free(sight, endpoint_id=endpoint_id)
+    await opened.endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
 
 
 @router.post(
@@ -164,6 +161,6 @@ async def delete_endpoint(
         UnreachableError,
     ),
 )
-async def probe_endpoint(endpoint_id: EndpointId, endpoints: Endpoints) -> ProbeRead:
+async def probe_endpoint(endpoint_id: EndpointId, opened: AllServices) -> ProbeRead:
     """Call the endpoint and report what it can do and how fast; 424 if it gives no answer."""
-    return ProbeRead.read(await endpoints.probe(endpoint_id))
+    return ProbeRead.read(await opened.endpoints.probe(endpoint_id))

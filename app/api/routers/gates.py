@@ -10,7 +10,7 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.gates import GateCreate, GateRead
-from app.deps import Gates, MarkerGuardDep, Seen, caller
+from app.deps import AllServices, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 
 router = make_router("/gates", tag="gates")
@@ -27,7 +27,7 @@ GateId = Annotated[
     responses=errors(NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
 )
 async def create_gate(
-    body: GateCreate, response: Response, gates: Gates, sight: Seen, guard: MarkerGuardDep
+    body: GateCreate, response: Response, opened: AllServices, sight: Seen
 ) -> GateRead:
     """Hold a session against a threshold, or start a session for the purpose.
 
@@ -36,23 +36,23 @@ async def create_gate(
     a new gate. `pending` while the session goes on.
     """
     given = body.session.endpoint if body.session else None
-    await guard.require_free(sight, given.name if given else None)
+    await opened.marker_guard.require_free(sight, given.name if given else None)
     session = body.session_id if body.session is None else body.session.to_domain()
-    made = await gates.create(body.to_domain(), session or "")
+    made = await opened.gates.create(body.to_domain(), session or "")
     response.headers["Location"] = f"/v1/gates/{made.record.id}"
     return GateRead.of(made, sight)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_gates(page: Paging, gates: Gates, sight: Seen) -> ListRead[GateRead]:
+async def list_gates(page: Paging, opened: AllServices, sight: Seen) -> ListRead[GateRead]:
     """Gates, the newest first."""
-    found = await gates.list_page(page)
+    found = await opened.gates.list_page(page)
     return list_of(
         found, lambda gate: GateRead.of(gate, sight), identify=lambda gate: gate.record.id
     )
 
 
 @router.get("/{gate_id}", dependencies=[caller("read")])
-async def get_gate(gate_id: GateId, gates: Gates, sight: Seen) -> GateRead:
+async def get_gate(gate_id: GateId, opened: AllServices, sight: Seen) -> GateRead:
     """A gate, decided if its session has ended."""
-    return GateRead.of(await gates.get(gate_id), sight)
+    return GateRead.of(await opened.gates.get(gate_id), sight)

@@ -6,17 +6,17 @@ from fastapi import Path, Request, Response
 from starlette.exceptions import HTTPException
 
 from app.api.bodies import MEDIUM, up_to
+from app.api.disconnects import while_connected
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
-from app.api.presence import while_connected
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
 from app.api.schemas.previews import PreviewCreate, PreviewRead
-from app.deps import Caller, Items, PreviewsDep, Seen, caller
+from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
@@ -64,10 +64,10 @@ _NDJSON_BODY = {
     openapi_extra=up_to(MEDIUM),
 )
 async def create_item(
-    bank: BankRef, body: ItemCreate, response: Response, items: Items
+    bank: BankRef, body: ItemCreate, response: Response, opened: AllServices
 ) -> ItemRead:
     """Add one item. It can be changed until a version holds it."""
-    created = await items.add(bank, body.to_domain())
+    created = await opened.items.add(bank, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{created.bank_id}/items/{created.id}"
     response.headers["ETag"] = etag(created.revision)
     return ItemRead.of(created)
@@ -75,19 +75,19 @@ async def create_item(
 
 @router.get("/{bank}/items", dependencies=[caller("read")])
 async def list_items(
-    bank: BankRef, page: PagingInOrder, sight: Seen, items: Items
+    bank: BankRef, page: PagingInOrder, sight: Seen, opened: AllServices
 ) -> ListRead[ItemRead]:
     """Items of a bank, the oldest first."""
-    found = await items.list_page(bank, page, reveal=sight.is_whole)
+    found = await opened.items.list_page(bank, page, reveal=sight.is_whole)
     return list_of(found, ItemRead.of)
 
 
 @router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])
 async def get_item(
-    bank: BankRef, item: ItemRef, sight: Seen, response: Response, items: Items
+    bank: BankRef, item: ItemRef, sight: Seen, response: Response, opened: AllServices
 ) -> ItemRead:
     """One item, by id or key."""
-    found = await items.get(bank, item, reveal=sight.is_whole)
+    found = await opened.items.get(bank, item, reveal=sight.is_whole)
     response.headers["ETag"] = etag(found.revision)
     return ItemRead.of(found)
 
@@ -104,10 +104,10 @@ async def update_item(
     body: ItemUpdate,
     revision: ExpectedRevision,
     response: Response,
-    items: Items,
+    opened: AllServices,
 ) -> ItemRead:
     """Change an item that no version holds."""
-    changed = await items.update(bank, item, revision, body.to_changes())
+    changed = await opened.items.update(bank, item, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
     return ItemRead.of(changed)
 
@@ -119,10 +119,10 @@ async def update_item(
     responses={**errors(InvalidStateError), **CONDITIONAL},
 )
 async def delete_item(
-    bank: BankRef, item: ItemRef, revision: ExpectedRevision, items: Items
+    bank: BankRef, item: ItemRef, revision: ExpectedRevision, opened: AllServices
 ) -> None:
     """Delete an item that no version holds."""
-    await items.delete(bank, item, revision)
+    await opened.items.delete(bank, item, revision)
 
 
 @router.post(
@@ -137,7 +137,7 @@ async def preview_item(
     body: PreviewCreate,
     who: Annotated[Caller, caller("run")],
     sight: Seen,
-    previews: PreviewsDep,
+    opened: AllServices,
     request: Request,
 ) -> PreviewRead:
     """Put one item to an endpoint: the exact request, its answer, and how it is marked.
@@ -145,7 +145,7 @@ async def preview_item(
     Nothing is stored. The endpoint, and a scorer that calls out, are really called, and paid; who
     hangs up ends it. Items of a withheld bank are for keys with the scope `banks:write` too.
     """
-    found = previews.preview(body.to_domain(bank, item), sight, caller=who.key_id)
+    found = opened.previews.preview(body.to_domain(bank, item), sight, caller=who.key_id)
     return PreviewRead.of(await while_connected(request, found))
 
 
@@ -159,11 +159,11 @@ async def preview_item(
     },
     openapi_extra={**_NDJSON_BODY, **up_to(MEDIUM)},
 )
-async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
+async def add_items(bank: BankRef, request: Request, opened: AllServices) -> BatchRead:
     """Add items line by line: each line succeeds or fails by itself."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in _NDJSON:
         raise HTTPException(
             415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
         )
-    return BatchRead.of(await items.add_batch(bank, await request.body()))
+    return BatchRead.of(await opened.items.add_batch(bank, await request.body()))

@@ -8,7 +8,7 @@ from app.api.errors import errors
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.leaderboards import LeaderboardRead
-from app.deps import Leaderboards, caller
+from app.deps import AllServices, caller
 from app.errors import NotFoundError
 
 router = make_router("/banks", tag="banks")
@@ -17,7 +17,7 @@ router = make_router("/banks", tag="banks")
 @router.get("/{bank}/leaderboard", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def get_leaderboard(
     bank: BankRef,
-    leaderboards: Leaderboards,
+    opened: AllServices,
     metric: Annotated[
         Literal["score", "theta"], Query(description="What ranks: the score, or the ability.")
     ] = "score",
@@ -29,5 +29,5 @@ async def get_leaderboard(
     apart. Endpoints in one group cannot be told apart at the confidence.
     """
     return LeaderboardRead.of_bank(
-        await leaderboards.of_bank(bank, metric=metric, confidence=confidence)
+        await opened.leaderboards.of_bank(bank, metric=metric, confidence=confidence)
     )

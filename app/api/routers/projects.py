@@ -3,9 +3,7 @@
 from typing import Annotated
 
 from fastapi import Path, Response
-from fastapi.responses import StreamingResponse
 
-from app.api.downloads import ClosedStream, file_responses
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -21,7 +19,7 @@ from app.api.schemas.projects import (
     retention_of,
 )
 from app.api.schemas.spend import ProjectSpendRead, UseRead
-from app.deps import OVER_ALL, ApiKeys, Caller, Projects, caller
+from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 
 router = make_router("/projects", tag="projects")
@@ -38,10 +36,10 @@ ProjectRef = Annotated[
     responses=errors(AlreadyExistsError),
 )
 async def create_project(
-    body: ProjectCreate, response: Response, projects: Projects
+    body: ProjectCreate, response: Response, opened: AllServices
 ) -> ProjectRead:
     """Make a project. It holds nothing and has no keys."""
-    project = await projects.create(
+    project = await opened.projects.create(
         body.name,
         description=body.description,
         limits=limits_of(body.limits),
@@ -53,20 +51,20 @@ async def create_project(
 
 
 @router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
-async def list_projects(page: Paging, projects: Projects) -> ListRead[ProjectRead]:
+async def list_projects(page: Paging, opened: AllServices) -> ListRead[ProjectRead]:
     """All projects, the newest first."""
-    return list_of(await projects.page(page), ProjectRead.of)
+    return list_of(await opened.projects.page(page), ProjectRead.of)
 
 
 @router.get("/{project}")
 async def get_project(
     project: ProjectRef,
     response: Response,
-    projects: Projects,
+    opened: AllServices,
     who: Annotated[Caller, caller("read")],
 ) -> ProjectRead:
     """One project, by id or name: any for admins of all, else the key's own."""
-    found = await projects.find(project)
+    found = await opened.projects.find(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     response.headers["ETag"] = etag(found.revision)
@@ -76,39 +74,18 @@ async def get_project(
 @router.get("/{project}/spend")
 async def get_project_spend(
     project: ProjectRef,
-    projects: Projects,
-    keys: ApiKeys,
+    opened: AllServices,
     who: Annotated[Caller, caller("read")],
 ) -> ProjectSpendRead:
     """What a project and the key that asks use of today's budgets and the store; of others 404."""
-    found, today, stored = await projects.spend(project)
+    found, today, stored = await opened.projects.spend(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     used = ProjectSpendRead.of_limits(found.limits, today, stored)
     if who.is_over_all:  # such keys have no limits
         return used
-    key, today, stored = await keys.spend(who.key_id)
+    key, today, stored = await opened.api_keys.spend(who.key_id)
     return used.model_copy(update={"key": UseRead.of_limits(key.limits, today, stored)})
-
-
-@router.get(
-    "/{project}/export",
-    response_class=StreamingResponse,
-    responses=file_responses(["application/zip"]),
-)
-async def export_project(
-    project: ProjectRef, projects: Projects, who: Annotated[Caller, caller("admin")]
-) -> ClosedStream:
-    """All that a project holds as of one moment: a ZIP file of JSON lines for each table.
-
-    Without secrets, but with the texts of withheld banks. Its `manifest.json` comes last and has
-    the rows and the SHA-256 of each part. The audit trail tells of it. Of another project 404.
-    """
-    found = await projects.find(project)
-    if not who.is_over_all and found.id != who.project_id:
-        raise NotFoundError("project", project)
-    made = await projects.export(found.id)
-    return ClosedStream(made.blocks, name=made.name, media_type="application/zip")
 
 
 @router.patch(
@@ -121,10 +98,10 @@ async def update_project(
     body: ProjectUpdate,
     revision: ExpectedRevision,
     response: Response,
-    projects: Projects,
+    opened: AllServices,
 ) -> ProjectRead:
     """Change a project's name, limits or retention. `limits` and `retention` are set whole."""
-    changed = await projects.update(project, revision, body.to_changes())
+    changed = await opened.projects.update(project, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.revision)
     return ProjectRead.of(changed)
 
@@ -136,7 +113,7 @@ async def update_project(
     responses={**errors(InvalidStateError), **CONDITIONAL},
 )
 async def delete_project(
-    project: ProjectRef, revision: ExpectedRevision, projects: Projects, erase: Erase = False
+    project: ProjectRef, revision: ExpectedRevision, opened: AllServices, erase: Erase = False
 ) -> None:
     """Delete a project that holds nothing, with its keys. What was done in it stays on record."""
-    await projects.delete(project, revision, erases=erase)
+    await opened.projects.delete(project, revision, erases=erase)

@@ -12,7 +12,7 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
 from app.api.schemas.session_answers import AfterStep
-from app.deps import Feed, MarkerGuardDep, Rankings, Seen, caller
+from app.deps import AllServices, Feed, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 
 router = make_router("/rankings", tag="rankings")
@@ -30,15 +30,17 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
     responses=errors(NotFoundError, BlockedAddressError, UnknownNameError),
 )
 async def create_ranking(
-    body: RankingCreate, response: Response, rankings: Rankings, sight: Seen, guard: MarkerGuardDep
+    body: RankingCreate, response: Response, opened: AllServices, sight: Seen
 ) -> RankingRead:
     """Rank several endpoints with as few items as possible; those that are close come out tied.
 
     The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
     """
     given = (ranked.endpoint for ranked in body.endpoints)
-    await guard.require_free(sight, *(endpoint.name for endpoint in given if endpoint))
-    created = await rankings.create(body.to_domain())
+    await opened.marker_guard.require_free(
+        sight, *(endpoint.name for endpoint in given if endpoint)
+    )
+    created = await opened.rankings.create(body.to_domain())
     response.headers["Location"] = f"/v1/rankings/{created.id}"
     return RankingRead.of(created, sight)
 
@@ -46,20 +48,20 @@ async def create_ranking(
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_rankings(
     page: Paging,
-    rankings: Rankings,
+    opened: AllServices,
     sight: Seen,
     status: Annotated[RankingStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""
-    found = await rankings.list_page(page, status=status, bank_id=bank_id)
+    found = await opened.rankings.list_page(page, status=status, bank_id=bank_id)
     return list_of(found, lambda record: RankingRead.of(record, sight))
 
 
 @router.get("/{ranking_id}", dependencies=[caller("read")])
-async def get_ranking(ranking_id: RankingId, rankings: Rankings, sight: Seen) -> RankingRead:
+async def get_ranking(ranking_id: RankingId, opened: AllServices, sight: Seen) -> RankingRead:
     """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
-    return RankingRead.of(await rankings.get(ranking_id), sight)
+    return RankingRead.of(await opened.rankings.get(ranking_id), sight)
 
 
 @router.delete(
@@ -68,9 +70,9 @@ async def get_ranking(ranking_id: RankingId, rankings: Rankings, sight: Seen) ->
     dependencies=[caller("run")],
     responses=errors(InvalidStateError),
 )
-async def delete_ranking(ranking_id: RankingId, rankings: Rankings) -> None:
+async def delete_ranking(ranking_id: RankingId, opened: AllServices) -> None:
     """Remove an ended ranking with its endpoints' sessions and answers."""
-    await rankings.delete(ranking_id)
+    await opened.rankings.delete(ranking_id)
 
 
 @router.get(
@@ -81,22 +83,22 @@ async def delete_ranking(ranking_id: RankingId, rankings: Rankings) -> None:
 async def ranking_events(
     ranking_id: RankingId,
     request: Request,
-    rankings: Rankings,
+    opened: AllServices,
     feed: Feed,
     sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
-    await rankings.get(ranking_id)
+    await opened.rankings.get(ranking_id)
     return await events_for(request, feed, "ranking", ranking_id, sight, after=after)
 
 
 @router.post(
     "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_ranking(ranking_id: RankingId, rankings: Rankings, sight: Seen) -> RankingRead:
+async def cancel_ranking(ranking_id: RankingId, opened: AllServices, sight: Seen) -> RankingRead:
     """End a ranking where it stands. The answers so far are kept."""
-    return RankingRead.of(await rankings.cancel(ranking_id), sight)
+    return RankingRead.of(await opened.rankings.cancel(ranking_id), sight)
 
 
 @router.post(
@@ -109,15 +111,14 @@ async def join_ranking(
     ranking_id: RankingId,
     body: RankingJoin,
     response: Response,
-    rankings: Rankings,
+    opened: AllServices,
     sight: Seen,
-    guard: MarkerGuardDep,
 ) -> RankingRead:
     """Add an endpoint to a completed ranking: only that one is asked.
 
     The others keep their answers; all pairs are judged anew.
     """
-    await guard.require_free(sight, body.endpoint.name if body.endpoint else None)
-    joined = await rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
+    await opened.marker_guard.require_free(sight, body.endpoint.name if body.endpoint else None)
+    joined = await opened.rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, sight)

@@ -22,7 +22,7 @@ from app.api.schemas.response_sets import (
     ResponseSetCreate,
     ResponseSetRead,
 )
-from app.deps import Collectors, ResponseSets, caller
+from app.deps import AllServices, caller
 from app.errors import (
     AlreadyExistsError,
     FileFormatError,
@@ -53,28 +53,30 @@ SetRef = Annotated[
     responses=errors(AlreadyExistsError),
 )
 async def create_response_set(
-    body: ResponseSetCreate, response: Response, sets: ResponseSets
+    body: ResponseSetCreate, response: Response, opened: AllServices
 ) -> ResponseSetRead:
     """Make an empty response set."""
-    made = await sets.create(body.name, description=body.description, metadata=body.metadata)
+    made = await opened.response_sets.create(
+        body.name, description=body.description, metadata=body.metadata
+    )
     response.headers["Location"] = f"/v1/response-sets/{made.id}"
     response.headers["ETag"] = etag(made.revision)
     return ResponseSetRead.of(made)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_response_sets(page: Paging, sets: ResponseSets) -> ListRead[ResponseSetRead]:
+async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[ResponseSetRead]:
     """Response sets, the newest first."""
-    found = await sets.list_page(page)
+    found = await opened.response_sets.list_page(page)
     return list_of(found, ResponseSetRead.of)
 
 
 @router.get("/{response_set}", dependencies=[caller("read")])
 async def get_response_set(
-    response_set: SetRef, response: Response, sets: ResponseSets
+    response_set: SetRef, response: Response, opened: AllServices
 ) -> ResponseSetRead:
     """One response set, by id or name."""
-    found = await sets.get(response_set)
+    found = await opened.response_sets.get(response_set)
     response.headers["ETag"] = etag(found.revision)
     return ResponseSetRead.of(found)
 
@@ -86,10 +88,10 @@ async def get_response_set(
     responses=errors(InvalidStateError, PreconditionFailedError, PreconditionRequiredError),
 )
 async def delete_response_set(
-    response_set: SetRef, revision: ExpectedRevision, sets: ResponseSets
+    response_set: SetRef, revision: ExpectedRevision, opened: AllServices
 ) -> None:
     """Delete a response set with all its answers, unless a calibration is made from it."""
-    await sets.delete(response_set, revision)
+    await opened.response_sets.delete(response_set, revision)
 
 
 @router.post(
@@ -103,14 +105,14 @@ async def delete_response_set(
     openapi_extra=up_to(LARGE),
 )
 async def import_answers(
-    response_set: SetRef, body: AnswerImportCreate, response: Response, sets: ResponseSets
+    response_set: SetRef, body: AnswerImportCreate, response: Response, opened: AllServices
 ) -> AnswerImportRead:
     """Import recorded answers: all that can be used, with a report of what cannot.
 
     Files above the server's body limit come in through `sextant response-sets import`.
     """
     request = await asyncio.to_thread(body.to_domain)
-    report = await sets.import_into(response_set, request, dry_run=body.dry_run)
+    report = await opened.response_sets.import_into(response_set, request, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
     return AnswerImportRead.of(report)
@@ -121,13 +123,13 @@ async def import_answers(
     dependencies=[caller("banks:write"), IDEMPOTENT],
 )
 async def collect_answers(
-    response_set: SetRef, body: CollectionCreate, collector: Collectors
+    response_set: SetRef, body: CollectionCreate, opened: AllServices
 ) -> CollectionRead:
     """Take over the answers of all sessions of a bank that have ended, each session once.
 
     Call it as often as you like: what was taken over before is not taken again.
     """
-    return CollectionRead.of(await collector.collect(response_set, body.to_domain()))
+    return CollectionRead.of(await opened.collector.collect(response_set, body.to_domain()))
 
 
 @router.get(
@@ -138,7 +140,7 @@ async def collect_answers(
 )
 async def get_matrix(
     response_set: SetRef,
-    sets: ResponseSets,
+    opened: AllServices,
     file_format: Annotated[
         MatrixFormat,
         Query(
@@ -152,6 +154,6 @@ async def get_matrix(
 
     Repeated answers stand apart in `long`; elsewhere there is their mean.
     """
-    made = await export_answers(sets, response_set, file_format)
+    made = await export_answers(opened.response_sets, response_set, file_format)
     headers = {"Content-Disposition": attachment(made.name)}
     return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)

@@ -6,11 +6,11 @@ from fastapi import Path, Request
 
 from app import scorers
 from app.api.bodies import MEDIUM, up_to
+from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
-from app.deps import Caller, ScorerTrialsDep, caller
+from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
 from app.items import ScorerSpec
 
@@ -40,7 +40,7 @@ async def try_scorer(
     name: ScorerName,
     body: ScorerTest,
     who: Annotated[Caller, caller("run")],
-    trials: ScorerTrialsDep,
+    opened: AllServices,
     request: Request,
 ) -> MarkRead:
     """Mark one answer, to see what the scorer makes of it. Nothing is stored.
@@ -49,7 +49,9 @@ async def try_scorer(
     """
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)
-    marking = trials.mark(spec, body.item.to_domain(), body.to_answer(), caller=who.key_id)
+    marking = opened.scorer_trials.mark(
+        spec, body.item.to_domain(), body.to_answer(), caller=who.key_id
+    )
     return MarkRead.of(await while_connected(request, marking))
 
 

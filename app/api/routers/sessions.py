@@ -11,10 +11,8 @@ from app.api.errors import errors
 from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
-from app.api.schemas.mark_checks import MarkCheckCreate, MarkCheckRead
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
@@ -34,18 +32,7 @@ from app.api.schemas.sessions import (
     SessionRescore,
     Status,
 )
-from app.deps import (
-    DerivedSessionsDep,
-    Feed,
-    ManualSessionsDep,
-    MarkChecksDep,
-    MarkerGuardDep,
-    Seen,
-    SessionReportsDep,
-    Sessions,
-    Versions,
-    caller,
-)
+from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -78,16 +65,15 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
 async def create_session(
     body: SessionCreate,
     response: Response,
-    sessions: Sessions,
+    opened: AllServices,
     sight: Seen,
-    guard: MarkerGuardDep,
 ) -> SessionRead:
     """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
 
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
-    await guard.require_free(sight, body.endpoint.name if body.endpoint else None)
-    created = await sessions.create(body.to_domain())
+    await opened.marker_guard.require_free(sight, body.endpoint.name if body.endpoint else None)
+    created = await opened.sessions.create(body.to_domain())
     if body.mode == "manual":
         response.status_code = 201
     response.headers["Location"] = f"/v1/sessions/{created.id}"
@@ -97,21 +83,23 @@ async def create_session(
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_sessions(
     page: Paging,
-    sessions: Sessions,
+    opened: AllServices,
     sight: Seen,
     status: Annotated[Status | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
 ) -> ListRead[SessionRead]:
     """Sessions, the newest first."""
-    found = await sessions.list_page(page, status=status, endpoint_id=endpoint_id, bank_id=bank_id)
+    found = await opened.sessions.list_page(
+        page, status=status, endpoint_id=endpoint_id, bank_id=bank_id
+    )
     return list_of(found, lambda record: SessionRead.of(record, sight))
 
 
 @router.get("/{session_id}", dependencies=[caller("read")])
-async def get_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
+async def get_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
-    return SessionRead.of(await sessions.get(session_id), sight)
+    return SessionRead.of(await opened.sessions.get(session_id), sight)
 
 
 @router.delete(
@@ -120,15 +108,15 @@ async def get_session(session_id: SessionId, sessions: Sessions, sight: Seen) ->
     dependencies=[caller("run")],
     responses=errors(InvalidStateError),
 )
-async def delete_session(session_id: SessionId, sessions: Sessions) -> None:
+async def delete_session(session_id: SessionId, opened: AllServices) -> None:
     """Remove an ended session with its answers and events."""
-    await sessions.delete(session_id)
+    await opened.sessions.delete(session_id)
 
 
 @router.get("/{session_id}/responses", dependencies=[caller("read")])
 async def list_responses(
     session_id: SessionId,
-    sessions: Sessions,
+    opened: AllServices,
     sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -137,7 +125,7 @@ async def list_responses(
 
     A page of long answers ends early: go on while `has_more`.
     """
-    page = await sessions.responses_page(session_id, after_step=after, limit=limit)
+    page = await opened.sessions.responses_page(session_id, after_step=after, limit=limit)
     data = [ResponseRead.of(row, sight) for row in page.items]
     return ResponseList(
         data=data, last_step=data[-1].step if data else after, has_more=page.has_more
@@ -145,9 +133,9 @@ async def list_responses(
 
 
 @router.get("/{session_id}/trajectory", dependencies=[caller("read")])
-async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajectory:
+async def get_trajectory(session_id: SessionId, opened: AllServices) -> Trajectory:
     """Theta and SE after each answer, in the order in which answers came."""
-    return Trajectory.of(await sessions.responses(session_id))
+    return Trajectory.of(await opened.sessions.responses(session_id))
 
 
 @router.get(
@@ -161,8 +149,7 @@ async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajector
 )
 async def export_ended_session(
     session_id: SessionId,
-    sessions: Sessions,
-    versions: Versions,
+    opened: AllServices,
     sight: Seen,
     file_format: Annotated[
         SessionFormat,
@@ -177,7 +164,9 @@ async def export_ended_session(
     Items that ended without a score are counted in the object and have no line. Questions and
     answers of a withheld bank are left out for keys without `banks:write`.
     """
-    made = await export_session(sessions, versions, session_id, file_format, reveal=sight.is_whole)
+    made = await export_session(
+        opened.sessions, opened.versions, session_id, file_format, reveal=sight.is_whole
+    )
     headers = {"Content-Disposition": attachment(made.name)}
     return Response(made.content, media_type=made.media_type, headers=headers)
 
@@ -197,7 +186,7 @@ async def get_session_report(
     session_id: SessionId,
     request: Request,
     response: Response,
-    reports: SessionReportsDep,
+    opened: AllServices,
     sight: Seen,
     file_format: Annotated[
         Literal["json", "html"] | None,
@@ -209,7 +198,7 @@ async def get_session_report(
     Of a session in any state; the page needs nothing else: no script, no font, no image from
     outside. Questions and answers of a withheld bank are left out for keys without `banks:write`.
     """
-    report = await reports.report(session_id, reveal=sight.is_whole)
+    report = await opened.session_reports.report(session_id, reveal=sight.is_whole)
     if (file_format or preferred(request, "json", "html")) == "html":
         return html_page(await asyncio.to_thread(render, report))
     response.headers["Vary"] = "Accept"
@@ -224,38 +213,38 @@ async def get_session_report(
 async def session_events(
     session_id: SessionId,
     request: Request,
-    sessions: Sessions,
+    opened: AllServices,
     feed: Feed,
     sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
-    await sessions.get(session_id)
+    await opened.sessions.get(session_id)
     return await events_for(request, feed, "session", session_id, sight, after=after)
 
 
 @router.post(
     "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
+async def cancel_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
     """End a session where it stands. Its answers so far are kept."""
-    return SessionRead.of(await sessions.cancel(session_id), sight)
+    return SessionRead.of(await opened.sessions.cancel(session_id), sight)
 
 
 @router.post(
     "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def pause_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
+async def pause_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
     """Stop asking until resumed; calls in flight are dropped and asked again later."""
-    return SessionRead.of(await sessions.pause(session_id), sight)
+    return SessionRead.of(await opened.sessions.pause(session_id), sight)
 
 
 @router.post(
     "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def resume_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
+async def resume_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
     """Go on with a paused session."""
-    return SessionRead.of(await sessions.resume(session_id), sight)
+    return SessionRead.of(await opened.sessions.resume(session_id), sight)
 
 
 @router.post(
@@ -268,7 +257,7 @@ async def extend_session(
     session_id: SessionId,
     body: SessionExtend,
     response: Response,
-    derived: DerivedSessionsDep,
+    opened: AllServices,
     sight: Seen,
 ) -> SessionRead:
     """Go on where an ended session stopped, with a tighter target or a larger budget.
@@ -276,7 +265,7 @@ async def extend_session(
     Makes a new session that starts with the old answers; only items that ended in an error may
     be asked again.
     """
-    created = await derived.extend(session_id, body.plan(), body.metadata)
+    created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, sight)
 
@@ -291,11 +280,11 @@ async def replay_session(
     session_id: SessionId,
     body: SessionReplay,
     response: Response,
-    derived: DerivedSessionsDep,
+    opened: AllServices,
     sight: Seen,
 ) -> SessionRead:
     """Estimate again from an ended session's answers, by another estimator or bank version."""
-    created = await derived.replay(
+    created = await opened.derived_sessions.replay(
         session_id,
         body.changes(),
         bank_version_id=body.bank_version_id,
@@ -315,8 +304,7 @@ async def rescore_session(
     session_id: SessionId,
     body: SessionRescore,
     response: Response,
-    sessions: Sessions,
-    derived: DerivedSessionsDep,
+    opened: AllServices,
     sight: Seen,
 ) -> SessionRead:
     """Mark an ended session's stored answers again, with another scorer. Asks no model.
@@ -326,8 +314,8 @@ async def rescore_session(
     scorer for answers to a withheld bank needs `banks:write`: it is told what counts as right.
     """
     scorer = None if body.scorer is None else body.scorer.to_domain()
-    sight.require_own_scorer(await sessions.get(session_id), named=scorer is not None)
-    created = await derived.rescore(session_id, scorer, body.metadata)
+    sight.require_own_scorer(await opened.sessions.get(session_id), named=scorer is not None)
+    created = await opened.derived_sessions.rescore(session_id, scorer, body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, sight)
 
@@ -335,42 +323,25 @@ async def rescore_session(
 @router.get(
     "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
 )
-async def list_changes(
-    session_id: SessionId, derived: DerivedSessionsDep, sight: Seen
-) -> ChangeList:
+async def list_changes(session_id: SessionId, opened: AllServices, sight: Seen) -> ChangeList:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
     return ChangeList(
-        data=[ChangeRead.of(change, sight) for change in await derived.changes(session_id)]
+        data=[
+            ChangeRead.of(change, sight)
+            for change in await opened.derived_sessions.changes(session_id)
+        ]
     )
-
-
-@router.post("/{session_id}:check-marks", dependencies=[caller("run")])
-async def check_marks(
-    session_id: SessionId,
-    body: MarkCheckCreate,
-    request: Request,
-    checks: MarkChecksDep,
-    sight: Seen,
-) -> MarkCheckRead:
-    """Mark a session's stored answers again as its provenance says, and tell which marks differ.
-
-    Nothing is changed; `:rescore` makes a new session of the marks as they are now.
-    """
-    found = await while_connected(request, checks.of(session_id, call=body.call))
-    return MarkCheckRead.of(found, sight)
 
 
 @router.get(
     "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def get_next_item(
-    session_id: SessionId, sessions: ManualSessionsDep, sight: Seen
-) -> NextItemRead:
+async def get_next_item(session_id: SessionId, opened: AllServices, sight: Seen) -> NextItemRead:
     """The item that a manual session waits for.
 
     Of a withheld bank a key without `banks:write` is told the item's key alone.
     """
-    return NextItemRead.of(await sessions.next_item(session_id), sight)
+    return NextItemRead.of(await opened.manual_sessions.next_item(session_id), sight)
 
 
 @router.post(
@@ -381,7 +352,7 @@ async def get_next_item(
     openapi_extra=up_to(MEDIUM),
 )
 async def answer_item(
-    session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep, sight: Seen
+    session_id: SessionId, body: ManualResponse, opened: AllServices, sight: Seen
 ) -> SessionRead:
     """Answer the item that a manual session waits for; the session chooses the next one."""
-    return SessionRead.of(await sessions.answer(session_id, body.to_domain()), sight)
+    return SessionRead.of(await opened.manual_sessions.answer(session_id, body.to_domain()), sight)

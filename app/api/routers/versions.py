@@ -7,12 +7,12 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.bodies import LARGE, MEDIUM, up_to
+from app.api.disconnects import entered_while_connected
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
-from app.api.presence import entered_while_connected
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import THETA_RANGE, ListRead
@@ -30,19 +30,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import (
-    BankExportsDep,
-    Banks,
-    BundlesDep,
-    Drifts,
-    Forms,
-    Joins,
-    OffersDep,
-    Reports,
-    Seen,
-    Versions,
-    caller,
-)
+from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
@@ -59,21 +47,21 @@ router = make_router("/banks", tag="banks")
     openapi_extra=up_to(LARGE),
 )
 async def create_version(
-    bank: BankRef, body: VersionCreate, request: Request, response: Response, banks: Banks
+    bank: BankRef, body: VersionCreate, request: Request, response: Response, opened: AllServices
 ) -> VersionRead:
     """Make a version from parameters of the bank's items."""
     n_rows = None if body.parameters is None else len(body.parameters)
-    async with entered_while_connected(request, banks.turn(n_rows)):
-        made = await banks.create_version(bank, await asyncio.to_thread(body.to_domain))
+    async with entered_while_connected(request, opened.banks.turn(n_rows)):
+        made = await opened.banks.create_version(bank, await asyncio.to_thread(body.to_domain))
     response.headers["Location"] = f"/v1/banks/{made.bank_id}/versions/{made.id}"
     response.headers["ETag"] = etag(made.id)
     return VersionRead.read(made)
 
 
 @router.get("/{bank}/versions", dependencies=[caller("read")])
-async def list_versions(bank: BankRef, page: Paging, versions: Versions) -> ListRead[VersionRead]:
+async def list_versions(bank: BankRef, page: Paging, opened: AllServices) -> ListRead[VersionRead]:
     """Versions of a bank, the newest first."""
-    found = await versions.list_page(bank, page)
+    found = await opened.versions.list_page(bank, page)
     return list_of(found, VersionRead.read)
 
 
@@ -84,10 +72,10 @@ async def list_versions(bank: BankRef, page: Paging, versions: Versions) -> List
     responses=NOT_MODIFIED,
 )
 async def get_version(
-    bank: BankRef, version: VersionRef, request: Request, response: Response, versions: Versions
+    bank: BankRef, version: VersionRef, request: Request, response: Response, opened: AllServices
 ) -> VersionRead | Response:
     """One version by number, id, or `latest`."""
-    found = await versions.get(bank, version)
+    found = await opened.versions.get(bank, version)
     tag = etag(found.id)
     if is_current(request, tag):
         return not_modified(tag)
@@ -100,20 +88,20 @@ async def list_version_items(
     bank: BankRef,
     version: VersionRef,
     page: PagingInOrder,
-    versions: Versions,
+    opened: AllServices,
     status: Annotated[Literal["active", "quarantined", "pretest"] | None, Query()] = None,
 ) -> ListRead[VersionItemRead]:
     """Parameters, state and findings of a version's items, by position."""
-    found = await versions.items(bank, version, page, status=status)
+    found = await opened.versions.items(bank, version, page, status=status)
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
 @router.get("/{bank}/versions/{version}/lint", dependencies=[caller("read")])
 async def list_findings(
-    bank: BankRef, version: VersionRef, page: PagingInOrder, versions: Versions
+    bank: BankRef, version: VersionRef, page: PagingInOrder, opened: AllServices
 ) -> ListRead[VersionItemRead]:
     """The items of a version that lint has something to say about, by position."""
-    found = await versions.items(bank, version, page, flagged=True)
+    found = await opened.versions.items(bank, version, page, flagged=True)
     return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
@@ -121,14 +109,14 @@ async def list_findings(
 async def get_information(
     bank: BankRef,
     version: VersionRef,
-    versions: Versions,
+    opened: AllServices,
     theta: Annotated[
         str,
         Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included."),
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""
-    return InformationRead.read(await versions.information(bank, version, theta_grid(theta)))
+    return InformationRead.read(await opened.versions.information(bank, version, theta_grid(theta)))
 
 
 @router.get(
@@ -146,7 +134,7 @@ async def export_version(
     version: VersionRef,
     sight: Seen,
     request: Request,
-    exports: BankExportsDep,
+    opened: AllServices,
     file_format: Annotated[
         BankFormat,
         Query(
@@ -165,7 +153,7 @@ async def export_version(
 
     Content of a withheld bank is left out for keys without `banks:write`.
     """
-    made = await exports.export(bank, version, file_format, reveal=sight.is_whole)
+    made = await opened.bank_exports.export(bank, version, file_format, reveal=sight.is_whole)
     tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
     if is_current(request, tag):
         return not_modified(tag)
@@ -189,7 +177,7 @@ async def get_report(
     version: VersionRef,
     request: Request,
     response: Response,
-    reports: Reports,
+    opened: AllServices,
     file_format: Annotated[
         Literal["json", "html"] | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
@@ -199,7 +187,7 @@ async def get_report(
 
     The page needs nothing else: no script, no font, no image from outside.
     """
-    report = await reports.report(bank, version)
+    report = await opened.version_reports.report(bank, version)
     if (file_format or preferred(request, "json", "html")) == "html":
         return html_page(await asyncio.to_thread(render, report))
     response.headers["Vary"] = "Accept"
@@ -215,7 +203,7 @@ async def get_report(
 async def get_drift(
     bank: BankRef,
     version: VersionRef,
-    drifts: Drifts,
+    opened: AllServices,
     response_set: Annotated[
         str,
         Query(
@@ -232,7 +220,7 @@ async def get_drift(
     other items show. If every item had leaked alike, the examinees would merely look abler: a
     signal needs items that did not leak.
     """
-    look = await drifts.look(bank, version, response_set)
+    look = await opened.drift.look(bank, version, response_set)
     return StreamingResponse(drift_json(look, limit=limit), media_type="application/json")
 
 
@@ -242,13 +230,13 @@ async def get_drift(
     response_class=StreamingResponse,
     responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
 )
-async def export_bundle(bank: BankRef, version: VersionRef, bundles: BundlesDep) -> Response:
+async def export_bundle(bank: BankRef, version: VersionRef, opened: AllServices) -> Response:
     """A version with all that belongs to it as one file: `POST /v1/banks:import` reads it back.
 
     Questions, parameters, knowledge, report card, prompt, licence, and a hash over all of it. Of a
     withheld bank there is none, whoever asks.
     """
-    made = await bundles.export(bank, version)
+    made = await opened.bundles.export(bank, version)
     headers = {"Content-Disposition": attachment(made.name)}
     return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
 
@@ -257,7 +245,7 @@ async def export_bundle(bank: BankRef, version: VersionRef, bundles: BundlesDep)
 async def get_join(
     bank: BankRef,
     version: VersionRef,
-    joins: Joins,
+    opened: AllServices,
     response_set: Annotated[
         str | None,
         Query(
@@ -269,19 +257,19 @@ async def get_join(
     ] = None,
 ) -> JoinRead:
     """Whether the parameters belong to the questions they stand beside, judged by answers."""
-    return JoinRead.of(await joins.look(bank, version, response_set))
+    return JoinRead.of(await opened.joins.look(bank, version, response_set))
 
 
 @router.get("/{bank}/versions/{version}/recalibration", dependencies=[caller("read")])
 async def get_recalibration(
-    bank: BankRef, version: VersionRef, offers: OffersDep
+    bank: BankRef, version: VersionRef, opened: AllServices
 ) -> RecalibrationRead:
     """Whether live answers are enough for a provisional version to be calibrated again.
 
     That is done by `POST /v1/response-sets/{set}:collect` and `POST /v1/calibrations` with the
     version as `prior_version_id`; nothing is calibrated by itself.
     """
-    return RecalibrationRead.of(await offers.look(bank, version))
+    return RecalibrationRead.of(await opened.offers.look(bank, version))
 
 
 @router.post(
@@ -291,10 +279,10 @@ async def get_recalibration(
     openapi_extra=up_to(MEDIUM),
 )
 async def validate_version(
-    bank: BankRef, version: VersionRef, body: ValidationCreate, versions: Versions
+    bank: BankRef, version: VersionRef, body: ValidationCreate, opened: AllServices
 ) -> ValidationRead:
     """What lint says, and who would be quarantined, under other overrides; nothing is written."""
-    found = await versions.validate(bank, version, allow=body.allow, keep=body.keep)
+    found = await opened.versions.validate(bank, version, allow=body.allow, keep=body.keep)
     return await asyncio.to_thread(ValidationRead.of, found)
 
 
@@ -316,14 +304,14 @@ async def compose_form(
     body: FormCreate,
     request: Request,
     response: Response,
-    forms: Forms,
+    opened: AllServices,
 ) -> FormRead | Response:
     """The best fixed form of a version that predicts scores; nothing is stored.
 
     For who cannot test adaptively: ask its items of anybody, and the predicted score is the
     constant plus the weighted sum of their scores. In CSV the row without an item is the constant.
     """
-    made = await forms.compose(bank, version, body.to_spec())
+    made = await opened.forms.compose(bank, version, body.to_spec())
     if preferred(request, "json", "csv") == "csv":
         keys = [made.version.keys[item] for item in made.form.items]
         content = write_form(keys, made.form.weights, made.form.constant)

@@ -119,6 +119,21 @@ First = Annotated[list[T], BeforeValidator(_first)]
 class Problem(Output):
     """RFC 9457 problem details, with a stable `code` to program against."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "type": "urn:sextant:problem:not_found",
+                "title": "Not found",
+                "status": 404,
+                "detail": "What was expected, and what came.",
+                "instance": "/v1/...",
+                "code": "not_found",
+                "request_id": "0192f0c8a7d94c3f8d0e6b1f2a3c4d5e",
+                "errors": [],
+            }
+        }
+    )
+
     type: str
     title: str
     status: int

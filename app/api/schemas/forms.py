@@ -1,8 +1,8 @@
 """Fixed short forms as JSON."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.designs import Count, Positive, Share
@@ -13,6 +13,15 @@ from app.services.banks.forms import FormSpec, VersionForm
 MAX_COSTS = 200_000
 
 
+def _all_numbers(value: Any) -> Any:
+    # Each faulty value is a fault of its own: of many the first is told.
+    entries = value.items() if isinstance(value, dict) else ()
+    faulty = (key for key, one in entries if isinstance(one, bool | str | list | dict | None))
+    if (first := next(faulty, None)) is not None:
+        raise ValueError(f"expected a number for {first[:60]!r}")
+    return value
+
+
 class FormCreate(Input):
     """What the form is to be."""
 
@@ -21,9 +30,10 @@ class FormCreate(Input):
     )
 
     items: Count = Field(description="Length of the form.")
-    target: dict[Name, Share] | None = Field(
+    target: (
+        Annotated[dict[Name, Share], Field(min_length=1), BeforeValidator(_all_numbers)] | None
+    ) = Field(
         default=None,
-        min_length=1,
         description="Score to predict: shares by tag, `all` for the whole bank, the default.",
     )
     ask: list[Name] = Field(
@@ -33,7 +43,11 @@ class FormCreate(Input):
     )
     costs: (
         Literal["expected_tokens"]
-        | Annotated[dict[Key, Positive], Field(min_length=1, max_length=MAX_COSTS)]
+        | Annotated[
+            dict[Key, Positive],
+            Field(min_length=1, max_length=MAX_COSTS),
+            BeforeValidator(_all_numbers),
+        ]
         | None
     ) = Field(
         default=None,

@@ -12,7 +12,7 @@ from app.api.schemas.banks import BankRead
 from app.api.schemas.items import ItemRead
 from app.api.schemas.leaderboards import LeaderboardRead
 from app.api.schemas.versions import VersionItemRead, VersionRead
-from app.deps import AllServices, Banks, Leaderboards, Reports, Versions
+from app.deps import AllServices
 from app.errors import NotFoundError
 from app.pages.access import Visit
 from app.pages.charts import board_chart, held, item_chart
@@ -38,22 +38,22 @@ ItemStatus = Literal["", "active", "quarantined", "pretest"]
 
 
 @router.get("/banks")
-async def bank_list(request: Request, visit: Visit, banks: Banks, after: After = None) -> Response:
+async def bank_list(
+    request: Request, visit: Visit, opened: AllServices, after: After = None
+) -> Response:
     """Banks, the newest first."""
     visit.require("read")
-    found = await banks.list_banks(PageRequest(limit=_LISTED, after=after))
+    found = await opened.banks.list_banks(PageRequest(limit=_LISTED, after=after))
     rows = [BankRead.of(overview, visit.sight) for overview in found.items]
     return await page(request, "banks.html", rows=rows, more=found.has_more)
 
 
 @router.get("/banks/{bank}")
-async def bank_page(
-    bank: BankRef, request: Request, visit: Visit, banks: Banks, versions: Versions
-) -> Response:
+async def bank_page(bank: BankRef, request: Request, visit: Visit, opened: AllServices) -> Response:
     """One bank: how it is asked, and its versions."""
     visit.require("read")
-    shown = BankRead.of(await banks.get_bank(bank), visit.sight)
-    found = await versions.list_page(bank, PageRequest(limit=_LISTED))
+    shown = BankRead.of(await opened.banks.get_bank(bank), visit.sight)
+    found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
     numbers = {version.id: version.number for version in rows}
     return await page(request, "bank.html", bank=shown, versions=rows, numbers=numbers)
@@ -65,19 +65,19 @@ async def version_page(
     version: VersionRef,
     request: Request,
     visit: Visit,
-    versions: Versions,
-    banks: Banks,
-    reports: Reports,
+    opened: AllServices,
 ) -> Response:
     """One version: what it can do and what is wrong with it."""
     visit.require("read")
-    found = await versions.get(bank, version)
+    found = await opened.versions.get(bank, version)
     return await page(
         request,
         "version.html",
-        bank=BankRead.of(await banks.get_bank(bank), visit.sight),
+        bank=BankRead.of(await opened.banks.get_bank(bank), visit.sight),
         version=VersionRead.read(found),
-        sections=await version_sections(reports, found.bank_id, found.id, seen_by=visit.project),
+        sections=await version_sections(
+            opened.version_reports, found.bank_id, found.id, seen_by=visit.project
+        ),
     )
 
 
@@ -182,14 +182,14 @@ async def leaderboard(
     bank: BankRef,
     request: Request,
     visit: Visit,
-    boards: Leaderboards,
+    opened: AllServices,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
     name: Word = None,
     value: Word = None,
 ) -> Response:
     """Who is ahead on a bank: the latest result of each endpoint, ties as ties."""
     visit.require("read")
-    found = await boards.of_bank(bank, confidence=confidence)
+    found = await opened.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]
     sessions = [entry.session for one in shown for entry in one.entries]
     sessions += [entry.session for one in shown for entry in one.unranked]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from app.api.routers.calibrations import CalibrationId
 from app.api.schemas.calibrations import CalibrationRead, PublicationCreate
-from app.deps import Calibrations, Feed
+from app.deps import AllServices, Feed
 from app.errors import SextantError
 from app.pages.access import Form, Visit
 from app.pages.forms import Faults, faults_in
@@ -27,11 +27,11 @@ After = Annotated[str | None, Query(pattern=r"^cal_[0-9a-z]{26}$")]
 
 @router.get("/calibrations")
 async def calibration_list(
-    request: Request, visit: Visit, calibrations: Calibrations, after: After = None
+    request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
     """Calibrations, the newest first."""
     visit.require("read")
-    found = await calibrations.list_page(PageRequest(limit=_LISTED, after=after))
+    found = await opened.calibrations.list_page(PageRequest(limit=_LISTED, after=after))
     rows = [CalibrationRead.read(record) for record in found.items]
     return await page(request, "calibrations.html", rows=rows, more=found.has_more)
 
@@ -41,7 +41,7 @@ async def calibration_page(
     calibration_id: CalibrationId,
     request: Request,
     visit: Visit,
-    calibrations: Calibrations,
+    opened: AllServices,
     feed: Feed,
     seen: Seen = None,
 ) -> Response:
@@ -50,16 +50,16 @@ async def calibration_page(
     newest = await feed.newest("calibration", calibration_id)
     if seen == newest:
         return unchanged()
-    return await _page(request, calibrations, calibration_id, seen=newest)
+    return await _page(request, opened.calibrations, calibration_id, seen=newest)
 
 
 @router.post("/calibrations/{calibration_id}/cancel")
 async def cancel(
-    calibration_id: CalibrationId, request: Request, visit: Visit, calibrations: Calibrations
+    calibration_id: CalibrationId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Ends a calibration."""
     visit.require("banks:write")
-    await calibrations.cancel(calibration_id)
+    await opened.calibrations.cancel(calibration_id)
     return see(request, f"/calibrations/{calibration_id}")
 
 
@@ -69,16 +69,16 @@ async def publish(
     request: Request,
     visit: Visit,
     form: Form,
-    calibrations: Calibrations,
+    opened: AllServices,
 ) -> Response:
     """Makes a bank version of it."""
     visit.require("read", "banks:write")
     try:
         given = {name: form[name] for name in ("bank", "notes") if name in form}
         body = PublicationCreate.model_validate_json(json.dumps(given))
-        version = await calibrations.publish(calibration_id, body.to_domain())
+        version = await opened.calibrations.publish(calibration_id, body.to_domain())
     except (ValidationError, SextantError) as error:
-        return await _page(request, calibrations, calibration_id, problem=faults_in(error))
+        return await _page(request, opened.calibrations, calibration_id, problem=faults_in(error))
     return see(request, f"/banks/{version.bank_id}/versions/{version.number}")
 
 

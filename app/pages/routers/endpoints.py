@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate, ProbeRead
 from app.api.schemas.sessions import SessionRead
 from app.api.schemas.spend import SpendRead
-from app.deps import Endpoints, MarkerGuardDep, Sessions
+from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
 from app.pages.forms import Faults, faults_in
@@ -30,25 +30,23 @@ After = Annotated[str | None, Query(pattern=r"^end_[0-9a-z]{26}$")]
 
 @router.get("/endpoints")
 async def endpoint_list(
-    request: Request, visit: Visit, endpoints: Endpoints, after: After = None
+    request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
     """Saved endpoints, and the form for a new one."""
     visit.require("read")
-    return await _list(request, endpoints, after)
+    return await _list(request, opened.endpoints, after)
 
 
 @router.post("/endpoints")
-async def save(
-    request: Request, visit: Visit, form: Form, endpoints: Endpoints, guard: MarkerGuardDep
-) -> Response:
+async def save(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
     """Saves an endpoint."""
     visit.require("read", "run")
     try:
         body = NamedEndpointCreate.model_validate_json(json.dumps(endpoint_in(form)))
-        await guard.require_free(visit.sight, body.name)
-        created = await endpoints.create(body.to_spec())
+        await opened.marker_guard.require_free(visit.sight, body.name)
+        created = await opened.endpoints.create(body.to_spec())
     except (ValidationError, SextantError) as error:
-        return await _list(request, endpoints, None, values=form, problem=faults_in(error))
+        return await _list(request, opened.endpoints, None, values=form, problem=faults_in(error))
     return see(request, f"/endpoints/{created.id}")
 
 
@@ -77,12 +75,11 @@ async def endpoint_page(
     endpoint_id: EndpointPath,
     request: Request,
     visit: Visit,
-    endpoints: Endpoints,
-    sessions: Sessions,
+    opened: AllServices,
 ) -> Response:
     """One endpoint: its settings, its last tests and what they cost."""
     visit.require("read")
-    return await _page(request, visit, endpoints, sessions, endpoint_id)
+    return await _page(request, visit, opened.endpoints, opened.sessions, endpoint_id)
 
 
 @router.post("/endpoints/{endpoint_id}/probe")
@@ -90,18 +87,17 @@ async def probe(
     endpoint_id: EndpointPath,
     request: Request,
     visit: Visit,
-    endpoints: Endpoints,
-    sessions: Sessions,
+    opened: AllServices,
 ) -> Response:
     """Asks the endpoint what it can do."""
     visit.require("read", "run")
     try:
-        told = ProbeRead.read(await endpoints.probe(endpoint_id))
+        told = ProbeRead.read(await opened.endpoints.probe(endpoint_id))
     except SextantError as error:
         return await _page(
-            request, visit, endpoints, sessions, endpoint_id, problem=faults_in(error)
+            request, visit, opened.endpoints, opened.sessions, endpoint_id, problem=faults_in(error)
         )
-    return await _page(request, visit, endpoints, sessions, endpoint_id, probe=told)
+    return await _page(request, visit, opened.endpoints, opened.sessions, endpoint_id, probe=told)
 
 
 @router.post("/endpoints/{endpoint_id}/delete")
@@ -110,14 +106,13 @@ async def delete(
     request: Request,
     visit: Visit,
     form: Form,
-    endpoints: Endpoints,
-    guard: MarkerGuardDep,
+    opened: AllServices,
 ) -> Response:
     """Takes an endpoint out of use; its tests stay."""
     visit.require("run")
-    await guard.require_free(visit.sight, endpoint_id=endpoint_id)
+    await opened.marker_guard.require_free(visit.sight, endpoint_id=endpoint_id)
     revision = form.get("revision", "")
-    await endpoints.delete(
+    await opened.endpoints.delete(
         endpoint_id, expected_revision=int(revision) if revision[:9].isdecimal() else 0
     )
     return see(request, "/endpoints")

@@ -4,7 +4,7 @@ from fastapi import Request, Response
 
 from app.api.schemas.banks import BankRead
 from app.api.schemas.sessions import SessionRead
-from app.deps import Banks, Sessions
+from app.deps import AllServices
 from app.pages.access import Visit
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
@@ -17,7 +17,7 @@ _SHOWN = 10
 
 
 @router.get("/")
-async def home(request: Request, visit: Visit, sessions: Sessions, banks: Banks) -> Response:
+async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
     """What there is to see."""
     if visit.caller is None:
         visit.require("read")
@@ -26,10 +26,10 @@ async def home(request: Request, visit: Visit, sessions: Sessions, banks: Banks)
     boards: list[BankRead] = []
     if visit.may("read"):
         for status in _RUNNING:
-            found = await sessions.list_page(PageRequest(limit=_SHOWN), status=status)
+            found = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status=status)
             running += [SessionRead.of(record, visit.sight) for record in found.items]
-        done = await sessions.list_page(PageRequest(limit=_SHOWN), status="completed")
+        done = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status="completed")
         recent = [SessionRead.of(record, visit.sight) for record in done.items]
-        known = await banks.list_banks(PageRequest(limit=_SHOWN))
+        known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
         boards = [BankRead.of(overview, visit.sight) for overview in known.items]
     return await page(request, "home.html", running=running[:_SHOWN], recent=recent, boards=boards)

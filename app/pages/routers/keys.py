@@ -7,7 +7,7 @@ from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
 from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead, limits_of
-from app.deps import ApiKeys
+from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, visitor
 from app.pages.forms import Faults, faults_in, numbers_in
@@ -28,14 +28,16 @@ After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
 
 
 @router.get("/keys")
-async def key_list(request: Request, visit: Visit, keys: ApiKeys, after: After = None) -> Response:
+async def key_list(
+    request: Request, visit: Visit, opened: AllServices, after: After = None
+) -> Response:
     """All keys that the caller looks after, revoked ones included."""
     visit.require("admin")
-    return await _list(request, keys, after)
+    return await _list(request, opened.api_keys, after)
 
 
 @router.post("/keys")
-async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> Response:
+async def create(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
     """Makes a key; its secret is shown this once."""
     visit.require("admin")
     scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
@@ -43,22 +45,22 @@ async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> R
         limits = numbers_in({name: form.get(name, "") for name in _LIMITS})
         given = {"name": form.get("name", ""), "scopes": scopes, "limits": limits}
         body = ApiKeyCreate.model_validate_json(json.dumps(given))
-        _, secret = await keys.create(
+        _, secret = await opened.api_keys.create(
             name=body.name,
             scopes=body.scopes,
             limits=limits_of(body.limits),
             project_id=visit.administered,
         )
     except (ValidationError, SextantError) as error:
-        return await _list(request, keys, None, problem=faults_in(error))
-    return await _list(request, keys, None, secret=secret)
+        return await _list(request, opened.api_keys, None, problem=faults_in(error))
+    return await _list(request, opened.api_keys, None, secret=secret)
 
 
 @router.post("/keys/{key_id}/revoke")
-async def revoke(key_id: KeyPath, request: Request, visit: Visit, keys: ApiKeys) -> Response:
+async def revoke(key_id: KeyPath, request: Request, visit: Visit, opened: AllServices) -> Response:
     """Makes a key useless from now on."""
     visit.require("admin")
-    await keys.revoke(key_id, project_id=visit.administered)
+    await opened.api_keys.revoke(key_id, project_id=visit.administered)
     return see(request, "/keys")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import Request, Response
 from pydantic import ValidationError
 
-from app.api.presence import while_connected
+from app.api.disconnects import while_connected
 from app.api.schemas.banks import BankRead
 from app.api.schemas.endpoints import EndpointCreate, EndpointRead, ProbeRead
 from app.api.schemas.previews import PreviewCreate, PreviewRead

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from app.api.schemas.projects import ProjectRead
-from app.deps import Projects
+from app.deps import AllServices
 from app.errors import MissingScopeError
 from app.pages.access import Form, Visit, Visitor, set_project
 from app.pages.rendering import page
@@ -21,20 +21,20 @@ After = Annotated[str | None, Query(pattern=r"^prj_[0-9a-z]{26}$")]
 
 @router.get("/projects")
 async def project_list(
-    request: Request, visit: Visit, projects: Projects, after: After = None
+    request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
     """All projects, the newest first."""
     _require_all(visit)
-    found = await projects.page(PageRequest(limit=_LISTED, after=after))
+    found = await opened.projects.page(PageRequest(limit=_LISTED, after=after))
     rows = [ProjectRead.of(project) for project in found.items]
     return await page(request, "projects.html", rows=rows, more=found.has_more)
 
 
 @router.post("/projects")
-async def choose(request: Request, visit: Visit, form: Form, projects: Projects) -> Response:
+async def choose(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
     """Works in another project from now on, in this browser."""
     _require_all(visit)
-    chosen = await projects.recent(form.get("project", ""))
+    chosen = await opened.projects.recent(form.get("project", ""))
     response = see(request, "/")
     set_project(request, response, chosen.id)
     return response

@@ -10,7 +10,7 @@ from app.api.routers.rankings import RankingId
 from app.api.schemas.banks import BankRead
 from app.api.schemas.endpoints import EndpointRead
 from app.api.schemas.rankings import RankingCreate, RankingRead
-from app.deps import AllServices, Feed, Rankings
+from app.deps import AllServices, Feed
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingRules
 from app.errors import SextantError
@@ -39,11 +39,11 @@ After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64
 
 @router.get("/rankings")
 async def ranking_list(
-    request: Request, visit: Visit, rankings: Rankings, after: After = None
+    request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
     """Rankings, the newest first."""
     visit.require("read")
-    found = await rankings.list_page(PageRequest(limit=_LISTED, after=after))
+    found = await opened.rankings.list_page(PageRequest(limit=_LISTED, after=after))
     rows = [RankingRead.of(record, visit.sight) for record in found.items]
     return await page(request, "rankings.html", rows=rows, more=found.has_more)
 
@@ -74,7 +74,7 @@ async def ranking_page(
     ranking_id: RankingId,
     request: Request,
     visit: Visit,
-    rankings: Rankings,
+    opened: AllServices,
     feed: Feed,
     seen: Seen = None,
 ) -> Response:
@@ -83,7 +83,7 @@ async def ranking_page(
     newest = await feed.newest("ranking", ranking_id)
     if seen == newest:
         return unchanged()
-    shown = RankingRead.of(await rankings.get(ranking_id), visit.sight)
+    shown = RankingRead.of(await opened.rankings.get(ranking_id), visit.sight)
     names = {one.endpoint_id: one.name or one.model for one in shown.order}
     template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
     return await page(
@@ -100,11 +100,11 @@ async def ranking_page(
 
 @router.post("/rankings/{ranking_id}/cancel")
 async def cancel_ranking(
-    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
+    ranking_id: RankingId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Ends a ranking where it stands."""
     visit.require("run")
-    await rankings.cancel(ranking_id)
+    await opened.rankings.cancel(ranking_id)
     return see(request, f"/rankings/{ranking_id}")
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from app.api.schemas.comparisons import ComparisonRead
 from app.api.schemas.gates import GateCreate, GateRead
 from app.api.schemas.sessions import SessionRead
-from app.deps import Comparisons, Gates, Sessions
+from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit
 from app.pages.forms import Faults, faults_in, numbers_in
@@ -32,8 +32,7 @@ After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64
 async def compare(
     request: Request,
     visit: Visit,
-    sessions: Sessions,
-    comparisons: Comparisons,
+    opened: AllServices,
     first: SessionName = None,
     second: SessionName = None,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
@@ -42,18 +41,18 @@ async def compare(
     visit.require("read")
     shown: dict[str, Any] = {"comparison": None, "problem": None, "differing": [], "others": []}
     named = [
-        None if not name else SessionRead.of(await sessions.get(name), visit.sight)
+        None if not name else SessionRead.of(await opened.sessions.get(name), visit.sight)
         for name in (first, second)
     ]
     if first and second:
         try:
-            found = await comparisons.sessions(first, second, confidence=confidence)
+            found = await opened.comparisons.sessions(first, second, confidence=confidence)
             shown["comparison"] = ComparisonRead.read(found)
-            shown["differing"] = await _differing(sessions, first, second)
+            shown["differing"] = await _differing(opened.sessions, first, second)
         except SextantError as error:
             shown["problem"] = faults_in(error)
     elif named[0] is not None:
-        others = await sessions.list_page(
+        others = await opened.sessions.list_page(
             PageRequest(limit=_LISTED), status="completed", bank_id=named[0].bank.id
         )
         shown["others"] = [
@@ -87,14 +86,16 @@ async def _differing(
 
 
 @router.get("/gates")
-async def gate_list(request: Request, visit: Visit, gates: Gates, after: After = None) -> Response:
+async def gate_list(
+    request: Request, visit: Visit, opened: AllServices, after: After = None
+) -> Response:
     """Gates and what they said, the newest first."""
     visit.require("read")
-    return await _gates(request, visit, gates, after, {}, None)
+    return await _gates(request, visit, opened.gates, after, {}, None)
 
 
 @router.post("/gates")
-async def create_gate(request: Request, visit: Visit, form: Form, gates: Gates) -> Response:
+async def create_gate(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
     """Holds a test against a threshold."""
     visit.require("read", "run")
     try:
@@ -103,17 +104,21 @@ async def create_gate(request: Request, visit: Visit, form: Form, gates: Gates) 
         }
         plain = {name: form[name] for name in ("session_id", "metric", "direction") if name in form}
         body = GateCreate.model_validate_json(json.dumps({**plain, **numbers_in(given)}))
-        made = await gates.create(body.to_domain(), body.session_id or "")
+        made = await opened.gates.create(body.to_domain(), body.session_id or "")
     except (ValidationError, SextantError) as error:
-        return await _gates(request, visit, gates, None, form, faults_in(error))
+        return await _gates(request, visit, opened.gates, None, form, faults_in(error))
     return see(request, f"/gates/{made.record.id}")
 
 
 @router.get("/gates/{gate_id}")
-async def gate_page(gate_id: GateId, request: Request, visit: Visit, gates: Gates) -> Response:
+async def gate_page(
+    gate_id: GateId, request: Request, visit: Visit, opened: AllServices
+) -> Response:
     """One gate."""
     visit.require("read")
-    return await page(request, "gate.html", gate=GateRead.of(await gates.get(gate_id), visit.sight))
+    return await page(
+        request, "gate.html", gate=GateRead.of(await opened.gates.get(gate_id), visit.sight)
+    )
 
 
 async def _gates(

@@ -11,14 +11,7 @@ from app.api.events import event_stream
 from app.api.routers.sessions import BankId, EndpointId, SessionId
 from app.api.schemas.session_answers import ResponseRead
 from app.api.schemas.sessions import SessionExtend, SessionRead, Status
-from app.deps import (
-    DerivedSessionsDep,
-    Feed,
-    ManualSessionsDep,
-    SessionReportsDep,
-    Sessions,
-    Versions,
-)
+from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
 from app.pages.charts import course_pictures, step_chart
@@ -48,7 +41,7 @@ Any_ = Annotated[str | None, Query(max_length=0)]
 async def session_list(
     request: Request,
     visit: Visit,
-    sessions: Sessions,
+    opened: AllServices,
     status: Status | Any_ = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
@@ -56,7 +49,7 @@ async def session_list(
 ) -> Response:
     """Tests, the newest first."""
     visit.require("read")
-    found = await sessions.list_page(
+    found = await opened.sessions.list_page(
         PageRequest(limit=_LISTED, after=after),
         status=status or None,
         endpoint_id=endpoint_id,
@@ -71,25 +64,24 @@ async def session_page(
     session_id: SessionId,
     request: Request,
     visit: Visit,
-    sessions: Sessions,
-    versions: Versions,
-    reports: SessionReportsDep,
-    manual: ManualSessionsDep,
+    opened: AllServices,
 ) -> Response:
     """One test: as it runs, or what came out."""
     visit.require("read")
-    record = await sessions.get(session_id)
+    record = await opened.sessions.get(session_id)
     shown = SessionRead.of(record, visit.sight)
     if record.status in ENDED:
-        sections = await session_sections(reports, record, reveal=visit.sight.is_whole)
+        sections = await session_sections(
+            opened.session_reports, record, reveal=visit.sight.is_whole
+        )
         return await page(request, "session_ended.html", session=shown, sections=sections)
-    course, last = await course_of(sessions, record)
+    course, last = await course_of(opened.sessions, record)
     first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
-    answers = await answers_of(sessions, versions, visit.sight, record, after=first)
+    answers = await answers_of(opened.sessions, opened.versions, visit.sight, record, after=first)
     awaited = None
     if record.status == "awaiting_response" and visit.may("run"):
         with contextlib.suppress(InvalidStateError):  # answered meanwhile
-            awaited = visit.sight.next_item(await manual.next_item(session_id))
+            awaited = visit.sight.next_item(await opened.manual_sessions.next_item(session_id))
     return await page(
         request,
         "session.html",
@@ -109,18 +101,17 @@ async def session_stream(
     session_id: SessionId,
     request: Request,
     visit: Visit,
-    sessions: Sessions,
-    versions: Versions,
+    opened: AllServices,
     feed: Feed,
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     """What changes on the page of a test, as server-sent events of HTML."""
     visit.require("read")
-    await sessions.get(session_id)
+    await opened.sessions.get(session_id)
     sight = visit.sight
 
     async def fetch(seq: int) -> list[Any]:
-        return await _live.since(sessions, versions, sight, session_id, seq)
+        return await _live.since(opened.sessions, opened.versions, sight, session_id, seq)
 
     return await event_stream(
         request,
@@ -140,15 +131,14 @@ async def answer_list(
     session_id: SessionId,
     request: Request,
     visit: Visit,
-    sessions: Sessions,
-    versions: Versions,
+    opened: AllServices,
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
     """The questions of a test in order of asking, a page at a time."""
     visit.require("read")
-    record = await sessions.get(session_id)
+    record = await opened.sessions.get(session_id)
     found = await answers_of(
-        sessions, versions, visit.sight, record, after=after, limit=_ANSWERS + 1
+        opened.sessions, opened.versions, visit.sight, record, after=after, limit=_ANSWERS + 1
     )
     return await page(
         request,
@@ -165,19 +155,18 @@ async def answer_page(
     step: Step,
     request: Request,
     visit: Visit,
-    sessions: Sessions,
-    versions: Versions,
+    opened: AllServices,
 ) -> Response:
     """One question of a test: all of its text, how it was marked, its curve."""
     visit.require("read")
-    record = await sessions.get(session_id)
-    asked = await sessions.responses(session_id, after_step=step - 1, limit=1)
+    record = await opened.sessions.get(session_id)
+    asked = await opened.sessions.responses(session_id, after_step=step - 1, limit=1)
     if not asked or asked[0].step != step:
         raise NotFoundError("question", f"{step} of {session_id}")
-    version = await versions.load(record.bank_version_id)
+    version = await opened.versions.load(record.bank_version_id)
     item = None
     if visit.sight.shows(withheld=record.withheld):
-        found = await versions.items_at(version, [asked[0].position])
+        found = await opened.versions.items_at(version, [asked[0].position])
         item = found.get(asked[0].position)
     answer = ResponseRead.of(asked[0], visit.sight)
     shown = SessionRead.of(record, visit.sight)
@@ -197,41 +186,41 @@ async def answer_page(
 
 @router.post("/sessions/{session_id}/cancel")
 async def cancel(
-    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Ends a test where it stands."""
     visit.require("run")
-    await sessions.cancel(session_id)
+    await opened.sessions.cancel(session_id)
     return see(request, f"/sessions/{session_id}")
 
 
 @router.post("/sessions/{session_id}/pause")
 async def pause(
-    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Stops asking for a while."""
     visit.require("run")
-    await sessions.pause(session_id)
+    await opened.sessions.pause(session_id)
     return see(request, f"/sessions/{session_id}")
 
 
 @router.post("/sessions/{session_id}/resume")
 async def resume(
-    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Goes on."""
     visit.require("run")
-    await sessions.resume(session_id)
+    await opened.sessions.resume(session_id)
     return see(request, f"/sessions/{session_id}")
 
 
 @router.post("/sessions/{session_id}/delete")
 async def delete(
-    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
     """Removes an ended test."""
     visit.require("run")
-    await sessions.delete(session_id)
+    await opened.sessions.delete(session_id)
     return see(request, "/sessions")
 
 
@@ -241,24 +230,24 @@ async def extend(
     request: Request,
     visit: Visit,
     form: Form,
-    sessions: Sessions,
-    derived: DerivedSessionsDep,
-    reports: SessionReportsDep,
+    opened: AllServices,
 ) -> Response:
     """Goes on where an ended test stopped, in a new one."""
     visit.require("read", "run")
     try:
-        body = SessionExtend.model_validate(_extension(form, await sessions.get(session_id)))
-        created = await derived.extend(session_id, body.plan(), body.metadata)
+        body = SessionExtend.model_validate(_extension(form, await opened.sessions.get(session_id)))
+        created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
     except (ValidationError, SextantError) as error:
         problem = faults_in(error)
-        record = await sessions.get(session_id)
+        record = await opened.sessions.get(session_id)
         return await page(
             request,
             "session_ended.html",
             status=422,
             session=SessionRead.of(record, visit.sight),
-            sections=await session_sections(reports, record, reveal=visit.sight.is_whole),
+            sections=await session_sections(
+                opened.session_reports, record, reveal=visit.sight.is_whole
+            ),
             problem=problem,
         )
     return see(request, f"/sessions/{created.id}")
@@ -280,13 +269,13 @@ async def answer_by_hand(
     request: Request,
     visit: Visit,
     form: Form,
-    manual: ManualSessionsDep,
+    opened: AllServices,
 ) -> Response:
     """Answers the question that a test by hand waits for."""
     visit.require("run")
     if "step_token" not in form:
         raise InvalidInputError("The form does not say which question it answers.")
-    await manual.answer(
+    await opened.manual_sessions.answer(
         session_id,
         ManualAnswer(step_token=form["step_token"], response=form.get("response", "")),
     )

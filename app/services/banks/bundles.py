@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from app.acting import seeing
 from app.calibration.logistic.beliefs import ItemBeliefs
-from app.confined import Limits, confinement
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.lint import OF_ANSWERS, Finding
@@ -24,6 +23,7 @@ from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
 from app.records.provisional import PROVISIONAL, Provisional
+from app.sandbox.pool import Limits, sandbox
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
 from app.services.banks.export import BankFile, Page, written_by_page
@@ -115,7 +115,7 @@ class Bundles:
             InvalidInputError: No bundle, changed since it was written, or beyond a limit.
             ConflictError: The bank has other items under the same keys.
         """
-        async with confinement().made(
+        async with sandbox().made(
             read_sent_bundle,
             file.name,
             [file.content],

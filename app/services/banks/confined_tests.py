@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from app.confined import Confinement
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -20,6 +19,7 @@ from app.engine.models.base import ItemParameters
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, with_abilities
 from app.engine.prediction.correction import VersionLearning
+from app.sandbox.pool import Sandbox
 
 #: What children run; loaded by the helper that they are forked from.
 _PRELOADED = ("app.services.banks.exposure", "app.services.results.forecasts")
@@ -104,12 +104,12 @@ class Materials:
 
 
 @cache
-def processes() -> Confinement:
+def processes() -> Sandbox:
     """Apart from those that read files, which nobody wants to wait behind a simulation.
 
     A fit takes up to a minute: one key's fits leave a place for the next one's.
     """
-    return Confinement(preloaded=_PRELOADED, spare=1)
+    return Sandbox(preloaded=_PRELOADED, spare=1)
 
 
 def close_processes() -> None:

@@ -7,12 +7,12 @@ from functools import partial
 
 from cachetools import LRUCache
 
-from app.confined import Lane
 from app.engine.bank import FloatArray, ItemBank
 from app.exchange.bank_files import BankFormat, item_line, write_bank
 from app.exchange.item_record import MAX_PARAMETER
 from app.exchange.parameters import shortest_difficulties
 from app.exchange.slopes import slopes_by_name
+from app.fair_semaphore import FairSemaphore
 from app.items import ItemContent
 from app.records.banks import ACTIVE, OPEN, QUARANTINED, BankVersion, Item, VersionItem
 from app.services.banks.imports import item_fields
@@ -26,7 +26,7 @@ from app.storage.database import Database
 _PAGE = 100
 _BLOCK_BYTES = 1 << 18
 #: Who asks for files takes turns, a block each.
-_MAKING = Lane(1, waiting=10_000, spare=1)
+_MAKING = FairSemaphore(1, waiting=10_000, spare=1)
 #: Files that are kept for who asks next, each of some megabytes at most.
 _KEPT = 2
 

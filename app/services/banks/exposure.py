@@ -5,10 +5,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from app.confined import Limits
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
 from app.engine.simulation.simulate import fit_acceptance
+from app.sandbox.pool import Limits
 from app.services.banks.confined_tests import Materials, processes
 
 _MB = 2**20

@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from app.confined import Lane
 from app.demo.bank import demo_bank
 from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.mapped_items import FieldMap
+from app.fair_semaphore import FairSemaphore
 from app.records.banks import Bank, BankVersion, VersionItem
 from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
@@ -80,7 +80,7 @@ class BankService:
         self._database = database
         self._reader = reader or Reader()
         # An import of 200,000 items takes hundreds of megabytes, and two take twice that.
-        self._small, self._large = Lane(2), Lane(1)
+        self._small, self._large = FairSemaphore(2), FairSemaphore(1)
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
         """Make an empty bank.

@@ -1,27 +1,15 @@
 """A calibration in a process of its own, and the program that this process runs.
 
-A process, not a thread: the numbers hold the interpreter lock between their array operations, so
-a thread would hold up the event loop, its heartbeats and its sessions; nor can a thread be ended
-when the calibration is cancelled, or its memory be taken back. The process is nicer than its
-parent, which kills it when it is no longer wanted; it ends by itself when its parent does.
-
-Down its input go one JSON line (names, plan) and the matrix as bytes, and then nothing, so that its
-end means that the parent is gone. Up come JSON lines: any number of `progress`, then one of
-`failed`, `done`.
+Down go one JSON line (names, plan) and the matrix as bytes. Up come any number of `progress`, then
+one of `failed`, `done`.
 """
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -36,6 +24,8 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, FieldProblem, SextantError
+from app.sandbox import programs
+from app.sandbox.programs import Say
 
 #: Seconds between two lines of progress within one phase.
 REPORT_S = 1.0
@@ -44,8 +34,6 @@ _NICENESS = 5
 #: OpenBLAS's threads wait for each other in busy loops: on cores that sessions use as well, or with
 #: a lower priority, two of them take ten times as long as one.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-#: The last line has some twenty bytes for each number of an item, of which a part has thirty.
-_LONGEST_LINE = 1 << 28
 
 
 async def fit_in_process(
@@ -69,42 +57,20 @@ async def fit_in_process(
         CalibrationError: A matrix without information.
         SextantError: The process ended without a result.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        __name__,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=_LONGEST_LINE,
-        # What the operator has set for itself goes on to the process.
-        env={**_ONE_THREAD, **os.environ},  # noqa: TID251 (passed on, not read)
-    )
-    try:
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a process without pipes")
-        with contextlib.suppress(ConnectionError):  # it ended: its output says so
-            process.stdin.write(header(matrix, plan, part, parts))
-            process.stdin.write(matrix.scores.tobytes())
-            await process.stdin.drain()
-        async for line in process.stdout:
-            if (fitted := await taken(line, report)) is not None:
+    order = header(matrix, plan, part, parts), matrix.scores.tobytes()
+    async with programs.running(__name__, order=order, environment=_ONE_THREAD) as program:
+        async for message in program.messages():
+            if (fitted := await taken(message, report)) is not None:
                 return fitted
         raise SextantError(
-            f"The process that calibrates ended without a result (exit {await process.wait()}). "
-            "It may have been out of memory: see the worker's log."
+            "The process that calibrates ended without a result (exit "
+            f"{await program.exit_code()}). It may have been out of memory: see the worker's log."
         )
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
-async def taken(
-    line: bytes | str, report: Callable[[dict[str, Any]], Awaitable[None]]
-) -> Fitted | None:
-    """What one line of the process brings: the result, or None after progress was reported."""
-    match json.loads(line):
+async def taken(message: Any, report: Callable[[dict[str, Any]], Awaitable[None]]) -> Fitted | None:
+    """What a message of the process brings: the result, or None after progress was reported."""
+    match message:
         case {"progress": progress}:
             await report(progress)
             return None
@@ -142,32 +108,18 @@ def _bank_to_json(bank: ItemBank) -> dict[str, Any]:
     return {"item_ids": bank.item_ids, "scale": bank.scale, **columns}
 
 
-def main() -> None:
-    """Fit what comes in, and end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
-    os.nice(_NICENESS)
+def answer(work: Callable[[Report], Fitted], say: Say) -> None:
+    """Say all that goes up for a piece of work."""
     try:
-        with os.fdopen(os.dup(1), "w") as replies:
-            os.dup2(2, 1)  # whatever a library prints must not look like a reply
-            work = read(sys.stdin.buffer)
-            threading.Thread(target=_end_with_parent, daemon=True).start()
-            answer(work, replies)
-    except (BrokenPipeError, EOFError):
-        os._exit(1)  # the parent is gone: there is nobody to tell
-
-
-def answer(work: Callable[[Report], Fitted], replies: TextIO) -> None:
-    """Write all lines that go up for a piece of work."""
-    try:
-        fitted = work(_Reporter(replies))
+        fitted = work(_Reporter(say))
     except SextantError as error:
         problems = [(problem.pointer, problem.detail) for problem in error.problems]
-        _send(replies, {"failed": error.detail, "problems": problems})
+        say({"failed": error.detail, "problems": problems})
     else:
         columns = _lists(fitted.columns)
         abilities = fitted.abilities and [column.tolist() for column in fitted.abilities]
         done = {"done": fitted.figures, "columns": columns, "knowledge": fitted.knowledge}
-        _send(replies, {**done, "abilities": abilities})
+        say({**done, "abilities": abilities})
 
 
 def _lists(columns: Mapping[str, FloatArray]) -> dict[str, list[float]]:
@@ -184,10 +136,7 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     Raises:
         EOFError: Not all of it came: the parent is gone.
     """
-    first = stream.readline()
-    if not first.endswith(b"\n"):
-        raise EOFError
-    given = json.loads(first)
+    given = programs.json_line(stream)
     shape = len(given["examinees"]), len(given["items"])
     target = given["target"] and ItemBank.from_intercepts(**given["target"])
     errors = given["target_se"]
@@ -216,18 +165,11 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
 _with_card = partial(with_card, clock=time.perf_counter)
 
 
-def _end_with_parent() -> None:
-    # Not through sys.stdin, whose lock the interpreter wants when it ends.
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
 class _Reporter:
     """Sends the beginning of each phase, and within it what is new every `REPORT_S`."""
 
-    def __init__(self, replies: TextIO) -> None:
-        self._replies = replies
+    def __init__(self, say: Say) -> None:
+        self._say = say
         self._phase = ""
         self._sent_at = 0.0
 
@@ -236,12 +178,8 @@ class _Reporter:
         if progress["phase"] == self._phase and now - self._sent_at < REPORT_S:
             return
         self._phase, self._sent_at = progress["phase"], now
-        _send(self._replies, {"progress": progress})
-
-
-def _send(replies: TextIO, message: dict[str, Any]) -> None:
-    print(json.dumps(message), file=replies, flush=True)
+        self._say({"progress": progress})
 
 
 if __name__ == "__main__":
-    main()
+    programs.serve(read, answer, niceness=_NICENESS)

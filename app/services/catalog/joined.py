@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
-from app.confined import Limits, confinement
 from app.engine.bank import ItemBank
 from app.engine.inference.join import check_join
 from app.errors import InvalidInputError
@@ -19,6 +18,7 @@ from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import ItemContent
 from app.reports.joins import join_sentence
+from app.sandbox.pool import Limits, sandbox
 from app.services.catalog.files import FoundFile
 
 _LIMITS = Limits(memory=1024 * 2**20, seconds=300.0, output=512 * 2**20)
@@ -69,7 +69,7 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile], *, own: bool) -> 
     if own:
         value, records = await asyncio.to_thread(_built_here, argument, contents)
         return _joined(value, records)
-    async with confinement().made(
+    async with sandbox().made(
         build_confined,
         argument,
         contents,

@@ -1,4 +1,4 @@
-"""Files that users send, read in a child process; see `app.confined`.
+"""Files that users send, read in a child process; see `app.sandbox.pool`.
 
 Files on the disk are the operator's own and are read here: only bytes that came in are confined. A
 small file is tried with little memory first, so that it need not wait for a large one.
@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from app.confined import SMALL_MEMORY, Limits, Work, confinement
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.item_record import ItemRecord, WrittenParameters
@@ -33,6 +32,7 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.found import Found
 from app.exchange.slopes import bank_of_slopes, slopes_by_name
 from app.items import ItemContent, Message, ScorerSpec
+from app.sandbox.pool import SMALL_MEMORY, Limits, Work, sandbox
 from app.services.responses.imports import MAX_BYTES, AnswerImport, Draft, FileRead, read_draft
 from app.services.responses.results import ResultsImport, read_results
 from app.services.responses.sheets import FRACTION_BYTES, Sheet
@@ -142,7 +142,7 @@ class Reader:
         self, work: Work, argument: object, sent: Sequence[bytes], subject: str
     ) -> AsyncIterator[tuple[Any, BinaryIO]]:
         def within(limits: Limits) -> AbstractAsyncContextManager[tuple[Any, BinaryIO]]:
-            return confinement().made(
+            return sandbox().made(
                 work, argument, sent, limits=limits, subject=subject, advice=_ADVICE
             )
 

@@ -184,8 +184,3 @@ def _passed(items: Sequence[Sequence[float]], k: int) -> list[float]:
         for scores in items
         if len(scores) >= k
     ]
-
-
-def is_repeated(closing: Closing) -> bool:
-    """Whether it stands for several answers."""
-    return "repeats" in (closing.method or {})

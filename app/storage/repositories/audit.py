@@ -8,7 +8,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.audit import AuditEntry, AuditFilter
 from app.records.fields import made_of
-from app.storage import auditing
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.projects import AuditRow, ProjectRow
 
@@ -21,10 +20,6 @@ class AuditRepository:
 
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
-
-    def note_reading(self, resource_id: str) -> None:
-        """Add that something was read to the trail, which else tells of changes alone."""
-        auditing.note_reading(self._db, resource_id)
 
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
         """One page of the entries that pass the filter.

@@ -73,7 +73,6 @@ _FORGET = [
         UPDATE session_events e SET data = e.data || '{{"extracted": null, "reason": null}}'
         WHERE e.type = 'response.received' AND e.session_id IN (SELECT session_id FROM gone)
         """,
-        "DELETE FROM stored_bytes b USING sessions o {texts} WHERE b.resource_id = o.id",
         """
         DELETE FROM kept_answers a USING projects p WHERE p.id = a.project_id
             AND a.created_at < now() - (p.retention ->> 'texts_days')::int * interval '1 day'

@@ -1,8 +1,8 @@
-"""What is used: spent a day, where a budget is set, and stored."""
+"""What is spent a day, where a budget is set."""
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger, ForeignKey, Index
+from sqlalchemy import BigInteger
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.storage.rows.base import Base
@@ -34,18 +34,3 @@ class ReservationRow(Base):
     usd: Mapped[float]
     tokens: Mapped[int] = mapped_column(BigInteger)
     lapses_at: Mapped[datetime]
-
-
-class StoredBytesRow(Base):
-    """What an ended session, a bank's items or a set's answers take; triggers count it."""
-
-    __tablename__ = "stored_bytes"
-    __table_args__ = (
-        Index("ix_stored_bytes_sum", "project_id", "created_by", postgresql_include=["bytes"]),
-    )
-
-    resource_id: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id", ondelete="CASCADE"))
-    #: By which key the session, bank or set was made, whoever adds to it.
-    created_by: Mapped[str | None]
-    bytes: Mapped[int] = mapped_column(BigInteger)

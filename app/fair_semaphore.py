@@ -1,0 +1,137 @@
+"""A semaphore whose places go round among those who wait for them."""
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from app.acting import present
+from app.errors import BusyError
+
+#: Pieces of work that wait their turn; more are refused.
+MAX_WAITING = 16
+
+
+class _Owner(NamedTuple):
+    """Whose work it is."""
+
+    project_id: str | None
+    key_id: str | None
+
+
+class FairSemaphore:
+    """Lets work in by turns, so much at a time and so much that waits; belongs to no event loop.
+
+    Projects take turns, and the keys of a project: however much one has asked for, the next one
+    waits for no more than is at work. Where the line is full, who has most in it gives way.
+
+    Args:
+        width: Pieces of work at a time.
+        waiting: Pieces that may wait.
+        spare: Pieces beyond `width`, of keys that have none at work.
+    """
+
+    def __init__(self, width: int, waiting: int = MAX_WAITING, *, spare: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._width, self._spare, self._max_waiting = width, spare, waiting
+        self._working: Counter[_Owner] = Counter()
+        self._waiting: dict[_Owner, deque[Future[None]]] = {}
+        #: Numbers of the last turns, by project and by key; forgotten when nothing waits.
+        self._turns: dict[_Owner | str | None, int] = {}
+        self._turn_number = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Let the block begin when it is its turn; who is cancelled leaves the line.
+
+        Raises:
+            BusyError: Too much is waiting.
+        """
+        owner = _Owner(present().project_id, present().key_id)
+        with self._lock:
+            ticket = self._entered(owner)
+        if ticket is not None:
+            try:
+                await asyncio.wrap_future(ticket)
+            except BaseException:
+                self._give_up(owner, ticket)
+                raise
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._leave(owner)
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for their turn."""
+        with self._lock:
+            return self._in_line()
+
+    def _in_line(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _entered(self, owner: _Owner) -> "Future[None] | None":
+        """A place in the line; None: there is no need to wait."""
+        if self._may_begin(owner):
+            self._working[owner] += 1
+            return None
+        if self._in_line() >= self._max_waiting:
+            self._make_room(owner)
+        ticket: Future[None] = Future()
+        self._waiting.setdefault(owner, deque()).append(ticket)
+        return ticket
+
+    def _may_begin(self, owner: _Owner) -> bool:
+        places = self._width if self._working[owner] else self._width + self._spare
+        return self._working.total() < places
+
+    def _make_room(self, owner: _Owner) -> None:
+        busy = BusyError(
+            f"{self._max_waiting} other requests of this kind are waiting already: try again in a "
+            "moment."
+        )
+        most = max(self._waiting, key=lambda one: len(self._waiting[one]))
+        if len(self._waiting[most]) <= len(self._waiting.get(owner, ())) + 1:
+            raise busy
+        last = self._waiting[most].pop()  # others are left: it had two at least
+        if last.set_running_or_notify_cancel():
+            last.set_exception(busy)
+
+    def _give_up(self, owner: _Owner, ticket: "Future[None]") -> None:
+        with self._lock:
+            line = self._waiting.get(owner, deque())
+            if ticket in line:
+                line.remove(ticket)
+                if not line:
+                    del self._waiting[owner]
+            elif not ticket.cancelled() and ticket.exception() is None:
+                self._leave(owner)  # it was let in as it gave up
+
+    def _leave(self, owner: _Owner) -> None:
+        self._working[owner] -= 1
+        if not self._working[owner]:
+            del self._working[owner]
+        while (following := self._next()) is not None:
+            line = self._waiting[following]
+            ticket = line.popleft()
+            if not line:
+                del self._waiting[following]
+            if ticket.set_running_or_notify_cancel():
+                self._turn_number += 1
+                self._turns[following] = self._turns[following.project_id] = self._turn_number
+                self._working[following] += 1
+                ticket.set_result(None)
+        if not self._waiting:
+            self._turns.clear()
+
+    def _next(self) -> _Owner | None:
+        """Who waits and may begin: the project, and of it the key, whose turn is longest ago."""
+        return min(
+            filter(self._may_begin, self._waiting),
+            key=lambda one: (self._turns.get(one.project_id, 0), self._turns.get(one, 0)),
+            default=None,
+        )

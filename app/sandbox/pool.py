@@ -1,0 +1,305 @@
+"""Work on what users send, in a child process with limits on memory, time and what it makes.
+
+Files and patterns from outside may take any amount of memory and time, and a library that reads
+them may crash. So a function of ours does that in a child that is killed when it goes beyond its
+limits, when the task that waits for it is cancelled, or when this process ends. Children are forked
+from a helper process that has loaded what they need, at the latest with the first of their kind:
+one costs milliseconds.
+
+A child that has read hostile bytes is not trusted: what it gives back is JSON and plain bytes.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from app import errors
+from app.errors import FieldProblem, InvalidInputError, LimitExceededError, SextantError
+from app.fair_semaphore import FairSemaphore
+
+#: What a child runs: its argument (JSON), attachments, a file to write to; the value is JSON.
+Work = Callable[[Any, Sequence[bytes], BinaryIO], Any]
+
+_MB = 2**20
+#: Work above this is large: one child at a time does such work, and two the other.
+SMALL_MEMORY = 160 * _MB
+#: The helper imports half of what there is: a second alone, much longer on a machine that is busy.
+_START_S = 60.0
+#: Loaded by the helper before it forks.
+_PRELOADED = ("app.services.responses.confined_reading", "app.exchange.responses")
+#: One thread and no arenas of its own: what children take is what their work takes.
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_IO_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+_CHUNK = 1 << 16
+#: What the helper is told with each job: the module of its function, filled up with blanks.
+MODULE_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one piece of work may take.
+
+    Attributes:
+        memory: Bytes beyond what every child has to begin with.
+        seconds: Of wall time, and of CPU time.
+        output: Bytes of what it gives back, the value and the file each.
+    """
+
+    memory: int = 128 * _MB
+    seconds: float = 20.0
+    output: int = 16 * _MB
+
+
+class Sandbox:
+    """Runs work in children; usable from any event loop or thread of this process.
+
+    Args:
+        preloaded: Modules that the helper loads before it forks.
+        spare: Places for small work of keys that have none at work, see `FairSemaphore`.
+    """
+
+    def __init__(self, preloaded: Sequence[str] = _PRELOADED, *, spare: int = 0) -> None:
+        self._preloaded = preloaded
+        self._lock = threading.Lock()
+        self._helper: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._small, self._large = FairSemaphore(2, spare=spare), FairSemaphore(1)
+
+    async def run(
+        self,
+        work: Work,
+        argument: object = None,
+        attachments: Sequence[bytes] = (),
+        *,
+        limits: Limits,
+        subject: str,
+        advice: str,
+    ) -> Any:
+        """The value of a function; what it wrote is thrown away. Arguments are those of `made`."""
+        async with self.made(
+            work, argument, attachments, limits=limits, subject=subject, advice=advice
+        ) as (value, _):
+            return value
+
+    @asynccontextmanager
+    async def made(
+        self,
+        work: Work,
+        argument: object = None,
+        attachments: Sequence[bytes] = (),
+        *,
+        limits: Limits,
+        subject: str,
+        advice: str,
+    ) -> AsyncIterator[tuple[Any, BinaryIO]]:
+        """The value of a function, and the file that it wrote; no other work of its lane meanwhile.
+
+        Args:
+            work: A function on the top level of a module of ours.
+            argument: A JSON value.
+            attachments: Bytes.
+            limits: What it may take.
+            subject: What faults call the input, such as `scores.csv`.
+            advice: What to do when it is beyond a limit: a clause such as `import in parts`.
+
+        Raises:
+            BusyError: Too much other work is waiting.
+            LimitExceededError: It was beyond a limit, or the child crashed.
+            InvalidInputError: As `work` raised it, as the nearest class of `app.errors`.
+        """
+        lane = self._small if limits.memory <= SMALL_MEMORY else self._large
+        async with lane.turn():
+            with tempfile.TemporaryFile() as output:
+                replies = await self._replies(work, argument, attachments, limits, output)
+                value = _value_of(replies, limits, subject, advice)
+                output.seek(0)
+                yield value, output
+
+    async def _replies(
+        self,
+        work: Work,
+        argument: object,
+        attachments: Sequence[bytes],
+        limits: Limits,
+        output: Any,
+    ) -> dict[str, Any]:
+        header = {
+            "module": work.__module__,
+            "function": work.__qualname__,
+            "argument": argument,
+            "attachments": [len(attachment) for attachment in attachments],
+            "limits": {
+                "memory": limits.memory,
+                "cpu_s": max(1, round(limits.seconds)),
+                "wall_s": limits.seconds,
+                "output": limits.output,
+            },
+        }
+        mine, theirs = socket.socketpair()
+        with mine:
+            with theirs:
+                await _to_the_end(self._submit, header, attachments, theirs, output)
+            mine.setblocking(False)
+            received = await _received(mine, limits)
+        return await asyncio.to_thread(_merged, received)
+
+    def _submit(
+        self,
+        header: dict[str, Any],
+        attachments: Sequence[bytes],
+        theirs: socket.socket,
+        output: Any,
+    ) -> None:
+        with tempfile.TemporaryFile() as job:
+            job.write(json.dumps(header).encode() + b"\n")
+            for attachment in attachments:
+                job.write(attachment)
+            job.flush()
+            job.seek(0)
+            descriptors = [theirs.fileno(), job.fileno(), output.fileno()]
+            for last_try in (False, True):
+                with self._lock:
+                    control = self._started()
+                    try:
+                        module = header["module"].encode().ljust(MODULE_BYTES)
+                        socket.send_fds(control, [module], descriptors)
+                    except OSError:
+                        self._stop()
+                        if last_try:
+                            raise
+                    else:
+                        return
+
+    def start(self) -> None:
+        """Start the helper now, so that the first work need not wait for it."""
+        with self._lock:
+            self._started()
+
+    def _started(self) -> socket.socket:
+        if self._control is not None and self._helper is not None and self._helper.poll() is None:
+            return self._control
+        self._stop()
+        mine, theirs = socket.socketpair()
+        with theirs:
+            self._helper = subprocess.Popen(  # noqa: S603  our own program, no outside text
+                [
+                    *(sys.executable, "-P", "-W", "ignore::DeprecationWarning"),
+                    *("-m", "app.sandbox.pool_process", str(theirs.fileno()), *self._preloaded),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **_ENVIRONMENT},  # noqa: TID251 (passed on, not read)
+            )
+        self._control = mine
+        return mine
+
+    @property
+    def helper_pid(self) -> int | None:
+        """Process id of the helper, if it runs."""
+        with self._lock:
+            return None if self._helper is None else self._helper.pid
+
+    def close(self) -> None:
+        """End the helper and its children. Work in progress fails; the next starts another."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._helper is not None:
+            self._helper.kill()
+            self._helper.wait()
+        self._control = self._helper = None
+
+
+async def _to_the_end(function: Callable[..., None], *arguments: object) -> None:
+    """Run `function` in a thread; a task that is cancelled waits until it has returned."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+async def _received(replies: socket.socket, limits: Limits) -> bytes:
+    """All that comes until the other side is closed, or what stands for a limit that was met."""
+    loop = asyncio.get_running_loop()
+    received = bytearray()
+    try:
+        async with asyncio.timeout(_START_S) as timeout:
+            while chunk := await loop.sock_recv(replies, _CHUNK):
+                if not received:  # the child has begun
+                    timeout.reschedule(loop.time() + limits.seconds)
+                received += chunk
+                if len(received) > limits.output + _CHUNK:
+                    return b'{"exceeded": "output"}'
+    except TimeoutError:
+        return b'{"exceeded": "time"}'
+    except OSError:
+        return b""
+    return bytes(received)
+
+
+def _merged(received: bytes) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for line in received.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            reply = json.loads(line)
+            merged |= reply if isinstance(reply, dict) else {}
+    return merged
+
+
+def _value_of(replies: dict[str, Any], limits: Limits, subject: str, advice: str) -> Any:
+    match replies:
+        case {"value": value}:
+            return value
+        case {"refused": str(name), "detail": str(detail), "problems": list(problems)}:
+            kind = getattr(errors, name, None)
+            if not (isinstance(kind, type) and issubclass(kind, SextantError)):
+                kind = InvalidInputError
+            raise kind(detail, problems=[FieldProblem(str(p), str(d)) for p, d in problems])
+        case {"exceeded": "memory"} | {"exit": -6 | -9 | -11}:
+            limit = f"{limits.memory / _MB:.0f} MB of memory"
+        case {"exceeded": "time"} | {"exit": -14 | -24}:
+            limit = f"{limits.seconds:g} s"
+        case {"exceeded": "output"}:
+            limit = f"{limits.output / _MB:.0f} MB of results"
+        case _:
+            raise LimitExceededError(
+                f"{subject} cannot be read: the process that read it ended without a result "
+                f"({replies.get('crashed') or replies.get('exit', 'lost')}); {advice}."
+            )
+    raise LimitExceededError(f"{subject} takes more than {limit}: {advice}.")
+
+
+_current: Sandbox | None = None
+_current_lock = threading.Lock()
+
+
+def sandbox() -> Sandbox:
+    """The sandbox of this process, made on first use."""
+    global _current  # one per process, whatever loop or thread asks
+    with _current_lock:
+        if _current is None:
+            _current = Sandbox()
+            atexit.register(_current.close)
+        return _current
