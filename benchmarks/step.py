@@ -29,6 +29,7 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.index import CELL_WIDTH, InformationIndex
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_estimate import Explanations, prior_doubt
 from app.engine.state import Response
 
 SMALL, LARGE = 5_600, 109_564
@@ -168,7 +169,8 @@ def main() -> None:
     for n_items, abilities in ((SMALL, 9), (LARGE, 5)):
         curves = make_curves(n_items, abilities)
         every = np.ones(n_items, dtype=np.bool_)
-        score = score_test(curves, np.full(n_items, 1.0 / n_items), 2 * ITEMS, every)
+        weights = np.full(n_items, 1.0 / n_items)
+        score = score_test(Explanations(curves, prior_doubt(100)), weights, 2 * ITEMS, every)
         took = statistics.median(
             seconds for seed in range(4) for seconds in run_score(score, seed, IN_FLIGHT)
         )
