@@ -39,7 +39,7 @@ from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answer
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
-from app.engine.design.parts import PredictionDesign, PredictionMethod
+from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.prediction.correction import LONGEST, VersionLearning
@@ -250,10 +250,10 @@ def command(
     learned, curves = None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
-        learned = _learned(items, others, design, seed)
         if others.examinees:
             whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
             curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
+        learned = _learned(items, others, design, seed, curves)
     test = design.build(items, learned=learned, curves=curves)
     taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)
@@ -319,20 +319,22 @@ def _others(records: Records, tested: Sequence[str]) -> Records:
     return records.only(others)
 
 
-def _learned(bank: ItemBank, records: Records, design: Design, seed: int) -> VersionLearning | None:
+def _learned(
+    bank: ItemBank, records: Records, design: Design, seed: int, curves: LearnedCurves | None
+) -> VersionLearning | None:
     """What examinees teach of theta's intervals; None where they are too few."""
     n = len(records.examinees)
     if n < LEAST_EXAMINEES:
         return None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
-    design = replace(design, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
-    test = design.open_ended(min(design.stopping.max_items or LONGEST, LONGEST)).build(bank)
+    longest = min(design.stopping.max_items or LONGEST, LONGEST)
+    test = design.open_ended(longest).build(bank, curves=curves)
     references, _ = whole_bank_abilities(bank, records.scores)
     seen = glimpses(
         test, records.scores, references, rows, seed=seed, concurrency=design.concurrency
     )
     own = glimpses(
-        design.build(bank),
+        design.build(bank, curves=curves),
         records.scores,
         references,
         rows,

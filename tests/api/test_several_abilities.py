@@ -272,7 +272,7 @@ async def test_a_version_that_was_exported_comes_back_with_its_abilities(
     session = {"mode": "manual", "bank": "copy"}
     made = await client.post("/v1/sessions", json=session)
     told = await answered(client, made.json()["id"], *[{"score": 1.0}] * 5)
-    assert told["accuracy"]["method"] == "p-irt"
+    assert told["accuracy"]["method"] == "combined"
     assert len(told["profile"]["abilities"]) == 3
     refused = await client.post(
         "/v1/banks/copy/imports",

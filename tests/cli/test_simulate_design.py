@@ -213,7 +213,7 @@ def test_optimal_design_needs_records_to_learn_from(files: dict[str, str]) -> No
     assert "needs --train" in said
     flags = ("--selector", "random", "--target", "law")
     assert "--target belongs to the selectors" in run(*given, *flags, fails=True)
-    assert "needs --bank" in run("--responses", files["tested"], fails=True)
+    assert "needs --train" in run("--responses", files["tested"], fails=True)
 
 
 def test_scores_are_estimated_from_a_handful_of_records(

@@ -247,7 +247,8 @@ async def test_what_is_filtered_out_is_listed_with_its_reason(services: Services
     await imported(services, "\n".join(lines) + "\n")
     made = await services.calibrations.create("answers", KEEP_ALL)
     result = (await driven(services, made.id)).result or {}
-    assert result["dropped"]["items"] == [{"name": "easy", "reason": "constant", "value": 1.0}]
+    assert result["dropped"]["items"] == []
+    assert result["score_only"] == [{"name": "easy", "reason": "constant", "value": 1.0}]
     assert result["constants"] == {"easy": 1.0}
     assert any("fewer than 250 answers" in warning for warning in result["warnings"])
 

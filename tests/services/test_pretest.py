@@ -183,6 +183,7 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
                 asked_at=None,  # type: ignore[arg-type]  # the run does not read it
                 step_token=None,
                 information=None,
+                probability=asked.probability,
                 arrival=None,
                 answered_at=None,
                 closing=None,

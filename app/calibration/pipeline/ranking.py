@@ -1,5 +1,7 @@
 """A bank for a ranking of recorded scores, from other examinees' scores. Pure."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from app.calibration.continuous.calibrate import calibrate_continuous
@@ -20,6 +22,9 @@ SLOPES_FROM = 30
 #: Examinees on whom tests are simulated, to learn how far standard errors hold.
 LEARNED_FROM = 100
 
+#: Every item that tells something of ability, and no other.
+_MEASURING = replace(FilterSettings.none(), keep_for_score=False)
+
 
 def bank_from(table: ResponseTable) -> ItemBank:
     """Calibrate every item that can be.
@@ -31,11 +36,11 @@ def bank_from(table: ResponseTable) -> ItemBank:
         CalibrationError: Scores from which nothing can be estimated.
     """
     if not np.isin(table.scores[~np.isnan(table.scores)], (0.0, 1.0)).all():
-        plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=FilterSettings.none())
+        plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=_MEASURING)
         return calibrate_continuous(prepared(table, plan).matrix).bank
     few = len(table.examinees) < SLOPES_FROM
     family = Family.RASCH if few else Family.TWO_PL
-    plan = CalibrationPlan(model=family.value, filters=FilterSettings.none())
+    plan = CalibrationPlan(model=family.value, filters=_MEASURING)
     settings = CalibrationSettings(family=family, with_errors=False)
     return calibrate(prepared(table, plan).matrix, settings).bank()
 

@@ -75,6 +75,10 @@ def _ratio(confidence: float, looks: float, degrees: float | None) -> float:
     return max(ratio, heavy)
 
 
+#: Times as wide that no interval is at any confidence; more may overflow.
+_SURE = 1e100
+
+
 def sureness(
     value: float,
     lo: float,
@@ -123,7 +127,7 @@ def _risk(ratio: float, looks: float, degrees: float | None) -> float:
     tail = math.erfc(ratio * Z_95 / math.sqrt(2)) / 2
     if degrees is not None:
         usual = stdtrit(degrees, _NORMAL.cdf(Z_95))
-        tail = max(tail, float(stdtr(degrees, -ratio * usual)))
+        tail = max(tail, float(stdtr(degrees, -min(ratio, _SURE) * usual)))
     if looks <= 1.0:
         return 2 * tail
     z = -_NORMAL.inv_cdf(tail) if tail > 0.0 else math.inf

@@ -291,9 +291,10 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         return CONTINUOUS_SCORES
     if wanted in SEVERAL_ABILITIES:
         return wanted
-    held = {"a": bank.a[0], "c": 0.0, "d": 1.0}
+    flat = bank.a == 0.0  # kept for the score alone, beside items of any model
+    held = {"a": bank.a[np.argmin(flat)], "c": 0.0, "d": 1.0}
     columns = bank.columns
-    off = {name: np.flatnonzero(columns[name] != at) for name, at in held.items()}
+    off = {name: np.flatnonzero((columns[name] != at) & ~flat) for name, at in held.items()}
     smallest = next(
         model for model, fixed in _FIXED.items() if not any(off[name].size for name in fixed)
     )
