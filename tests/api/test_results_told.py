@@ -85,7 +85,7 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
 
     for metric in ("theta", "score"):
         gate = await client.post(
-            "/v1/gates", json={"session_id": few["id"], "metric": metric, "threshold": 0.1}
+            "/v1/gates", json={"session_id": few["id"], "metric": metric, "threshold": 0.05}
         )
         assert gate.json()["outcome"] == "inconclusive"
         assert gate.json()["value"] is None
@@ -123,7 +123,7 @@ async def test_a_gate_says_what_its_session_is_warned_of(
 ) -> None:
     marked: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
     session = await answered(client, marked | dict.fromkeys(range(13, 19), "unparsed"))
-    asked = {"session_id": session["id"], "metric": metric, "threshold": 0.1}
+    asked = {"session_id": session["id"], "metric": metric, "threshold": 0.05}
     gate = (await client.post("/v1/gates", json=asked)).json()
 
     assert gate["outcome"] == "go"
