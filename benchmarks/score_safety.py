@@ -24,7 +24,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from transfer import matrices
+from transfer import matrices, random_error
 
 from app.calibration.multidimensional.curve_errors import learn_curves, score_test
 from app.engine.bank import ItemBank
@@ -47,12 +47,6 @@ def tested(learned, rows, count, seed):
     ends = [take(test, row, seed=[seed, i])[0] for i, row in enumerate(rows)]
     told = [way.told(end.responses) for end in ends]
     return np.array([(one.value, one.lo, one.hi) for one in told]).T
-
-
-def random_error(rows, count):
-    truth, rng = rows.mean(axis=1), np.random.default_rng(0)
-    draws = [rng.choice(rows.shape[1], count, replace=False) for _ in range(60)]
-    return float(np.mean([np.abs(rows[:, one].mean(axis=1) - truth).mean() for one in draws]))
 
 
 def figures(told, rows, count):

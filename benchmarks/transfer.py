@@ -50,6 +50,7 @@ FOLDS, RIDGE = 5, 8.0
 LEAST_ANSWERS = 5  # before a width counts
 FEW_GAPS = 0.9  # share of items that all answered, from which on the others are left out
 Z = 1.959964
+_DRAWS = 100  # of random items, for their error
 
 
 def splits(scores):
@@ -239,7 +240,17 @@ def one_split(known, tested, lengths, seeds, most, widths):
     if len(known) >= LEAST_EXAMINEES:
         for count, told in before(known, tested, counts).items():
             found["score-model", count].append(figures(told, truth, width[count]))
-    return {key: np.mean(rows, axis=0) for key, rows in found.items()}
+    means = {key: np.mean(rows, axis=0) for key, rows in found.items()}
+    for count in counts:  # all models of a seed share its random items: more draws are wanted
+        means["mean", count][0] = random_error(tested, count)
+    return means
+
+
+def random_error(scores, count):
+    """Mean absolute error of the mean of random items."""
+    truth, rng = scores.mean(axis=1), np.random.default_rng(0)
+    draws = (rng.choice(scores.shape[1], count, replace=False) for _ in range(_DRAWS))
+    return float(np.mean([np.abs(scores[:, one].mean(axis=1) - truth).mean() for one in draws]))
 
 
 def matrices(folder, names):

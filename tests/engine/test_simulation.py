@@ -62,7 +62,8 @@ def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kin
     assert summary.theta_mae < summary.theta_rmse
     # 250 tests at 95 %: three standard errors are 4 %.
     assert summary.coverage95 == pytest.approx(0.95, abs=0.042)
-    assert summary.accuracy_coverage95 == pytest.approx(0.95, abs=0.042)
+    # Nothing is known of how well the bank's curves hold: the score's intervals are the wider.
+    assert summary.accuracy_coverage95 >= 0.91
     assert summary.items_max <= 40
 
 
@@ -100,6 +101,7 @@ def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
         "preset": "ability",
         "selection": {"exposure": {"max_rate": 0.3}},
         "stopping": {"se": None, "max_items": 5},
+        "concurrency": 1,
     }
     design = Design.from_dict(document)
     acceptance = fit_acceptance(design, bank, seed=1)

@@ -154,7 +154,8 @@ async def _begun(base: str, secret: str, url: str) -> str:
     body = {
         "bank": "demo",
         "endpoint": {"kind": "openai_chat", "base_url": url, "model": "m"},
-        "stopping": {"se": None, "max_items": _QUESTIONS},
+        "stopping": {"score_margin": None, "max_items": _QUESTIONS},
+        "concurrency": 1,
         "unparsed_policy": "wrong",
     }
     async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:

@@ -40,7 +40,7 @@ async def test_from_the_log_in_to_a_gate(
         tests = [await _test(page, base, name) for name in ("first", "second")]
         await page.goto(f"{base}/compare?first={tests[0]}")
         await page.click("tbody a")
-        await page.wait_for_selector("text=common questions")
+        await page.wait_for_selector("text=First minus second")
         await _publish(page, f"{base}/calibrations/{calibration}")
         await _rank(page, base)
         await page.goto(f"{base}/gates")

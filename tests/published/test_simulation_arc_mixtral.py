@@ -42,8 +42,8 @@ def test_the_published_procedure_gives_its_published_error_and_length(tmp_path: 
 
 
 @pytest.mark.parametrize("reference", ["wle", str(DATA / "wle.csv")])
-def test_the_default_design_is_closer_with_fewer_items(tmp_path: Path, reference: str) -> None:
-    summary = simulate(tmp_path / "out.json", "--reference", reference)
+def test_the_test_for_theta_is_closer_with_fewer_items(tmp_path: Path, reference: str) -> None:
+    summary = simulate(tmp_path / "out.json", "--preset", "ability", "--reference", reference)
     assert summary["theta_mae"] <= 0.080
     assert summary["items_mean"] <= 50
 
@@ -54,23 +54,22 @@ def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> 
     halves = [tmp_path / "even.csv", tmp_path / "odd.csv"]
     for start, half in enumerate(halves):
         half.write_text("\n".join([header, *rows[start::2]]))
-    plain = simulate(tmp_path / "plain.json")
+    plain = simulate(tmp_path / "plain.json", "--preset", "ability", "--prediction", "p-irt")
 
-    def two_fold(method: str) -> dict[str, float]:
-        flags = ("--prediction", method, "--train")
+    def two_fold(preset: str) -> dict[str, float]:
+        flags = ("--preset", preset, "--max-items", "50", "--train")
         folds = [
             simulate(tmp_path / "out.json", *flags, str(other), responses=half)
             for half, other in (halves, halves[::-1])
         ]
         return {name: (folds[0][name] + folds[1][name]) / 2 for name in folds[0]}
 
-    learned, combined = two_fold("p-irt"), two_fold("combined")
+    learned, score = two_fold("ability"), two_fold("score")
     assert plain["coverage95"] == plain["coverage95_raw"] < 0.91
     assert plain["accuracy_coverage95"] == plain["accuracy_coverage95_raw"] < 0.6
     # Two standard errors of a share of 0.95 among 160, the quantile learned from as many.
     assert learned["coverage95"] == pytest.approx(0.95, abs=0.035)
-    assert learned["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
-    assert combined["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
-    assert combined["accuracy_mae"] < 0.85 * plain["accuracy_mae"]
+    assert score["accuracy_coverage95"] >= 0.93
+    assert score["accuracy_mae"] < 0.85 * plain["accuracy_mae"]
+    assert learned["accuracy_coverage95"] >= 0.9
     assert learned["coverage95_raw"] < 0.91
-    assert learned["accuracy_mae"] < 0.85 * plain["accuracy_mae"]

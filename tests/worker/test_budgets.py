@@ -53,7 +53,8 @@ async def test_a_session_waits_for_its_budget_and_goes_on_when_it_is_raised(
 ) -> None:
     dear = Price(input_per_1m=1e6, output_per_1m=1e6)
     saved = await services.endpoints.create(endpoint(dear, Limits(usd_per_day=1300.0)))
-    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id))
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
+    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=plan))
     async with running_worker(services):
         waiting = await until(services, made.id, "waiting")
         reason = waiting.waiting_reason or ""

@@ -77,7 +77,8 @@ async def test_a_session_survives_twenty_killed_workers(
 ) -> None:
     rng = np.random.default_rng(2026)
     plan = {
-        "stopping": {"se": None, "max_items": 100},
+        "stopping": {"score_margin": None, "max_items": 100},
+        "concurrency": 1,
         "failures": {"max_consecutive": 150, "max_share": 1.0},
     }
     created = await services.sessions.create(

@@ -69,7 +69,8 @@ async def install(services: Services, name: str = "sums", n: int = N_ITEMS, **mo
 async def run(
     services: Services, url: str, plan: dict[str, Any], n: int = N_ITEMS, **changes: Any
 ) -> SessionRecord:
-    full = {"stopping": {"se": None, "min_items": 1, "max_items": n}, "concurrency": 8, **plan}
+    stopping = {"score_margin": None, "min_items": 1, "max_items": n}
+    full = {"stopping": stopping, "concurrency": 8, **plan}
     endpoint = model_at(f"{url}/v1", price=Price(input_per_1m=1.0, output_per_1m=2.0))
     endpoint = replace(endpoint, api_key=changes.pop("api_key", "key-one-two"))
     given = {"bank": "sums", "plan": full, "endpoint": endpoint, **changes}

@@ -52,7 +52,7 @@ ITEMS = tuple(
     for task in TASKS
     for number in range(30)
 )
-STOPPING = {"se": None, "min_items": 10, "max_items": 40, "prediction_width": 0.17}
+STOPPING = {"se": None, "min_items": 10, "max_items": 40, "score_margin": 0.085}
 
 
 @dataclass(frozen=True, slots=True)
