@@ -45,6 +45,7 @@ async def test_from_the_log_in_to_a_gate(
         await _rank(page, base)
         await page.goto(f"{base}/gates")
         await page.fill("[name=session_id]", tests[0])
+        await page.select_option("[name=metric]", "theta")
         await page.fill("[name=threshold]", "-5")
         await page.click("button.main:text('Make the gate')")
         assert await page.inner_text("h1") == "Go"
