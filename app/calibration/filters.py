@@ -6,7 +6,7 @@ so little that most items below the threshold are there by chance. A confidence 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -185,10 +185,7 @@ def apply_filters(
             + f"; {matrix.n_examinees} examinees."
         )
     if settings.keep_for_score:
-        weak = [item for item in items if item.reason in _OF_ABILITY]
-        items = [item for item in items if item.reason not in _OF_ABILITY]
-        gone = {item.name for item in items}
-        columns = np.array([name not in gone for name in matrix.items])
+        columns, items, weak = kept_for_score(matrix.items, items)
     kept = matrix.select(examinees=rows, items=columns)
     silent = kept.answers_per_examinee() == 0
     if silent.any():
@@ -204,6 +201,24 @@ def apply_filters(
         score_only=tuple(weak),
         warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns, constants),
     )
+
+
+def kept_for_score(
+    names: Sequence[str], found: Sequence[Dropped]
+) -> tuple[BoolArray, list[Dropped], list[Dropped]]:
+    """What stays where all questions are kept in the score.
+
+    Args:
+        names: Of all items.
+        found: Those that filters found.
+
+    Returns:
+        Mask of the items that stay, those that go, and those that stay for the score alone.
+    """
+    weak = [item for item in found if item.reason in _OF_ABILITY]
+    gone = [item for item in found if item.reason not in _OF_ABILITY]
+    stays = ~np.isin(np.array(names), [item.name for item in gone])
+    return stays, gone, weak
 
 
 def not_the_whole(

@@ -158,9 +158,8 @@ def simulate_design(
         raise InvalidInputError("This selector needs --bank with the parameters of the items.")
     if options.train is None:
         raise InvalidInputError(
-            f"The selector {design.selection.criterion.value.replace('_', '-')} needs --train: "
-            "loadings and predicted scores are learned from the scores of other examinees; a bank "
-            "file has none."
+            "This test needs --train, the scores of other examinees to learn several abilities "
+            "from; a test of one ability needs --bank."
         )
     train = load_scores(options.train, options.scale)
     item_ids = train.items if bank is None else bank.item_ids

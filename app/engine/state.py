@@ -51,7 +51,7 @@ class Draw:
             )
 
     @property
-    def by_lot(self) -> bool:
+    def sampled(self) -> bool:
         """Whether chance had a part in it."""
         return self.probability < 1.0
 

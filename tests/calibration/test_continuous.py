@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from app.calibration.continuous.filters import filter_continuous, rest_correlati
 from app.calibration.continuous.moments import EPSILON, calibrate_by_moments
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.filters import FilterSettings
+from app.calibration.pipeline.fit import fit, prepared
+from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import GridEstimator
@@ -149,7 +152,9 @@ def test_an_item_that_falls_with_ability_is_left_out_and_a_good_one_is_not_for_b
     scores = answers.scores.copy()
     scores[:, 7] = 1 - scores[:, 7]
     published = FilterSettings(keep_for_score=False)
-    assert filter_continuous(table(scores)).items == ()
+    kept = filter_continuous(table(scores))
+    assert kept.items == ()
+    assert [item.name for item in kept.score_only] == ["q7"]
     filtered = filter_continuous(table(scores), published)
     assert [(item.name, item.reason.value) for item in filtered.items] == [
         ("q7", "low_point_biserial")
@@ -160,11 +165,34 @@ def test_an_item_that_falls_with_ability_is_left_out_and_a_good_one_is_not_for_b
     assert len(filter_continuous(few, published).items) < unlucky / 3
 
 
+def test_what_falls_with_ability_or_is_constant_counts_in_the_score_alone() -> None:
+    _, _, answers = simulated(300, 40, 10)
+    scores = answers.scores.copy()
+    scores[:, 7] = 1 - scores[:, 7]
+    scores[:, 3] = 0.4
+    plan = CalibrationPlan(model=CONTINUOUS_SCORES)
+    filtered = prepared(table(scores), plan)
+    assert {item.name for item in filtered.score_only} == {"q3", "q7"}
+    fitted = fit(filtered.matrix, plan, lambda _: None)
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
+    assert bank.information(np.linspace(-3.0, 3.0, 7))[:, [3, 7]].max() == 0.0
+    at_zero = bank.expected_score(np.zeros(1))[0]
+    assert at_zero[[3, 7]] == pytest.approx(scores[:, [3, 7]].mean(axis=0), abs=0.01)
+    # The others are calibrated as if these were not there.
+    dropping = replace(plan, filters=FilterSettings(keep_for_score=False))
+    alone = prepared(table(scores), dropping)
+    rest = fit(alone.matrix, dropping, lambda _: None).columns
+    inside = np.isin(filtered.matrix.items, alone.matrix.items)
+    for name in ("a", "intercept", "k"):
+        np.testing.assert_allclose(fitted.columns[name][inside], rest[name])
+
+
 def test_what_cannot_be_calibrated_is_left_out_with_its_reason() -> None:
     _, _, answers = simulated(50, 6, 12)
     scores = answers.scores.copy()
     scores[:, 1], scores[:, 2], scores[3, :] = 0.4, np.nan, np.nan
-    filtered = filter_continuous(table(scores), FilterSettings.none())
+    nothing = replace(FilterSettings.none(), keep_for_score=False)
+    filtered = filter_continuous(table(scores), nothing)
     assert [(item.name, item.reason.value) for item in filtered.items] == [
         ("q2", "no_answers"),
         ("q1", "constant"),

@@ -81,7 +81,7 @@ def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn
     )
     state, _ = simulate_ranking(rank, [records[30], records[31]], seed=3)
     one, other = ({r.item: r.draw for r in member.responses} for member in state.members)
-    assert all(len([d for d in draws.values() if d and d.by_lot]) >= 10 for draws in (one, other))
+    assert all(len([d for d in draws.values() if d and d.sampled]) >= 10 for draws in (one, other))
     assert all(one[item] == other[item] for item in one.keys() & other.keys())
 
     # Once somebody was asked something else, nobody knows the chance.

@@ -125,7 +125,7 @@ def test_with_no_reference_models_every_question_is_sampled() -> None:
         {"selection": {"criterion": "v_optimal"}, "stopping": {"max_items": 40, "se": None}}
     ).build(bank)
     state, _ = take(test, drawn_records(np.array([0.5]), 6)[0], seed=[1])
-    assert all(one.draw and one.draw.by_lot for one in state.responses)
+    assert all(one.draw and one.draw.sampled for one in state.responses)
 
 
 def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -> None:
@@ -247,7 +247,7 @@ def test_steps_in_flight_tell_whether_they_were_sampled(curves: ScoreCurves) -> 
     state, _ = take(test, row, seed=[9], concurrency=8)
     draws = [one.draw for one in state.responses]
     assert [draw.step for draw in draws if draw] == list(range(1, 41))
-    assert {draw.by_lot for draw in draws if draw} == {True, False}
+    assert {draw.sampled for draw in draws if draw} == {True, False}
 
 
 def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:

@@ -1,11 +1,17 @@
 """What is left out before a calibration of continuous scores, each piece with its reason."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
-from app.calibration.filters import Dropped, DropReason, Filtered, FilterSettings, not_the_whole
+from app.calibration.filters import (
+    Dropped,
+    DropReason,
+    Filtered,
+    FilterSettings,
+    kept_for_score,
+    not_the_whole,
+)
 from app.calibration.matrix import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
@@ -26,22 +32,18 @@ def filter_continuous(
 
     Args:
         table: Scores in [0, 1], the best 1.
-        settings: Thresholds; by default those of `FilterSettings`. Items that are kept for the
-            score are calibrated with the others.
+        settings: Thresholds; by default those of `FilterSettings`.
 
     Raises:
         CalibrationError: Fewer than 2 examinees with scores, or no item is left.
     """
     settings = settings or FilterSettings()
-    if settings.keep_for_score:  # each has a curve that its dispersion makes flat enough
-        percentile = settings.least_percentile
-        settings = replace(FilterSettings.none(), least_percentile=percentile)
     rows, examinees = _filter_examinees(table, settings)
     if rows.sum() < 2:
         raise CalibrationError(
             f"Calibration needs at least 2 examinees (rows) with scores, got {int(rows.sum())}."
         )
-    columns, items, constants = _filter_items(table, table.scores[rows], settings)
+    columns, items, constants = filter_items(table, table.scores[rows], settings)
     if not columns.any():
         reasons = Counter(dropped.reason for dropped in items)
         raise CalibrationError(
@@ -49,6 +51,9 @@ def filter_continuous(
             + ", ".join(f"{n} were dropped as {reason.value}" for reason, n in reasons.items())
             + f"; {len(table.examinees)} examinees."
         )
+    weak: list[Dropped] = []
+    if settings.keep_for_score:
+        columns, items, weak = kept_for_score(table.items, items)
     silent = rows & np.isnan(table.scores[:, columns]).all(axis=1)
     examinees += _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
     rows &= ~silent
@@ -61,6 +66,7 @@ def filter_continuous(
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
+        score_only=tuple(weak),
         warnings=not_the_whole(_mean(table.scores[rows], axis=0), columns, constants),
     )
 
@@ -101,9 +107,10 @@ def _filter_examinees(
     return ~(silent | low), dropped + _dropped(table.examinees, DropReason.LOW_SCORE, low, means)
 
 
-def _filter_items(
+def filter_items(
     table: ResponseTable, scores: FloatArray, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
+    """Items that stay, those that do not with their reasons, and the constant score of some."""
     means = _mean(scores, axis=0)
     sd = np.sqrt(_mean((scores - means) ** 2, axis=0))
     seen = ~np.isnan(scores)

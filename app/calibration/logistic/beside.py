@@ -3,26 +3,26 @@
 import numpy as np
 from scipy.special import logit
 
-from app.calibration.matrix import ScoreMatrix
-from app.engine.models.base import ItemParameters
+from app.engine.models.base import FloatArray, IntArray, ItemParameters
 
 _HALF = 0.5  # of an answer, right and wrong: a share of 0 or 1 has no logit
 
 
-def flat_curves(beside: ScoreMatrix) -> ItemParameters:
-    """Curves without a slope, at the share of right answers.
+def flat_curves(means: FloatArray, n_answers: IntArray, dispersion: float = 1.0) -> ItemParameters:
+    """Curves without a slope, at the mean score.
 
     A filter has found that these items say too little of ability to measure it. An estimated slope
     would be chance, or what is thought of slopes beforehand, and where many items have it, those
     together would move the abilities of whoever is unlike those calibrated.
 
     Args:
-        beside: Answers to these items, at least one to each.
+        means: Mean score of each item, in [0, 1], shape (n_items,).
+        n_answers: Answers that it comes from, at least one, shape (n_items,).
+        dispersion: Of scores in between.
 
     Returns:
-        In the order of `beside`; the same on any scale.
+        In the same order; the same on any scale.
     """
-    seen = beside.answers_per_item()
-    share = (beside.item_means() * seen + _HALF) / (seen + 2 * _HALF)
-    zeros = np.zeros(beside.n_items)
-    return ItemParameters(a=zeros, intercept=logit(share), c=zeros, d=np.ones(beside.n_items))
+    share = (means * n_answers + _HALF) / (n_answers + 2 * _HALF)
+    zeros, ones = np.zeros(means.size), np.ones(means.size)
+    return ItemParameters(zeros, logit(share), zeros, ones, dispersion * ones)

@@ -1,6 +1,7 @@
 """Calibrates items of continuous scores."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,15 +9,17 @@ from typing_extensions import override
 
 from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.checks import ContinuousCalibration, require_calibratable
-from app.calibration.continuous.filters import filter_continuous
+from app.calibration.continuous.filters import filter_continuous, filter_items
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.fit.held_out import Blind
+from app.calibration.logistic.beside import flat_curves
 from app.calibration.pipeline.calibrator import Calibrator
 from app.calibration.pipeline.fitted import Fitted, Report, replaced
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.responses import ResponseTable
 
 
@@ -34,7 +37,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
     @override
     def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ResponseTable]:
         kept = filter_continuous(table, plan.filters)
-        require_calibratable(kept.matrix)
+        require_calibratable(_measured(kept.matrix, plan)[0])
         return kept
 
     @override
@@ -44,8 +47,9 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
     @override
     def fit(self, matrix: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
         report({"phase": "calibrating"})
+        part, inside = _measured(matrix, plan)
         found = _calibrated(
-            matrix,
+            part,
             plan,
             lambda cycle, distance: report(
                 {"phase": "calibrating", "cycle": cycle, "distance": distance}
@@ -83,6 +87,8 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
             **{f"se_{name}": getattr(found, f"se_{name}") for name in ("a", "intercept", "b", "k")},
             **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
         }
+        if not inside.all():
+            columns = _with_others(columns, matrix, inside, found.k_common)
         return Fitted(figures, columns, {})
 
     @override
@@ -97,9 +103,61 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         """The items that they tell about are new in it; the rest stay as they are."""
         names = np.array(matrix.examinees)[others].tolist()
         part = self.matrix(matrix.scores[others], examinees=names, items=matrix.items)
-        kept = filter_continuous(part, FilterSettings.none()).matrix
-        found = _calibrated(kept, plan).bank
-        return Blind(bank=replaced(bank, found.item_ids, found.parameters))
+        inside = _measured(matrix, plan)[1]
+        measuring = self.matrix(
+            part.scores[:, inside], examinees=names, items=np.array(matrix.items)[inside].tolist()
+        )
+        kept = filter_continuous(
+            measuring, replace(FilterSettings.none(), keep_for_score=False)
+        ).matrix
+        found = _calibrated(kept, plan)
+        blind = replaced(bank, found.bank.item_ids, found.bank.parameters)
+        if not inside.all():
+            ids, curves = _beside(part, inside, found.k_common)
+            blind = replaced(blind, ids, curves)
+        return Blind(bank=blind)
+
+
+def _measured(table: ResponseTable, plan: CalibrationPlan) -> tuple[ResponseTable, BoolArray]:
+    """What is calibrated, and which items that is; the others count in scores alone."""
+    inside = np.ones(len(table.items), dtype=np.bool_)
+    if plan.filters.keep_for_score:
+        inside = filter_items(table, table.scores, plan.filters)[0]
+    if inside.all():
+        return table, inside
+    rows = ~np.isnan(table.scores[:, inside]).all(axis=1)
+    part = ResponseTable(
+        tuple(np.array(table.examinees)[rows].tolist()),
+        tuple(np.array(table.items)[inside].tolist()),
+        table.scores[np.ix_(rows, inside)],
+    )
+    return part, inside
+
+
+def _beside(
+    table: ResponseTable, inside: BoolArray, dispersion: float
+) -> tuple[list[str], ItemParameters]:
+    """The other items that have answers, and their flat curves."""
+    seen = (~np.isnan(table.scores)).sum(axis=0)
+    beside = ~inside & (seen > 0)
+    means = np.nanmean(table.scores[:, beside], axis=0)
+    return np.array(table.items)[beside].tolist(), flat_curves(means, seen[beside], dispersion)
+
+
+def _with_others(
+    columns: dict[str, FloatArray],
+    table: ResponseTable,
+    inside: BoolArray,
+    dispersion: float,
+) -> dict[str, FloatArray]:
+    """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
+    _, curves = _beside(table, inside, dispersion)
+    found = {name: np.full(inside.size, np.nan) for name in columns}
+    for name, values in columns.items():
+        found[name][inside] = values
+    for name in ("a", "intercept", "c", "d", "k"):
+        found[name][~inside] = getattr(curves, name)
+    return found
 
 
 def _calibrated(

@@ -114,7 +114,8 @@ class LogisticCalibrator(BinaryCalibrator):
         if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
-            blind = replaced(blind, beside.items, flat_curves(beside))
+            curves = flat_curves(beside.item_means(), beside.answers_per_item())
+            blind = replaced(blind, beside.items, curves)
         return Blind(bank=blind)
 
 
@@ -191,7 +192,7 @@ def _with_others(
     """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
     inside = np.isin(whole.items, matrix.items)
     same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
-    curves = flat_curves(same)
+    curves = flat_curves(same.item_means(), same.answers_per_item())
     found = {name: np.full(whole.n_items, np.nan) for name in columns}
     for name, values in columns.items():
         found[name][inside] = values

@@ -24,6 +24,7 @@ Proceedings of the IEEE 92, for variances of what is no straight line, by points
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import expit
@@ -129,24 +130,6 @@ class ScoreCurves:
     def of_the_like(self) -> "ScoreCurves":
         """The same curves for examinees like those calibrated: their distribution is the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
-
-    def freed(self) -> "ScoreCurves":
-        """The same curves for an examinee who need not follow them.
-
-        How strongly it follows the items' difficulties is an ability of its own, and so is how far
-        it bends with them; each item departs from its curve by a normal of one logit, which
-        flattens the curves as a probit's mean does.
-        """
-        along = self.intercept - self.intercept.mean()
-        bend = along**2 / max(float(along.std()), _LEAST_SPREAD)
-        flatter = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * _DEPARTURE_SD**2)
-        return ScoreCurves(
-            flatter * np.vstack([self.slopes, along, bend - bend.mean()]),
-            flatter * self.intercept,
-            self.dispersion,
-            self.prior_sd,
-            free_sds=(_ALONG_SD, _BEND_SD),
-        )
 
     @classmethod
     def of_parameters(cls, slope: FloatArray, intercept: FloatArray) -> "ScoreCurves":
@@ -277,3 +260,23 @@ class ScoreCurves:
             np.matmul(turned_sum, turned, out=along[start : start + _BLOCK])
             np.einsum("kj,kj->j", turned, turned, out=lengths[start : start + _BLOCK])
         return along, lengths
+
+
+@lru_cache(maxsize=16)
+def freed(curves: ScoreCurves) -> ScoreCurves:
+    """The same curves for an examinee who need not follow them, shared by all who ask.
+
+    How strongly it follows the items' difficulties is an ability of its own, and so is how far it
+    bends with them; each item departs from its curve by a normal of one logit, which flattens the
+    curves as a probit's mean does.
+    """
+    along = curves.intercept - curves.intercept.mean()
+    bend = along**2 / max(float(along.std()), _LEAST_SPREAD)
+    flatter = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * _DEPARTURE_SD**2)
+    return ScoreCurves(
+        flatter * np.vstack([curves.slopes, along, bend - bend.mean()]),
+        flatter * curves.intercept,
+        curves.dispersion,
+        curves.prior_sd,
+        free_sds=(_ALONG_SD, _BEND_SD),
+    )

@@ -53,7 +53,7 @@ from app.engine.prediction.p_irt import (
     answered,
     still_counted,
 )
-from app.engine.prediction.score_curves import Located, ScoreCurves
+from app.engine.prediction.score_curves import Located, ScoreCurves, freed
 from app.engine.state import Belief, Response
 
 #: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
@@ -92,7 +92,7 @@ class Explanations:
     free: ScoreCurves = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "free", self.curves.freed())
+        object.__setattr__(self, "free", freed(self.curves))
 
     def evidence(self, responses: Sequence[Response]) -> float:
         """Logarithm of L' / L: how much likelier the answers are if the curves do not hold."""
@@ -104,10 +104,13 @@ class Explanations:
 
     def doubt(self, responses: Sequence[Response]) -> float:
         """D: how likely it is, after these answers, that the curves do not hold."""
+        return self.weigh(self.evidence(responses))
+
+    def weigh(self, evidence: float) -> float:
+        """D, by the evidence."""
         if self.prior >= 1.0:
             return 1.0
-        before = math.log(self.prior / (1.0 - self.prior))
-        return float(expit(before + self.evidence(responses)))
+        return float(expit(math.log(self.prior / (1.0 - self.prior)) + evidence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +282,15 @@ class ScoreEstimator:
         some = items[sampled]
         free = _Explained.of(self.explanations.free, weights, items, scores)
         free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
-        doubt = self.explanations.doubt(responses)
+        evidence = self.explanations.evidence(responses)
+        doubt = self.explanations.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain)
         return Told(
             value=value,
             lo=lo,
             hi=hi,
             doubt=doubt,
-            evidence=self.explanations.evidence(responses),
+            evidence=evidence,
             by_curves=certain.of(held.value),
             by_sample=certain.of(free.value),
             sampled=some.size,

@@ -163,7 +163,7 @@ class Sampled:
         sampled = sorted(
             (draw.step, item)
             for item, draw in draws_of(state)
-            if draw.by_lot and not np.isnan(self.position[item])
+            if draw.sampled and not np.isnan(self.position[item])
         )
         if not sampled:
             return float(rng.random())
@@ -235,7 +235,7 @@ class ThetaThenSampled:
     def _samples(self, state: CatState) -> bool:
         if state.n_asked < LEAD:
             return False
-        sampled = sum(draw.by_lot and draw.step > LEAD for _, draw in draws_of(state))
+        sampled = sum(draw.sampled and draw.step > LEAD for _, draw in draws_of(state))
         if sampled:
             return sampled < LEAD
         return self.placing.of(state.responses).is_open

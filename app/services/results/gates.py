@@ -171,8 +171,6 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         score = score_in(session.summary, record.tag or WHOLE_BANK)
         found = score or {"value": None, "lo": None, "hi": None, "method": None}
         value, lo, hi = found["value"], found["lo"], found["hi"]
-        if found["method"] == ALL_ITEMS:
-            lo = hi = value
         heavy, looks = found["method"] == COMBINED, 1.0
     extensions = await _extensions(session, uow)
     decision = gate(

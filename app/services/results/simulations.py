@@ -17,7 +17,6 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.results.forecasts import ForecastWork, forecast_confined
 from app.services.sessions.checks import reachable_se
-from app.services.sessions.drafts import drawn_by_lot
 from app.services.sessions.plan import SessionPlan
 
 #: Items that all simulated tests of one forecast may ask together: a second or two.
@@ -98,7 +97,7 @@ class SimulationService:
             BusyError: Too many simulations are waiting.
         """
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
-        design = SessionPlan.of_new(drawn_by_lot(spec.plan, version)).design
+        design = SessionPlan.of_new(spec.plan).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:
             settings = (await self._endpoints.get(spec.endpoint_id)).settings

@@ -8,7 +8,6 @@ from typing import Any
 
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
-from app.engine.design.selection import CriterionName
 from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.records.endpoints import Endpoint, NewEndpoint
 from app.records.provisional import provisional_words
@@ -139,18 +138,6 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str
         sampling = endpoint.settings.sampling
         asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
     return asked.to_dict()
-
-
-def drawn_by_lot(plan: Mapping[str, Any], version: LoadedVersion) -> Mapping[str, Any]:
-    """Where nobody has answered yet, items are drawn by lot unless the caller says otherwise.
-
-    Guesses tell no item from another well enough to choose by, all items get answers to be
-    calibrated by, and their mean is that of the whole bank whatever was guessed.
-    """
-    known = version.uncertainty
-    if known is None or known.n_examinees or {"selection", "preset"} & plan.keys():
-        return plan
-    return {**plan, "selection": {"criterion": CriterionName.RANDOM.value}}
 
 
 def _uncertainty(version: LoadedVersion) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from app.services.sessions.checks import (
 from app.services.sessions.drafts import (
     SessionDraft,
     SessionSpec,
-    drawn_by_lot,
     provenance_of,
 )
 from app.services.sessions.manual import ask_next
@@ -102,7 +101,7 @@ class SessionService:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
         # Who answers by hand has one item at a time.
         wanted = spec.plan if spec.mode == "live" else {"concurrency": 1, **spec.plan}
-        plan = SessionPlan.of_new(drawn_by_lot(wanted, version))
+        plan = SessionPlan.of_new(wanted)
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         reach = await check_reachable(spec.plan, plan, version)
