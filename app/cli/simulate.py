@@ -159,7 +159,7 @@ def command(
             "(p-irt)."
         ),
     ] = None,
-    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 200,
+    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 100,
     tokens_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
     ] = None,

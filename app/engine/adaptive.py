@@ -31,8 +31,6 @@ _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.SCORE_MARGIN})
 #: Before any answer came, items in flight are chosen for everybody: they may be no more than the
 #: half of those that the precision is expected to take.
 _BLIND = 2
-#: Predictions that a test remembers: of each member of a large ranking one.
-_REMEMBERED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +96,6 @@ class AdaptiveTest:
     def _opening(self) -> CatState:
         return CatState(belief=self.estimator.start(self.bank))
 
-    @cached_property
-    def _unasked(self) -> Prediction:
-        """What is predicted of everybody who has answered nothing."""
-        return self.predictor.predict(self.bank, (), self._opening.belief)
-
     def ask(
         self, state: CatState, rng: np.random.Generator, *, elapsed_s: float = 0.0
     ) -> Ask | Stop:
@@ -134,7 +127,7 @@ class AdaptiveTest:
         Expected scores narrow a belief about as much as real ones, and do not move it. Where the
         first answers are awaited, they are to narrow it twice as much.
         """
-        stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s))
+        stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s, state))
         if stop is None or stop.reason not in _PRECISION:
             return None
         return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
@@ -198,29 +191,8 @@ class AdaptiveTest:
         """
         if not exclude and (known := self._known(state)) is not None:
             return Prediction(value=known, lo=known, hi=known, method=ALL_ITEMS)
-        if state.belief is self._opening.belief and not (state.responses or exclude):
-            predicted = self._unasked
-        elif exclude:
-            predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
-        else:
-            predicted = self._remembered(state)
+        predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
         return allowing_for_nonresponse(predicted, state)
-
-    @cached_property
-    def _lately(self) -> dict[int, tuple[tuple[Response, ...], Prediction]]:
-        """Predictions after certain answers, by the identity of their tuple, which is kept."""
-        return {}
-
-    def _remembered(self, state: CatState) -> Prediction:
-        """The prediction after these answers; who is compared with many is asked for it often."""
-        key = id(state.responses)
-        if (known := self._lately.get(key)) is not None and known[0] is state.responses:
-            return known[1]
-        predicted = self.predictor.predict(self.bank, state.responses, state.belief)
-        while len(self._lately) >= _REMEMBERED:
-            self._lately.pop(next(iter(self._lately)), None)
-        self._lately[key] = state.responses, predicted
-        return predicted
 
     @cached_property
     def n_counted(self) -> int:

@@ -62,11 +62,14 @@ class Situation:
         state: The test so far, pending items included.
         pool: The items the test may ask.
         elapsed_s: Seconds since the test began.
+        answered: The test without those answers of `state` that are only expected; None where all
+            have come.
     """
 
     state: CatState
     pool: Pool
     elapsed_s: float = 0.0
+    answered: CatState | None = None
 
 
 class StoppingRule(Protocol):
@@ -171,10 +174,12 @@ class ScoreMargin:
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
+        known = now.answered or now.state
         prediction = allowing_for_nonresponse(
-            self.predictor.predict(now.pool.bank, now.state.responses, now.state.belief), now.state
+            self.predictor.predict(now.pool.bank, known.responses, known.belief), known
         )
-        margin = prediction.margin
+        # Answers to come narrow it as the root of their number does; the prior counts as one.
+        margin = prediction.margin * ((1 + known.n_scored) / (1 + now.state.n_scored)) ** 0.5
         if margin > self.margin:
             return None
         return Stop(

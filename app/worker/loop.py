@@ -203,6 +203,7 @@ async def _opened(app: procrastinate.App) -> AsyncIterator[None]:
     """
     try:
         await app.open_async()
+        _stop_if_cancelled()
         yield
     finally:
         await app.close_async()

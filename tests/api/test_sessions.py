@@ -31,6 +31,7 @@ BODY: dict[str, Any] = {
     "bank": "demo",
     "endpoint": {"kind": "scripted", "model": "simulated", "options": {"theta": 0.5, "seed": 3}},
     "stopping": {"se": None, "min_items": 1, "max_items": 8},
+    "concurrency": 1,  # what is asked does not hang on which answer comes first
     "seed": 11,
 }
 MANUAL = {"mode": "manual", "bank": "demo", "stopping": {"max_items": 3, "min_items": 1}}
@@ -77,6 +78,7 @@ async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client)
         "bank_version_id": first["bank"]["version_id"],
         "seed": 11,
         "stopping": BODY["stopping"],
+        "concurrency": 1,
     }
     second = (await client.post("/v1/sessions", json=body)).json()
 

@@ -7,6 +7,7 @@ block that cannot run here says so behind its language: ```bash no-run: why
 import contextlib
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -61,9 +62,11 @@ def script(document: Path) -> str:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A free port that no connection of another test is given before it is used."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # below those that a system hands out
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @pytest.fixture

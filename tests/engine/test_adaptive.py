@@ -194,7 +194,7 @@ def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_what_holds_for_whoever_was_asked_nothing_is_worked_out_once(
+def test_the_same_is_predicted_of_everybody_who_was_asked_nothing(
     design: dict[str, Any],
 ) -> None:
     bank = random_bank(5, 60)
@@ -203,7 +203,7 @@ def test_what_holds_for_whoever_was_asked_nothing_is_worked_out_once(
     assert test.start() is state
     first = test.predict(state)
     asked = test.administer(state, ItemIndex(3))
-    assert test.predict(asked) is first
+    assert test.predict(asked) == first
     assert first == test.predictor.predict(bank, (), state.belief)
     assert test.predict(state, exclude=[3]) != first
     told = test.tell(asked, Response(ItemIndex(3), 1.0))

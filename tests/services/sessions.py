@@ -40,7 +40,8 @@ def spec(**changes: Any) -> SessionSpec:
         "mode": "live",
         "bank": "demo",
         "endpoint": scripted(theta=0.5, seed=3),
-        "plan": {"stopping": {"se": None, "min_items": 1, "max_items": 12}},
+        # One item at a time: what is asked does not hang on which answer comes first.
+        "plan": {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1},
         "seed": 11,
     }
     return SessionSpec(**{**given, **changes})

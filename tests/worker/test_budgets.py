@@ -12,6 +12,7 @@ from app.engine.ranking.rules import RankingBudget
 from app.errors import InvalidInputError
 from app.records.endpoints import Limits, Price
 from app.records.projects import Limits as ProjectLimits
+from app.records.sessions import ENDED
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.services.endpoints import budgets, calls
@@ -128,11 +129,11 @@ async def called(faults: FaultServer, times: int) -> None:
 
 
 async def spent_out(services: Services, session_id: str) -> None:
-    """Wait until a session waits for the next day."""
-    async with waiting(120) as pause:
+    """Wait until a session waits for the next day, if it did not end before the day was spent."""
+    async with waiting(240) as pause:
         while True:
             found = await services.sessions.get(session_id)
-            if "(UTC) is spent" in (found.waiting_reason or ""):
+            if found.status in ENDED or "(UTC) is spent" in (found.waiting_reason or ""):
                 return
             await pause()
 

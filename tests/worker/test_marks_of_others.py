@@ -23,7 +23,7 @@ from tests.services.sessions import scripted, spec, until
 from tests.worker.test_recovery import worker_process
 
 #: One item at a time, so that what is asked does not hang on which answer comes first.
-PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}}
+PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 1}
 ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
 THETA = -3.0  # nearly all answers are wrong
 

@@ -39,7 +39,7 @@ class SimulationCreate(DesignInput):
     bank: Name | None = Field(
         default=None, description="Or the newest version of a bank, by its id or name."
     )
-    n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 200
+    n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
     population: Literal["reference", "prior"] | None = Field(
         default=None,
         description="Whom to draw: `reference` like those that the version was calibrated with, "

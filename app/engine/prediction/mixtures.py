@@ -1,7 +1,9 @@
-"""Intervals of mixtures of normals: one for each ability that an examinee may have."""
+"""Intervals of mixtures: of normals, one for each ability, and of Student's t of one score."""
+
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import beta, ndtr, ndtri, stdtr
 
 from app.engine.bank import FloatArray
 
@@ -64,3 +66,55 @@ def mixture_interval(
             if found.all():
                 break
     return ends[0], ends[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudentMixture:
+    """A mixture of Student's t.
+
+    Attributes:
+        middle: Of each part, shape (n_parts, 1), as below.
+        spread: What each part's deviations are divided by, above 0.
+        degrees: Of freedom.
+        mass: Of each part, shape (n_parts,), summing to 1.
+    """
+
+    middle: FloatArray
+    spread: FloatArray
+    degrees: FloatArray
+    mass: FloatArray
+
+    def below(self, points: FloatArray) -> FloatArray:
+        """Probability of less than each point."""
+        found: FloatArray = self.mass @ stdtr(self.degrees, (points - self.middle) / self.spread)
+        return found
+
+    def density(self, points: FloatArray) -> FloatArray:
+        """At each point."""
+        squares = ((points - self.middle) / self.spread) ** 2 / self.degrees
+        heights = 1.0 / (np.sqrt(self.degrees) * beta(0.5, 0.5 * self.degrees) * self.spread)
+        found: FloatArray = self.mass @ (heights * (1.0 + squares) ** (-0.5 * self.degrees - 0.5))
+        return found
+
+    def quantiles(self, levels: FloatArray, first: float, last: float) -> FloatArray:
+        """Those of the mixture cut to the points between `first` and `last`.
+
+        By Newton's method, and where it leaves what is known to hold a quantile by bisection.
+        """
+        ends = self.below(np.array([first, last]))
+        wanted = ends[0] + levels * (ends[1] - ends[0])
+        lower, upper = np.full(levels.size, first), np.full(levels.size, last)
+        found: FloatArray = np.clip(
+            np.full(levels.size, self.mass @ self.middle[:, 0]), first, last
+        )
+        for _ in range(_MAX_STEPS):
+            missing, density = wanted - self.below(found), self.density(found)
+            lower, upper = np.where(missing > 0, found, lower), np.where(missing > 0, upper, found)
+            # A density of 0 is in a far tail.
+            step = np.divide(missing, density, out=np.full_like(found, np.inf), where=density > 0)
+            better = found + step
+            is_good = (better >= lower) & (better <= upper)
+            before, found = found, np.where(is_good, better, 0.5 * (lower + upper))
+            if np.abs(found - before).max() <= _NARROW * (last - first):
+                break
+        return found

@@ -40,11 +40,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import expit, stdtr
+from scipy.special import expit
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.mixtures import StudentMixture
 from app.engine.prediction.model_error import SCORE, ModelError
 from app.engine.prediction.p_irt import (
     COMBINED,
@@ -69,7 +70,8 @@ _EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
 _LEAST = 1e-9  # of scores that are told apart from 0 and 1
 _SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
 _LEVELS = np.array([0.5, 0.025, 0.975])
-_HALVINGS = 44  # of an interval of logits: to a millionth of a millionth
+#: Sets of answers that an estimator remembers: of each member of a large ranking one.
+_REMEMBERED = 128
 
 
 def prior_doubt(n_reference: int) -> float:
@@ -230,6 +232,9 @@ class ScoreEstimator:
     weights: FloatArray
     error: ModelError
     askable: BoolArray | None = field(default=None, repr=False)
+    _lately: dict[int, tuple[tuple[Response, ...], Told]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     @property
     def name(self) -> str:
@@ -244,16 +249,29 @@ class ScoreEstimator:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
-        told = self.told(list(responses), exclude)
+        told = self.told(tuple(responses), exclude)
         return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=self.name)
 
     def told(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Told:
         """All that the answers say of the score; items in `exclude` do not count.
 
+        Stopping rule, selector, session and comparison ask after the same answers: what the same
+        tuple of them said lately is remembered.
+
         Raises:
             InvalidInputError: Every item is excluded.
         """
-        return self._told(responses, still_counted(self.weights, exclude))
+        if len(exclude):
+            return self._told(responses, still_counted(self.weights, exclude))
+        responses = tuple(responses)
+        known = self._lately.get(id(responses))
+        if known is not None and known[0] is responses:
+            return known[1]
+        told = self._told(responses, self.weights)
+        while len(self._lately) >= _REMEMBERED:
+            self._lately.pop(next(iter(self._lately)), None)
+        self._lately[id(responses)] = responses, told
+        return told
 
     def by_curves(
         self, responses: Sequence[Response], exclude: Sequence[int] = ()
@@ -307,24 +325,12 @@ class ScoreEstimator:
         (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
         middle = np.array([m, m_free])[:, None]
         spread = np.maximum(np.array([factor * s, _WIDTH * s_free]), _LEAST)[:, None]
-        freedom = np.array([degrees, SCORE.degrees])[:, None]
         mass = np.array([1.0 - doubt, doubt])
-
-        def below(logits: FloatArray) -> FloatArray:
-            """Probability of a score with a lower logit, shape (n_logits,)."""
-            found: FloatArray = mass @ stdtr(freedom, (logits - middle) / spread)
-            return found
 
         first = logit_of(max(certain.least, _LEAST))
         last = logit_of(min(certain.most, 1.0 - _LEAST))
-        ends = below(np.array([first, last]))
-        wanted = ends[0] + _LEVELS * (ends[1] - ends[0])
-        lower, upper = np.full(3, first), np.full(3, last)
-        for _ in range(_HALVINGS):
-            half = 0.5 * (lower + upper)
-            short = below(half) < wanted
-            lower, upper = np.where(short, half, lower), np.where(short, upper, half)
-        value, lo, hi = expit(0.5 * (lower + upper)).tolist()
+        score = StudentMixture(middle, spread, np.array([degrees, SCORE.degrees])[:, None], mass)
+        value, lo, hi = expit(score.quantiles(_LEVELS, first, last)).tolist()
         # Scores go up by an item at a time: the nearest to an end may be what is just possible.
         n_open = int(np.count_nonzero(held.left))
         half_item = 0.5 * (certain.most - certain.least) / max(n_open, 1)

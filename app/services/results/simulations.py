@@ -46,7 +46,7 @@ class SimulationSpec:
     bank_version_id: str | None = None
     bank: str | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
-    n_examinees: int = 200
+    n_examinees: int = 100
     population: str | None = None
     thetas: Sequence[float] = ()
     endpoint_id: str | None = None
