@@ -22,7 +22,7 @@ from app.adapters.failures import (
 )
 from app.adapters.passing import NOTHING_PASSED, OUR_HEADERS, Passed, is_header_value
 from app.adapters.reasoning import split_reasoning
-from app.adapters.replies import SMALL, beside_the_loop, decoded
+from app.adapters.replies import SMALL, TooManyValuesError, beside_the_loop, decoded
 from app.adapters.transport import Reply, Transport, parse_endpoint_url
 from app.errors import (
     AnswerTooLargeError,
@@ -32,7 +32,6 @@ from app.errors import (
     MalformedAnswerError,
 )
 from app.items import FinishReason
-from app.json_in_slices import TooManyValuesError
 
 T = TypeVar("T")
 

@@ -7,13 +7,11 @@ from typing import Any, Final, TypeVar
 
 from app.adapters.transport import Reply
 from app.fair_semaphore import FairSemaphore
-from app.json_in_slices import InSlices
 
 #: Bytes that are read in a millisecond or two, whatever they hold.
 SMALL: Final = 1 << 16
-#: Brackets and commas that the decoder in C takes in one go: a tenth of a second.
-_MAX_MARKS: Final = 250_000
-#: 4 MB of log-probabilities, with the bytes of every token, hold less than half of these.
+#: Values that a reply may hold: 4 MB of log-probabilities, with the bytes of every token, hold less
+#: than half of these. So many take the decoder a third of a second, in which all else waits.
 MAX_VALUES: Final = 1_000_000
 
 _T = TypeVar("_T")
@@ -30,15 +28,18 @@ async def beside_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
         return await asyncio.to_thread(read, reply)
 
 
+class TooManyValuesError(ValueError):
+    """A reply holds more values than any answer needs: each costs far more than its bytes."""
+
+
 def decoded(body: bytes) -> Any:
     """The JSON in `body`.
 
     Raises:
-        TooManyValuesError: There are more than `MAX_VALUES`.
+        TooManyValuesError: There are more than `MAX_VALUES`, by its brackets and commas.
         ValueError: It is not JSON.
         RecursionError: It is nested too deeply.
     """
-    if len(body) <= SMALL or sum(map(body.count, (b"[", b"{", b","))) <= _MAX_MARKS:
-        return json.loads(body)
-    text = body.decode(json.detect_encoding(body), "surrogatepass")
-    return json.loads(text, cls=InSlices, max_values=MAX_VALUES)
+    if len(body) > SMALL and sum(map(body.count, (b"[", b"{", b","))) > MAX_VALUES:
+        raise TooManyValuesError(f"more than {MAX_VALUES} values")
+    return json.loads(body)

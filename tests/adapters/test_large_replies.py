@@ -32,6 +32,7 @@ def full(begin: str, unit: str, end: str, size: int = 4 * MB - 4096) -> bytes:
     return (begin + unit * ((size - len(begin) - len(end)) // len(unit)) + end).encode()
 
 
+FEW_ENOUGH = 1_499_990  # bytes of lists that are just no more values than a reply may hold
 LISTS = full('{"choices":[', "[],", "[]]}")
 
 
@@ -78,13 +79,14 @@ async def test_replies_of_too_many_values_end_in_a_sentence_while_others_go_on(
     "body",
     [
         full('{"error":[', "[],", "[]]}"),
+        full('{"error":[', "[],", "[]]}", FEW_ENOUGH),
         full('{"error":{"message":[', "[],", "[]]}}"),
         full('{"detail":[{"loc":[', "[],", "[]]}]}"),
         full('{"detail":[', '{"loc":5},', '{"loc":5}]}'),
         full("", "loading ", ""),
         full(" ", " ", "x"),
     ],
-    ids=["lists", "message", "place", "problems", "words", "blanks"],
+    ids=["lists", "fewer lists", "message", "place", "problems", "words", "blanks"],
 )
 async def test_errors_of_megabytes_are_told_in_short(
     body: bytes, faults: FaultServer, examinee_of: ExamineeOf

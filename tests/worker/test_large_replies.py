@@ -5,7 +5,7 @@ import pytest
 from app.records.endpoints import EndpointSettings
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
-from tests.adapters.test_large_replies import LISTS, LONGEST_S, full, longest_pause
+from tests.adapters.test_large_replies import FEW_ENOUGH, LISTS, LONGEST_S, full, longest_pause
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import spec, until
 
@@ -14,8 +14,12 @@ ANSWER = '{"choices":[{"finish_reason":"stop","message":{"content":"'
 
 @pytest.mark.parametrize(
     "body",
-    [full(ANSWER, "<think></think>", '"}}]}', 2 * 2**20), LISTS],
-    ids=["thoughts", "lists"],
+    [
+        full(ANSWER, "<think></think>", '"}}]}', 2 * 2**20),
+        LISTS,
+        full(ANSWER + 'A"}}],"more":[', "[],", "[]]}", FEW_ENOUGH),
+    ],
+    ids=["thoughts", "lists", "fewer lists"],
 )
 async def test_sessions_of_a_hostile_endpoint_ask_each_question_once_and_keep_their_leases(
     body: bytes, working: Services, faults: FaultServer, faults_url: str
