@@ -351,18 +351,18 @@ async def test_continuous_scores_become_a_version_of_their_model(
     result = found["result"]
     assert result["local_dependence"] is None
     assert result["warnings"] == []
-    assert [row["design"] for row in result["report_card"]["rows"]][-2:] == ["default", "random"]
+    assert [row["design"] for row in result["report_card"]["rows"]][:2] == ["score", "ability"]
     fifth, half, families = result["report_card"]["shifts"]
     assert (fifth["hold_out"], fifth["n_learned"], fifth["n_examinees"]) == (
         *("strongest_fifth", 64),
         16,
     )
-    assert [row["design"] for row in half["rows"]] == ["default", "v_optimal"]
+    assert [row["design"] for row in half["rows"]] == ["score", "ability"]
     assert half["rows"][0]["accuracy_mae"] < 0.2
     assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
     rows = {row["design"]: row for row in result["report_card"]["rows"]}
-    assert rows["default"]["theta_mae"] < rows["se_0.3"]["theta_mae"]
-    assert rows["default"]["accuracy_coverage95"] > 0.85
+    assert rows["ability"]["theta_mae"] < rows["se_0.3"]["theta_mae"]
+    assert rows["score"]["accuracy_coverage95"] > 0.85
     page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=77")).json()
     assert [row["position"] for row in page["data"]] == [78, 79]
     assert (page["last_position"], page["has_more"]) == (79, False)

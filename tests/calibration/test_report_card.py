@@ -46,23 +46,23 @@ def card() -> ReportCard:
 @pytest.mark.slow
 def test_every_design_has_its_row(card: ReportCard) -> None:
     assert [row.design for row in card.rows] == list(DESIGNS)
-    loose, _, tight, default, random = (row.summary for row in card.rows)
+    score, ability, loose, _, tight, random = (row.summary for row in card.rows)
     assert loose.items_mean < tight.items_mean
     assert tight.theta_mae < loose.theta_mae
-    assert default.n_examinees == card.n_examinees == 60
+    assert ability.n_examinees == score.n_examinees == card.n_examinees == 60
     assert random.items_mean == 100
     document = card.to_dict()
-    assert document["rows"][0]["coverage95_raw"] == loose.coverage95_raw
-    assert document["rows"][0]["se_target"] == 0.3
+    assert document["rows"][2]["coverage95_raw"] == loose.coverage95_raw
+    assert document["rows"][2]["se_target"] == 0.3
 
 
 @pytest.mark.slow
 def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
     by_design = {row.design: row for row in card.rows}
-    ies = by_design["default"].ies
+    ies = by_design["ability"].ies
     assert ies is not None
     assert ies > 1
-    chosen, random = by_design["default"].summary, by_design["random"].summary
+    chosen, random = by_design["ability"].summary, by_design["random"].summary
     spent = chosen.items_mean * chosen.theta_mae
     assert ies == pytest.approx(100 * random.theta_mae / spent)
     assert by_design["random"].ies is None
@@ -128,12 +128,12 @@ def several_card() -> ReportCard:
 
 def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) -> None:
     assert [row.design for row in several_card.rows] == [
-        *("default", "v_optimal_8", "v_optimal_16", "v_optimal_32", "random")
+        *("score_8", "score_16", "score_32", "ability", "random")
     ]
     rows = {row.design: row for row in several_card.rows}
-    assert rows["v_optimal_8"].summary.items_mean == 8
-    assert rows["v_optimal_32"].summary.items_mean == 32
-    errors = [rows[f"v_optimal_{n}"].summary.accuracy_mae for n in (8, 16, 32)]
+    assert rows["score_8"].summary.items_mean == 8
+    assert rows["score_32"].summary.items_mean == 32
+    errors = [rows[f"score_{n}"].summary.accuracy_mae for n in (8, 16, 32)]
     assert errors == sorted(errors, reverse=True)
     assert rows["random"].summary.accuracy_mae == pytest.approx(0.0, abs=1e-9)  # all 40 asked
     assert all(row.summary.accuracy_coverage95 > 0.85 for row in several_card.rows)
@@ -149,5 +149,5 @@ def test_the_score_of_each_task_is_judged(several_card: ReportCard) -> None:
         for task in row.tasks.values():
             assert task.n_examinees == 40
             assert task.coverage95 > 0.85
-    short, long = several_card.rows[1].tasks["law"], several_card.rows[3].tasks["law"]
+    short, long = several_card.rows[0].tasks["law"], several_card.rows[2].tasks["law"]
     assert long.mae < short.mae < 0.2

@@ -47,7 +47,7 @@ def test_the_strongest_are_tested_and_nobody_tested_is_learned_from() -> None:
         assert [len(known) for known in seen] == [n_learned, n_learned, n_rest]
         assert all(known.isdisjoint(tested) for known in seen)
         ((design, figures),) = shift.rows
-        assert design == "default"
+        assert design == "ability"
         assert figures.n_examinees == len(tested)
         document = shift.to_dict()
         assert document["reason"] is None

@@ -206,7 +206,7 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
         *("abilities", "prediction", "interval_correction", "reference_abilities", "curves")
     }
     card = document["report_card"]
-    assert [row["design"] for row in card["rows"]] == [*("default", "v_optimal_8", "random")]
+    assert [row["design"] for row in card["rows"]] == [*("score_8", "ability", "random")]
     assert "Abilities: general, dimension_1;" in " ".join(result.output.split())
     penalty = np.log(document["n_examinees"]) * document["n_parameters"]
     assert document["bic"] == pytest.approx(penalty - 2 * document["log_likelihood"])

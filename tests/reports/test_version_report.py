@@ -86,8 +86,8 @@ def facts(**fields: Any) -> CalibrationFacts:
     return CalibrationFacts(**values)
 
 
-def card(design: str = "default", **fields: Any) -> SimulatedTests:
-    figures = {"items_mean": 21.4, "coverage95": 0.95} | fields
+def card(design: str = "score", **fields: Any) -> SimulatedTests:
+    figures = {"items_mean": 21.4, "coverage95": 0.95, "accuracy_coverage95": 0.95} | fields
     target = figures.pop("se_target", None)
     row = SimulatedTest(design=design, se_target=target, figures=figures)
     return SimulatedTests(n_examinees=300, rows=(row,))
@@ -257,21 +257,21 @@ def test_simulated_tests_stand_in_a_table() -> None:
     page = Page(render(found))
     assert "Simulated tests of 300 models" in page.text
     assert "95\u00a0% (83)" in page.text
-    assert "a default test took 21 questions on average, and 95 of 100" in " ".join(summary(found))
+    assert "a test took 21 questions on average, and 95 of 100" in " ".join(summary(found))
     other = Page(render(report(simulated=card(design="se_0.3", se_target=0.3))))
     assert "until SE\u00a00.3" in other.text
 
 
 def test_predicted_scores_of_tasks_stand_in_a_table_of_their_own() -> None:
     row = SimulatedTest(
-        design="v_optimal_16",
+        design="score_16",
         se_target=None,
         figures={"items_mean": 16.0, "coverage95": 0.95},
         tasks={NASTY: {"mae": 0.0312, "coverage95": 0.94}},
     )
     found = report(simulated=SimulatedTests(n_examinees=150, rows=(row,)))
     page = Page(render(found))
-    assert "best 16 for the score" in page.text
+    assert "16 questions for the score" in page.text
     assert "Predicted scores of the tasks" in page.text
     assert "0.031 (94)" in page.text
     assert "Predicted scores of the tasks" not in Page(render(report(simulated=card()))).text
@@ -279,7 +279,7 @@ def test_predicted_scores_of_tasks_stand_in_a_table_of_their_own() -> None:
 
 def test_models_unlike_those_learned_from_have_a_table_or_a_reason() -> None:
     figures = {"theta_mae": 0.177, "coverage95": 0.94, "accuracy_mae": 0.013}
-    row = SimulatedTest(design="v_optimal", se_target=None, figures=figures)
+    row = SimulatedTest(design="score", se_target=None, figures=figures)
     fifth = ShiftedTests(hold_out="strongest_fifth", n_learned=66, n_examinees=17, rows=(row,))
     none = ShiftedTests(hold_out="families", n_learned=0, n_examinees=0, reason=f"{NASTY} too few")
     simulated = replace(card(), shifts=(fifth, none))

@@ -15,7 +15,6 @@ import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.design.parts import PredictionDesign, PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
@@ -29,10 +28,15 @@ from app.engine.simulation.learning import (
 )
 from app.errors import InvalidInputError
 
-#: The test that intervals are learned from, and of several abilities that for the score.
-DEFAULT, FOR_SCORE = (
-    Design.from_dict({"preset": "ability"}),
-    Design.from_dict({"preset": "ability", "selection": {"criterion": "v_optimal"}}),
+#: The two tests that people take: for theta, from which intervals are learned, and for the score.
+FOR_ABILITY, FOR_SCORE = (Design.from_dict({"preset": name}) for name in ("ability", "score"))
+#: Of several abilities intervals are learned from tests that tell least of theta.
+_TELLS_LEAST = Design.from_dict(
+    {
+        "preset": "ability",
+        "selection": {"criterion": "v_optimal"},
+        "prediction": {"method": "p-irt"},
+    }
 )
 #: Of several abilities: a test for the whole bank's score is looked at after so many answers.
 LENGTHS = (8, 16, 32, 64)
@@ -193,11 +197,9 @@ def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimps
     """
     bank = blind.bank
     if bank.abilities is None:
-        test = DEFAULT.open_ended(LONGEST).build(bank)
+        test = FOR_ABILITY.open_ended(LONGEST).build(bank)
     else:
-        # Their intervals need be widest: of these tests the items tell least of theta.
-        by_curves = replace(FOR_SCORE, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
-        test = by_curves.open_ended(lengths_on(bank)[-1]).build(bank, targets=blind.targets)
+        test = _TELLS_LEAST.open_ended(lengths_on(bank)[-1]).build(bank, targets=blind.targets)
     thetas, _ = whole_bank_abilities(bank, scores)
     return glimpses(test, scores, thetas, range(len(scores)), seed=seed)
 
@@ -219,7 +221,7 @@ def _shifted(
     placing = None if curves is None else curves.placing
     scores = scores_of(tested)
     thetas, _ = whole_bank_abilities(bank, scores)
-    test = DEFAULT.open_ended(LONGEST).build(bank)
+    test = FOR_ABILITY.open_ended(LONGEST).build(bank)
     numbers = [number_of.get(row, row) for row in tested.tolist()]
     return Shifted(
         seen=[

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from app.calibration.fit.held_out import DEFAULT, FOR_SCORE, Blind, Fold, HeldOut, lengths_on
+from app.calibration.fit.held_out import FOR_ABILITY, FOR_SCORE, Blind, Fold, HeldOut, lengths_on
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -33,13 +33,14 @@ from app.errors import InvalidInputError
 RANDOM_ITEMS = 100
 #: The designs of a card by name.
 DESIGNS: Mapping[str, Design] = {
+    "score": FOR_SCORE,
+    "ability": FOR_ABILITY,
     **{
         f"se_{target:g}": Design.from_dict(
             {"stopping": {"se": target, "min_items": 5, "max_items": LONGEST}}
         )
         for target in (0.3, 0.2, 0.1)
     },
-    "default": DEFAULT,
     "random": Design.from_dict(
         {
             "preset": "ability",
@@ -72,8 +73,8 @@ class CardRow:
     """How one design did.
 
     Attributes:
-        design: Its name: one of `DESIGNS`, or of several abilities `default`, `v_optimal_8` and so
-            on by number of answers, `random`.
+        design: Its name: one of `DESIGNS`, or of several abilities `score_8` and so on by number of
+            answers, `ability`, `random`.
         se_target: The standard error that it stops at; None where it stops at none.
         summary: Errors, coverage, use of the bank.
         tasks: Of several abilities: the predicted score of each tag.
@@ -191,11 +192,8 @@ def _trials(bank: ItemBank) -> Iterator[_Trial]:
             yield _Trial(design=design, looks={name: None})
         return
     lengths = lengths_on(bank)
-    yield _Trial(design=DESIGNS["default"], looks={"default": None})
-    yield _Trial(
-        design=FOR_SCORE.open_ended(lengths[-1]),
-        looks={f"v_optimal_{n}": n for n in lengths},
-    )
+    yield _Trial(design=FOR_SCORE.open_ended(lengths[-1]), looks={f"score_{n}": n for n in lengths})
+    yield _Trial(design=FOR_ABILITY, looks={"ability": None})
     yield _Trial(design=DESIGNS["random"], looks={"random": None})
 
 

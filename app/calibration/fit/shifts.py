@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.calibration.fit.held_out import DEFAULT, FOR_SCORE, Blind, tests_on_the_way
+from app.calibration.fit.held_out import FOR_ABILITY, FOR_SCORE, Blind, tests_on_the_way
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -147,7 +147,7 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
                 for i, row in enumerate(scores)
             )
     # How often items are used is told by number alone: all these banks have the same items.
-    test = DEFAULT.build(banks[0])
+    test = FOR_ABILITY.build(banks[0])
     rows = tuple(
         (name, summarise(ends, thetas, test))
         for name, ends in taken.items()
@@ -163,10 +163,10 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
 
 
 def _designs(blind: Blind) -> dict[str, Design]:
-    """An ordinary test, and where it can be had one for the score."""
-    found = {"default": DEFAULT}
+    """The test for theta, and where it can be had that for the score."""
+    found = {"ability": FOR_ABILITY}
     if blind.curves is not None or blind.bank.abilities is not None:
-        found["v_optimal"] = FOR_SCORE
+        found = {"score": FOR_SCORE, **found}
     return found
 
 

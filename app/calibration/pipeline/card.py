@@ -191,7 +191,7 @@ def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str
         "The ability that these items measure is not the score: among the examinees the two "
         f"correlate by {together:.2f}. What sets some of them apart on many items is something "
         "else, such as a way of answering, and rank orders by theta and by score will differ. "
-        "Measure the score (selection.criterion: v_optimal), not theta."
+        "Measure the score (preset: score), not theta."
     ]
 
 

@@ -8,7 +8,7 @@ from app.reports.version.facts import SimulatedTest, SimulatedTests, VersionRepo
 from app.reports.version.words import correction_sentence, shift_words
 
 #: Begins the name of tests whose questions were chosen for the predicted score.
-FOR_SCORE = "v_optimal_"
+FOR_SCORE = "score_"
 
 
 def _held(row: SimulatedTest, name: str) -> str:
@@ -21,14 +21,12 @@ def _held(row: SimulatedTest, name: str) -> str:
 
 
 def _design(row: SimulatedTest) -> str:
-    if row.design == "default":
-        return "default design"
+    if row.design in ("score", "ability"):
+        return f"test for the {row.design}"
     if row.design == "random":
         return "random questions"
-    if row.design == "v_optimal":
-        return "test for the score"
     if row.design.startswith(FOR_SCORE):
-        return f"best {row.design.removeprefix(FOR_SCORE)} for the score"
+        return f"{row.design.removeprefix(FOR_SCORE)} questions for the score"
     return row.design if row.se_target is None else f"until SE\u00a0{row.se_target:g}"
 
 

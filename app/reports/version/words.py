@@ -149,14 +149,18 @@ def correction_sentence(report: VersionReport) -> str:
 
 
 def _tried(card: SimulatedTests) -> list[str]:
-    row = next((row for row in card.rows if row.design == "default"), card.rows[0])
-    items, held = row.figures.get("items_mean"), row.figures.get("coverage95")
+    # Of several abilities tests for the score are looked at after fixed numbers of answers.
+    by_design = {row.design: row for row in card.rows}
+    row = by_design.get("score") or by_design.get("ability")
+    if row is None:
+        return []
+    items, held = row.figures.get("items_mean"), row.figures.get("accuracy_coverage95")
     if items is None or held is None:
         return []
     return [
-        f"Tried on {card.n_examinees:,} models that were held out, a default test took "
-        f"{items:.0f} questions on average, and {100 * held:.0f} of 100 intervals of 95\u00a0% "
-        "held the result of all questions."
+        f"Tried on {card.n_examinees:,} models that were held out, a test took {items:.0f} "
+        f"questions on average, and {100 * held:.0f} of 100 intervals of 95\u00a0% held the score "
+        "on all questions."
     ]
 
 
