@@ -39,7 +39,6 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.prediction.correction import VersionLearning
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import take
 
@@ -67,7 +66,7 @@ def calibrated(known, filters):
     found = with_card(matrix, plan, fitted, lambda _: None, clock=time.perf_counter)
     bank = ItemBank.from_columns(matrix.items, found.columns)
     held = tests_of(records_of(matrix, plan, found, bank), matrix, plan)
-    learned = VersionLearning(interval_correction=held.correction())
+    learned = held.correction()
     return bank, learned, curves_of(bank, found.knowledge), [int(i[1:]) for i in matrix.items]
 
 
@@ -81,7 +80,7 @@ def one_bank(known, tested, filters):
     inside = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, inside)
     test, for_score = (
-        Design.from_dict(design).build(bank, learned=learned, curves=curves)
+        Design.from_dict(design).build(bank, correction=learned, curves=curves)
         for design in (STOPPING, FOR_SCORE)
     )
     rows = []

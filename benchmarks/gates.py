@@ -74,7 +74,9 @@ class Known:
         self.thetas, _ = whole_bank_abilities(self.bank, self.rows)
 
     def test(self, document):
-        return Design.from_dict(document).build(self.bank, learned=self.learned, curves=self.curves)
+        return Design.from_dict(document).build(
+            self.bank, correction=self.learned, curves=self.curves
+        )
 
 
 def outcomes(value, lo, hi, below, above, **more):

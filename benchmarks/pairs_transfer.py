@@ -70,7 +70,7 @@ def measured(version, rows):
     """Abilities after the default test, the same by the answers alone, and true thetas."""
     bank, learned, curves, kept = version
     rows = rows[:, kept]
-    test = Design.from_dict({"preset": "ability"}).build(bank, learned=learned, curves=curves)
+    test = Design.from_dict({"preset": "ability"}).build(bank, correction=learned, curves=curves)
     truths, _ = whole_bank_abilities(bank, rows)
     prior, found = test.estimator.prior_in(bank), []
     for i, row in enumerate(rows):

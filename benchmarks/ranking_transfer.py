@@ -52,7 +52,7 @@ def prepared(scores, split, rng):
     mine = align(table(order[:known]), bank).scores
     most = RankingRules().max_items
     learned = learned_from(mine, bank, design, max_items=most, seed=0)
-    test = design.build(bank, learned=learned)
+    test = design.build(bank, correction=learned)
     return test, align(table(order[ranked:]), bank).scores, align(table(order), bank).scores
 
 

@@ -38,7 +38,7 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.responses import ResponseTable
@@ -63,7 +63,7 @@ def calibrated(known, model, *, card=True):
     plan = replace(plan, report_card=card)
     found = with_card(matrix, plan, fitted, lambda _: None, clock=time.perf_counter)
     bank = ItemBank.from_columns(matrix.items, found.columns)
-    learned = VersionLearning.from_dict(found.knowledge)
+    learned = correction_in(found.knowledge)
     if not card and len(known) >= LEAST_EXAMINEES:
         plan = decided(matrix, plan)
         records = replace(
@@ -72,7 +72,7 @@ def calibrated(known, model, *, card=True):
             curves_without=lambda rows: placing_curves(np.delete(known[:, varied], rows, axis=0)),
         )
         held = tests_of(records, matrix, plan)
-        learned = VersionLearning(interval_correction=held.correction())
+        learned = held.correction()
     kept = [int(item[1:]) for item in matrix.items]
     return bank, learned, curves_of(bank, found.knowledge), kept
 
@@ -95,19 +95,19 @@ def one_draw(known, tested, model):
     tested = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, tested)
     weights = np.full(bank.n_items, 1.0 / bank.n_items)
-    level = learned.interval_correction
+    level = learned
     level = replace(level, theta=replace(level.theta, beyond=None))
     plain = Design.from_dict({"prediction": {"method": "p-irt"}})
     tests = {
         "default": Design.from_dict({"preset": "ability"}).build(
-            bank, learned=learned, curves=curves
+            bank, correction=learned, curves=curves
         ),
-        "p-irt": plain.build(bank, learned=learned, curves=curves),
+        "p-irt": plain.build(bank, correction=learned, curves=curves),
     }
     explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
     alone = ScoreEstimator(explanations, weights, curves.error_of("all"))
     tests["curves"] = replace(tests["default"], predictor=alone)
-    to_target = Design.from_dict(TO_TARGET).build(bank, learned=learned)
+    to_target = Design.from_dict(TO_TARGET).build(bank, correction=learned)
     thetas, scores, others = [], {name: [] for name in tests}, []
     for i, row in enumerate(tested):
         # Where answers leave open whom a model is like, the default test goes on with samples.

@@ -81,8 +81,8 @@ def command(
         {"preset": "ability", "selection": {"criterion": criterion.replace("-", "_")}}
     )
     others = align(field.others, field.bank).scores
-    learned = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
-    test = design.build(field.bank, learned=learned)
+    correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
+    test = design.build(field.bank, correction=correction)
     ranking = Ranking(
         # Nobody is asked what there is no score of.
         tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),

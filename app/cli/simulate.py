@@ -42,7 +42,7 @@ from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import CURVES
-from app.engine.prediction.correction import LONGEST, VersionLearning
+from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.forecast import calls_of
@@ -247,14 +247,14 @@ def command(
     marks = options.scale
     records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
-    learned, curves = None, None
+    correction, curves = None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
         if others.examinees:
             whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
             curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
-        learned = _learned(items, others, design, seed, curves)
-    test = design.build(items, learned=learned, curves=curves)
+        correction = _correction(items, others, design, seed, curves)
+    test = design.build(items, correction=correction, curves=curves)
     taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)
     steps = sum(len(one.items) for one in taken)
@@ -265,7 +265,7 @@ def command(
             "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
             "design": design.to_dict(),
             "seed": seed,
-            "learned": _knowledge(learned, curves),
+            "learned": _knowledge(correction, curves),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(records.examinees, taken, references, strict=True)
@@ -319,9 +319,9 @@ def _others(records: Records, tested: Sequence[str]) -> Records:
     return records.only(others)
 
 
-def _learned(
+def _correction(
     bank: ItemBank, records: Records, design: Design, seed: int, curves: LearnedCurves | None
-) -> VersionLearning | None:
+) -> IntervalCorrection | None:
     """What examinees teach of theta's intervals; None where they are too few."""
     n = len(records.examinees)
     if n < LEAST_EXAMINEES:
@@ -346,12 +346,12 @@ def _learned(
 
 
 def _knowledge(
-    learned: VersionLearning | None, curves: LearnedCurves | None
+    correction: IntervalCorrection | None, curves: LearnedCurves | None
 ) -> dict[str, Any] | None:
     """What was learned, as a bank version keeps it; None where nothing was."""
     known: dict[str, Any] = {}
-    if learned is not None and learned.interval_correction is not None:
-        known["interval_correction"] = learned.interval_correction.to_dict()
+    if correction is not None:
+        known["interval_correction"] = correction.to_dict()
     if curves is not None:
         known[CURVES] = {
             "n_reference": curves.n_reference,

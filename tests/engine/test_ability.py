@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.engine.ranking.ranking import Ranking, RankingState
 from app.engine.ranking.rules import RankingRules
 from app.engine.state import Estimate, Response
@@ -142,9 +142,7 @@ BANK = clean_bank(11, 150)
 def ranked(stretch: Stretch) -> tuple[Ranking, RankingState]:
     """Two who got nearly all right, and half."""
     known = IntervalCorrection(theta=stretch, n_examinees=40)
-    test = Design.from_dict({"preset": "ability"}).build(
-        BANK, learned=VersionLearning(interval_correction=known)
-    )
+    test = Design.from_dict({"preset": "ability"}).build(BANK, correction=known)
     easy = BANK.b.argsort()[:40]
     rows = [np.ones(40), np.arange(40) % 3 > 0]
     states = [

@@ -13,7 +13,7 @@ from app.engine.prediction.correction import (
     Beyond,
     IntervalCorrection,
     Stretch,
-    VersionLearning,
+    correction_in,
 )
 from app.engine.state import CatState, Estimate, Response
 from app.engine.stopping import Situation, Stop
@@ -23,21 +23,19 @@ from tests.engine.random_banks import clean_bank
 BANK = clean_bank(7, 40)
 DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 40}})
 PLAIN = DESIGN.build(BANK)
-KNOWN = VersionLearning(
-    interval_correction=IntervalCorrection(
-        theta=Stretch(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
-        n_examinees=100,
-    )
+KNOWN = IntervalCorrection(
+    theta=Stretch(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
+    n_examinees=100,
 )
-CORRECTED = DESIGN.build(BANK, learned=KNOWN)
+CORRECTED = DESIGN.build(BANK, correction=KNOWN)
 
 
 def answered(*scores: float) -> CatState:
     return PLAIN.replay(Response(ItemIndex(i), score) for i, score in enumerate(scores))
 
 
-def stop(document: object, state: CatState, learned: VersionLearning | None) -> Stop | None:
-    test = Design.from_dict(document).build(BANK, learned=learned)
+def stop(document: object, state: CatState, learned: IntervalCorrection | None) -> Stop | None:
+    test = Design.from_dict(document).build(BANK, correction=learned)
     return test.stopping.check(Situation(state, test.pool))
 
 
@@ -100,11 +98,9 @@ def test_a_decision_takes_the_corrected_interval() -> None:
 
 
 def test_knowledge_comes_back_from_json_as_it_was() -> None:
-    correction = KNOWN.interval_correction
-    assert correction is not None
-    knowledge = {"interval_correction": correction.to_dict(), "population": {"mean": [0.0]}}
-    assert VersionLearning.from_dict(knowledge) == KNOWN
-    assert VersionLearning.from_dict({}) == VersionLearning()
+    knowledge = {"interval_correction": KNOWN.to_dict(), "population": {"mean": [0.0]}}
+    assert correction_in(knowledge) == KNOWN
+    assert correction_in({}) is None
 
 
 @pytest.mark.parametrize(
@@ -133,11 +129,11 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
     known = IntervalCorrection(theta=stretch, n_examinees=40)
     assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
     strong = answered(*[1] * 30)
-    test = DESIGN.build(BANK, learned=VersionLearning(interval_correction=known))
+    test = DESIGN.build(BANK, correction=known)
     near = replace(stretch, beyond=None)
     plain = DESIGN.build(
         BANK,
-        learned=VersionLearning(interval_correction=IntervalCorrection(theta=near, n_examinees=40)),
+        correction=IntervalCorrection(theta=near, n_examinees=40),
     )
     factor = beyond.at(plain.estimate(strong).theta)
     assert factor > 1.05

@@ -7,7 +7,7 @@ import pytest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.engine.prediction.model_error import Seen, leaning
 from app.engine.simulation.learning import (
     Glimpse,
@@ -36,7 +36,7 @@ def two_skills(bank: ItemBank, n_examinees: int, seed: int) -> tuple[FloatArray,
 
 def taught(
     scores: FloatArray, thetas: FloatArray, *, bank: ItemBank = BANK, n_items: int = 40
-) -> VersionLearning:
+) -> IntervalCorrection:
     """What open-ended tests of these examinees teach."""
     test = DESIGN.open_ended(n_items).build(bank)
     seen = glimpses(test, scores, thetas, range(len(scores)), seed=1)
@@ -52,7 +52,7 @@ def coverage(taken: list[Taken], thetas: FloatArray) -> tuple[float, float]:
 
 
 @pytest.fixture(scope="module")
-def learned() -> VersionLearning:
+def learned() -> IntervalCorrection:
     return taught(*two_skills(BANK, 150, seed=1))
 
 
@@ -66,11 +66,11 @@ def learned() -> VersionLearning:
     ],
 )
 def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
-    learned: VersionLearning, stopping: dict[str, Any]
+    learned: IntervalCorrection, stopping: dict[str, Any]
 ) -> None:
     design = Design.from_dict({"preset": "ability", "stopping": stopping})
     scores, thetas = two_skills(BANK, 150, seed=2)
-    better = simulate(design.build(BANK, learned=learned), scores, seed=2)
+    better = simulate(design.build(BANK, correction=learned), scores, seed=2)
     plain = simulate(design.build(BANK), scores, seed=2)
     summary = summarise(better, thetas, design.build(BANK))
     # Both the quantile and the test of it rest on 150 examinees: 2.5 % standard error.
@@ -86,9 +86,7 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     seen = glimpses(design.open_ended(30).build(BANK), scores, thetas, range(60), seed=1)
     own = glimpses(design.build(BANK), scores, thetas, range(60), seed=1)
     ends = list({one.row: one for one in own}.values())
-    plain, held = (learn_intervals(seen, given, thetas).interval_correction for given in ([], ends))
-    assert plain is not None
-    assert held is not None
+    plain, held = (learn_intervals(seen, given, thetas) for given in ([], ends))
     ratio = np.array(held.theta.factor) / plain.theta.factor
     assert ratio == pytest.approx(ratio[0])
     told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
@@ -103,8 +101,7 @@ def test_intervals_that_hold_the_whole_record_too_often_become_narrower() -> Non
     thetas = np.random.default_rng(1).normal(size=120)
     scores = np.array(list(draw_scores(bank, thetas, np.random.default_rng(2))))
     references, _ = whole_bank_abilities(bank, scores)
-    known = taught(scores, references, bank=bank, n_items=20).interval_correction
-    assert known is not None
+    known = taught(scores, references, bank=bank, n_items=20)
     assert known.theta.factor[-1] < 0.8
     assert known.theta.answers == (5, 7, 10, 14, 20)
 
@@ -113,8 +110,7 @@ def test_a_test_that_asks_everything_is_learned_from_at_its_end() -> None:
     bank = clean_bank(5, 4)
     thetas = np.random.default_rng(1).normal(size=40)
     scores = np.array(list(draw_scores(bank, thetas, np.random.default_rng(2))))
-    known = taught(scores, thetas, bank=bank).interval_correction
-    assert known is not None
+    known = taught(scores, thetas, bank=bank)
     assert known.theta.answers == (4,)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine import AdaptiveTest, CatState, Design, ItemBank, ItemIndex, Response
-from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.engine.stopping import ScoreMargin, Situation
 
 MARKED, UNMARKED = range(6), range(6, 40)
@@ -43,8 +43,8 @@ def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) 
 def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank) -> None:
     stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
     correction = IntervalCorrection(theta=stretch, n_examinees=80)
-    learned = VersionLearning(interval_correction=correction)
-    test = Design.from_dict({"preset": "ability"}).build(bank, learned=learned)
+    learned = correction
+    test = Design.from_dict({"preset": "ability"}).build(bank, correction=learned)
 
     told, open_ = (test.predict(asked(test, unmarked=part)) for part in (range(0), UNMARKED))
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.engine.prediction.extrapolation import Extrapolation
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.placing import Place, Placing, Standing
@@ -79,7 +79,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
     bank = clean_bank(2, N_ITEMS)
     beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=9.0)
     stretch = Stretch(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    learned = VersionLearning(interval_correction=IntervalCorrection(theta=stretch, n_examinees=40))
+    learned = IntervalCorrection(theta=stretch, n_examinees=40)
     design = Design.from_dict(
         {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -1.0}}}
     )
@@ -89,7 +89,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
         known = LearnedCurves(
             curves=curves(slopes), n_reference=80, errors={}, population=POPULATION
         )
-        test = design.build(bank, learned=learned, curves=known)
+        test = design.build(bank, correction=learned, curves=known)
         state: CatState = test.start()
         for item in range(20):
             answer = Response(ItemIndex(item), float(item % 3 > 0))

@@ -451,8 +451,8 @@ async def test_what_held_out_examinees_teach_goes_with_the_version(services: Ser
     version = await services.calibrations.publish(record.id, Publication(bank="arc"))
     assert version.knowledge == result["knowledge"]
     loaded = await services.versions.load(version.id)
-    assert loaded.learned.interval_correction is not None
-    assert loaded.learned.interval_correction.n_examinees == 80
+    assert loaded.correction is not None
+    assert loaded.correction.n_examinees == 80
 
 
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:

@@ -6,13 +6,12 @@ from app.engine.prediction.correction import (
     Beyond,
     IntervalCorrection,
     Stretch,
-    VersionLearning,
 )
 from app.services.sessions.result import Result
 
 BEYOND = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=1.0)
 STRETCH = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
-LEARNED = VersionLearning(interval_correction=IntervalCorrection(theta=STRETCH, n_examinees=40))
+LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
 
 def result(extrapolation: dict[str, Any]) -> Result:
@@ -36,4 +35,4 @@ def test_nobody_is_decided_about_by_a_narrower_interval_than_is_told() -> None:
     assert lo == -6.5
     assert hi == max(0.5, compared[1])
     assert placed.to_decide(LEARNED) == placed.ci
-    assert open_.to_decide(VersionLearning()) == open_.ci
+    assert open_.to_decide(None) == open_.ci

@@ -21,7 +21,7 @@ from app.calibration.fit.held_out import FOR_ABILITY, FOR_SCORE, Blind, Fold, He
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.prediction.correction import LONGEST, IntervalCorrection, VersionLearning
+from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.learning import LEAST_EXAMINEES
@@ -206,7 +206,7 @@ def _tested(
         for half, correction in enumerate(corrections):
             test = trial.design.build(
                 fold.blind.bank,
-                learned=VersionLearning(interval_correction=correction),
+                correction=correction,
                 targets=fold.blind.targets,
                 curves=fold.blind.curves,
             )

@@ -20,7 +20,7 @@ from app.calibration.fit.held_out import FOR_ABILITY, FOR_SCORE, Blind, tests_on
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
@@ -137,10 +137,10 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
         banks.append(blind.bank)
         scores = records.scores_of(_spread(held.tested, MOST_TESTED // len(plan.hold_outs)))
         thetas += whole_bank_abilities(blind.bank, scores)[0].tolist()
-        learned = VersionLearning(interval_correction=_correction(records, held.known, seed))
+        correction = _correction(records, held.known, seed)
         for name, design in _designs(blind).items():
             test = design.build(
-                blind.bank, learned=learned, targets=blind.targets, curves=blind.curves
+                blind.bank, correction=correction, targets=blind.targets, curves=blind.curves
             )
             taken.setdefault(name, []).extend(
                 judge(test, row, *take(test, row, seed=[seed, nth, i]))

@@ -13,7 +13,7 @@ from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_correction
 
@@ -47,7 +47,7 @@ def bank_from(table: ResponseTable) -> ItemBank:
 
 def learned_from(
     scores: FloatArray, bank: ItemBank, design: Design, *, max_items: int, seed: int
-) -> VersionLearning:
+) -> IntervalCorrection | None:
     """How far standard errors of short tests hold, from those whom the bank was calibrated from.
 
     Fewer than 20 examinees teach nothing.
@@ -60,9 +60,9 @@ def learned_from(
         seed: Of all chance.
     """
     if len(scores) < LEAST_EXAMINEES:
-        return VersionLearning()
+        return None
     rows = np.linspace(0, len(scores) - 1, min(len(scores), LEARNED_FROM)).astype(int).tolist()
     references, _ = whole_bank_abilities(bank, scores)
     test = design.open_ended(max_items).build(bank)
     seen = glimpses(test, scores, references, rows, seed=seed)
-    return VersionLearning(interval_correction=learn_correction(seen, known=references))
+    return learn_correction(seen, known=references)

@@ -45,7 +45,7 @@ from app.engine.design.selection import BankFacts, CriterionName, SelectionDesig
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
@@ -191,7 +191,7 @@ class Design:
         tags: Sequence[Collection[str]] | None = None,
         costs: FloatArray | None = None,
         exposure: FloatArray | None = None,
-        learned: VersionLearning | None = None,
+        correction: IntervalCorrection | None = None,
         targets: Mapping[str, Target] | None = None,
         curves: LearnedCurves | None = None,
     ) -> AdaptiveTest:
@@ -206,7 +206,7 @@ class Design:
                 per cost, shape (n_items,).
             exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
                 control; see `app.engine.simulation.simulate.fit_acceptance`.
-            learned: What other examinees taught about tests on this bank.
+            correction: What other examinees taught about the intervals of theta on this bank.
             targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
                 predicts the score that the design is about, in place of p-IRT, unless the design
                 wants that.
@@ -233,11 +233,9 @@ class Design:
         estimator: Estimator[Any] = (
             self.estimator.build() if bank.abilities is None else ProfileMap()
         )
-        learned = learned or VersionLearning()
         predictors = Predictors(facts, self.prediction.method)
         target = self.selection.target
         predictor = predictors.of_target(target)
-        correction = learned.interval_correction
         if correction is not None and curves is not None:
             correction = replace(correction, placing=curves.placing)
         return AdaptiveTest(

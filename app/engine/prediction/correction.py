@@ -314,18 +314,7 @@ class IntervalCorrection:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionLearning:
-    """What was learned about tests on a bank version; kept with it as JSON.
-
-    Attributes:
-        interval_correction: None where nobody has taught one.
-    """
-
-    interval_correction: IntervalCorrection | None = None
-
-    @classmethod
-    def from_dict(cls, knowledge: Mapping[str, Any]) -> "VersionLearning":
-        """From a version's `knowledge`; keys of other parts are theirs."""
-        stored = knowledge.get("interval_correction")
-        return cls(interval_correction=stored and IntervalCorrection.from_dict(stored))
+def correction_in(knowledge: Mapping[str, Any]) -> IntervalCorrection | None:
+    """What a bank version knows of its tests' intervals; None where nobody has taught it."""
+    stored = knowledge.get("interval_correction")
+    return stored and IntervalCorrection.from_dict(stored)

@@ -47,7 +47,6 @@ from app.engine.prediction.correction import (
     Beyond,
     IntervalCorrection,
     Stretch,
-    VersionLearning,
 )
 from app.engine.prediction.model_error import Seen, distance, leaning, model_error
 from app.engine.prediction.p_irt import Prediction
@@ -177,7 +176,7 @@ def learn_correction(
 
 def learn_intervals(
     seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
-) -> VersionLearning:
+) -> IntervalCorrection:
     """Intervals of theta that hold, also at the ends of one design's own tests.
 
     Args:
@@ -191,7 +190,7 @@ def learn_intervals(
     """
     correction = learn_correction(seen, known=references)
     theta = _held(correction.theta, map(_theta, ends))
-    return VersionLearning(interval_correction=replace(correction, theta=theta))
+    return replace(correction, theta=theta)
 
 
 class _Interval(NamedTuple):

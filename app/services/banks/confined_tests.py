@@ -18,7 +18,7 @@ from app.engine.index import BoolArray
 from app.engine.models.base import ItemParameters
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, with_abilities
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import correction_in
 from app.sandbox.pool import Sandbox
 
 #: What children run; loaded by the helper that they are forked from.
@@ -97,7 +97,7 @@ class Materials:
             tags=self.tags,
             costs=self.costs,
             exposure=self.acceptance,
-            learned=VersionLearning.from_dict(self.knowledge),
+            correction=correction_in(self.knowledge),
             targets=targets_of(self.bank, self.knowledge, self.tags),
             curves=curves_of(self.bank, self.knowledge),
         )

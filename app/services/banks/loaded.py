@@ -18,7 +18,7 @@ from app.engine.design.design import Design
 from app.engine.lint import QUARANTINED
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
@@ -148,7 +148,7 @@ class LoadedVersion:
     expected_tokens_in: FloatArray
     expected_tokens_out: FloatArray
     n_without_content: int
-    learned: VersionLearning
+    correction: IntervalCorrection | None
     reference_abilities: tuple[float, ...]
     n_examinees: int | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class LoadedVersion:
             expected_tokens_in=_tokens(columns.expected_tokens_in),
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
-            learned=VersionLearning.from_dict(version.knowledge),
+            correction=correction_in(version.knowledge),
             targets=targets_of(parameters, version.knowledge, tags),
             curves=curves_of(parameters, version.knowledge),
             reference_abilities=tuple(
@@ -358,7 +358,7 @@ class LoadedVersion:
                 tags=self.tags,
                 costs=self.costs(design, price),
                 exposure=acceptance,
-                learned=self.learned,
+                correction=self.correction,
                 targets=self.targets,
                 curves=self.curves,
             )

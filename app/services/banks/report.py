@@ -12,7 +12,7 @@ from app.acting import seeing
 from app.calibration.fit.item_fit import misfits
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
-from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, CardRow, Figures
 from app.records.calibrations import CalibrationRecord, FittedItems
@@ -108,7 +108,7 @@ class VersionReports:
                 simulated=card_of(found.knowledge)
                 if record is None
                 else _simulated(Figures.model_validate(record.result)),
-                correction=VersionLearning.from_dict(found.knowledge).interval_correction,
+                correction=correction_in(found.knowledge),
                 join=join,
             )
 
@@ -256,7 +256,7 @@ def _simulated_test(row: CardRow) -> SimulatedTest:
 
 def _correction(calibration: CalibrationFile) -> IntervalCorrection | None:
     try:
-        return VersionLearning.from_dict(calibration.knowledge).interval_correction
+        return correction_in(calibration.knowledge)
     except (KeyError, TypeError, ValueError) as exc:
         raise InvalidInputError(
             f"The interval correction of the calibration cannot be read: {exc!r:.200}."

@@ -85,7 +85,7 @@ class _Measured:
         return self.record.endpoint_name or self.record.endpoint_model or self.record.id
 
     def ability(self) -> Ability:
-        return self.result.ability(self.version.learned)
+        return self.result.ability(self.version.correction)
 
 
 class ComparisonService:
@@ -197,7 +197,7 @@ class ComparisonService:
 
 def _untried(*sides: _Measured) -> str | None:
     """What is to be said where nothing was learned of how tests on a bank's version err."""
-    if all(side.version.learned.interval_correction is not None for side in sides):
+    if all(side.version.correction is not None for side in sides):
         return None
     return (
         "No examinee was held out to try tests on this bank: by ability, the verdict takes the "

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.engine.design.design import Preset
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import correction_in
 from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
@@ -209,7 +209,7 @@ async def _to_decide(
     if not result.is_open:
         return result.ci
     taught = await uow.versions.learned({session.bank_version_id})
-    return result.to_decide(VersionLearning.from_dict(taught[session.bank_version_id]))
+    return result.to_decide(correction_in(taught[session.bank_version_id]))
 
 
 def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.ability import Stated
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
@@ -99,7 +99,7 @@ class LeaderboardService:
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in latest:
             scales.setdefault(record.provenance["scale"], []).append(record)
-        learned = {key: VersionLearning.from_dict(known) for key, known in taught.items()}
+        learned = {key: correction_in(known) for key, known in taught.items()}
         board, *others = (
             _board(scale, rows, learned, metric, confidence) for scale, rows in scales.items()
         )
@@ -111,7 +111,7 @@ class LeaderboardService:
 def _board(
     scale: str,
     records: Sequence[SessionRecord],
-    learned: Mapping[str, VersionLearning],
+    learned: Mapping[str, IntervalCorrection | None],
     metric: str,
     confidence: float,
 ) -> Board:
@@ -150,7 +150,7 @@ def _board(
     )
 
 
-def _stated(result: Result, learned: VersionLearning, metric: str) -> Stated | None:
+def _stated(result: Result, learned: IntervalCorrection | None, metric: str) -> Stated | None:
     """What a result is ranked by; None where it has none."""
     if metric != SCORE:
         return None if result.theta is None else result.ability(learned).stated()

@@ -144,7 +144,7 @@ def _uncertainty(version: LoadedVersion) -> dict[str, Any]:
     known, n_examinees = version.uncertainty, version.n_examinees
     if known is not None:
         return {"uncertainty": provisional_words(known)} if known.matters else {}
-    if version.learned.interval_correction or n_examinees is None or n_examinees >= LEAST_EXAMINEES:
+    if version.correction or n_examinees is None or n_examinees >= LEAST_EXAMINEES:
         return {}
     # Nobody could be held out, and what so few seem to tell of the items is partly their luck.
     words = (

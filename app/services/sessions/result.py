@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.engine.prediction.ability import Ability
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.placing import OPEN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
@@ -42,9 +42,8 @@ class Result:
         sd: float = (self.extrapolation or {}).get("sd", 0.0)  # not told by sessions of before
         return sd > OPEN
 
-    def ability(self, learned: VersionLearning) -> Ability:
+    def ability(self, correction: IntervalCorrection | None) -> Ability:
         """What abilities are compared by, given what was learned of the session's version."""
-        correction = learned.interval_correction
         return Ability(
             theta=math.nan if self.theta is None else self.theta,
             se=math.inf if self.se is None else self.se,
@@ -53,16 +52,16 @@ class Result:
             is_open=self.is_open,
         )
 
-    def to_decide(self, learned: VersionLearning) -> tuple[float | None, float | None]:
+    def to_decide(self, correction: IntervalCorrection | None) -> tuple[float | None, float | None]:
         """The interval of theta that decides, given what was learned of the session's version.
 
         That of the session; of whom nobody knows to be like those calibrated one that holds both
         that and theirs by whom abilities are compared, and is nowhere narrower than either.
         """
         lo, hi = self.ci
-        if not self.is_open or learned.interval_correction is None or lo is None or hi is None:
+        if not self.is_open or correction is None or lo is None or hi is None:
             return self.ci
-        least, most = self.ability(learned).stated().ci
+        least, most = self.ability(correction).stated().ci
         return min(lo, least), max(hi, most)
 
 

@@ -153,7 +153,7 @@ class VersionRepository:
         return {row.bank_id: read_version(row) for row in (await self._db.execute(query)).scalars()}
 
     async def learned(self, version_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Version id to the part of its knowledge that `VersionLearning` reads, and no more."""
+        """Version id to the part of its knowledge that `correction_in` reads, and no more."""
         query = select(BankVersionRow.id, BankVersionRow.knowledge["interval_correction"]).where(
             BankVersionRow.id.in_(version_ids)
         )
