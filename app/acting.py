@@ -95,7 +95,7 @@ def maker() -> str | None:
 
 
 @dataclass(slots=True)
-class Deed:
+class AuditEntry:
     """What the present request or command is about to change, for the audit trail.
 
     Attributes:
@@ -115,10 +115,10 @@ class Deed:
     audit_id: str | None = None
 
 
-_deed: ContextVar[Deed | None] = ContextVar("deed", default=None)
+_deed: ContextVar[AuditEntry | None] = ContextVar("deed", default=None)
 
 
-def deed() -> Deed | None:
+def audit_entry() -> AuditEntry | None:
     """What is being done, where changes are to be noted."""
     return _deed.get()
 
@@ -130,7 +130,7 @@ def request_id() -> str | None:
 
 
 @contextmanager
-def doing(what: Deed | None) -> Iterator[None]:
+def doing(what: AuditEntry | None) -> Iterator[None]:
     """Note the first change until the block ends, or none."""
     token = _deed.set(what)
     try:

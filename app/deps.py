@@ -14,7 +14,7 @@ from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.container import Services
 from app.services.event_feed import EventFeed
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
 
@@ -221,10 +221,10 @@ def caller(scope: ScopeName) -> params.Security:
     return Security(_current_caller, scopes=[scope])  # type: ignore[no-any-return]  # typed Any
 
 
-async def _sight(request: Request) -> Sight:
+async def _view(request: Request) -> View:
     found = await authenticate(request)
-    return Sight(is_whole=found.may(Scope.BANKS_WRITE), is_admin=found.may(Scope.ADMIN))
+    return View(is_whole=found.may(Scope.BANKS_WRITE), is_admin=found.may(Scope.ADMIN))
 
 
 #: What the caller sees of withheld banks; who may call the route at all is said beside it.
-Seen = Annotated[Sight, Depends(_sight)]
+Seen = Annotated[View, Depends(_view)]

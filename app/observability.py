@@ -119,16 +119,16 @@ def without_values(exc_info: ExcInfo) -> str:
     The words of an unexpected one may quote the item or the answer that was worked on, which are
     nobody's to read in a log. Only those of the system and of a lost database are kept.
     """
-    return "\n".join(_told(exc_info[1]))
+    return "\n".join(_traceback_lines(exc_info[1]))
 
 
 _exceptions = structlog.processors.ExceptionRenderer(without_values)
 
 
-def _told(error: BaseException) -> Iterator[str]:
+def _traceback_lines(error: BaseException) -> Iterator[str]:
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is not None:
-        yield from _told(before)
+        yield from _traceback_lines(before)
         yield "That led to:"
     yield from (line.rstrip("\n") for line in traceback.format_tb(error.__traceback__))
     kinds = type(error).__mro__
@@ -136,7 +136,7 @@ def _told(error: BaseException) -> Iterator[str]:
     yield f"{type(error).__module__}.{type(error).__qualname__}{words}"
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
-            yield from _told(one)
+            yield from _traceback_lines(one)
 
 
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -45,7 +45,7 @@ def tested(learned, rows, count, seed):
     test = score_test(explanations, weights, count, np.ones(n_items, dtype=bool))
     way = ScoreEstimator(explanations, weights, learned.error_of(WHOLE_BANK))
     ends = [take(test, row, seed=[seed, i])[0] for i, row in enumerate(rows)]
-    told = [way.told(end.responses) for end in ends]
+    told = [way.estimate(end.responses) for end in ends]
     return np.array([(one.value, one.lo, one.hi) for one in told]).T
 
 

@@ -167,7 +167,7 @@ def by_curves(known, tested, counts, seeds, widths=()):
             for width, told in stopped(way, passed, widths).items():
                 rows[f"until {width:g}", 0].append(told)
             for count in counts:
-                told = way.told(passed[count].responses)
+                told = way.estimate(passed[count].responses)
                 rows[way.name, count].append((told.value, told.lo, told.hi))
         for key, told in rows.items():
             found[key].append(np.array(told).T)
@@ -178,7 +178,7 @@ def stopped(way, passed, widths):
     """What is told when the interval is narrow enough; NaN where that never is."""
     found = {}
     for count in sorted(passed) if widths else ():
-        told = way.told(passed[count].responses) if count >= LEAST_ANSWERS else None
+        told = way.estimate(passed[count].responses) if count >= LEAST_ANSWERS else None
         for width in widths:
             if told is not None and told.hi - told.lo <= width:
                 found.setdefault(width, (told.value, told.lo, told.hi))

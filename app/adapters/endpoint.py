@@ -22,7 +22,7 @@ from app.adapters.failures import (
 )
 from app.adapters.passing import NOTHING_PASSED, OUR_HEADERS, Passed, is_header_value
 from app.adapters.reasoning import split_reasoning
-from app.adapters.replies import SMALL, TooManyValuesError, beside_the_loop, decoded
+from app.adapters.replies import SMALL, TooManyValuesError, decoded, off_the_loop
 from app.adapters.transport import Reply, Transport, parse_endpoint_url
 from app.errors import (
     AnswerTooLargeError,
@@ -112,7 +112,7 @@ class JsonEndpoint:
         reply = await self.post(payload)
         if reply.status >= 300:
             raise self.failure(reply, await self.complaint(reply))
-        return await beside_the_loop(reply, read)
+        return await off_the_loop(reply, read)
 
     def read(self, reply: Reply) -> dict[str, Any]:
         """The JSON object of a successful reply, our key taken out; a list of one is that one.
@@ -158,7 +158,7 @@ class JsonEndpoint:
 
     async def complaint(self, reply: Reply) -> Complaint:
         """What an unsuccessful reply says, secrets taken out."""
-        return await beside_the_loop(reply, lambda sent: self._redacted(read_complaint(sent)))
+        return await off_the_loop(reply, lambda sent: self._redacted(read_complaint(sent)))
 
     def failure(self, reply: Reply, complaint: Complaint) -> ExamineeError:
         """The error that `complaint` stands for."""

@@ -14,7 +14,7 @@ from app.adapters.base import Completion, CompletionRequest, ExactRequest
 from app.adapters.endpoint import JsonEndpoint
 from app.adapters.transport import Reply
 from app.errors import EndpointRejectedError, NoLikelihoodsError
-from app.records.fields import made_of
+from app.records.fields import convert
 
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
@@ -123,7 +123,7 @@ async def ask_likelihood(
             logprob, n_tokens = continuation_logprob(tokens, request)
         except ValueError as error:
             raise endpoint.malformed(reply, str(error)) from error
-        return made_of(Likelihood, found, logprob=logprob, n_tokens=n_tokens)
+        return convert(Likelihood, found, logprob=logprob, n_tokens=n_tokens)
 
     try:
         return await endpoint.ask(body, likelihood)

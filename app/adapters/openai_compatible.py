@@ -26,7 +26,7 @@ from app.adapters.likelihood import LikelihoodRequest
 from app.adapters.passing import passed_on
 from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import Layout
-from app.adapters.replies import beside_the_loop
+from app.adapters.replies import off_the_loop
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, NoLikelihoodsError
@@ -112,7 +112,7 @@ class OpenAICompatible(ABC):
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
             if reply.status < 300:
-                return await beside_the_loop(reply, self._answered)
+                return await off_the_loop(reply, self._answered)
             complaint = await self.endpoint.complaint(reply)
             if complaint.is_content_filter:
                 return _FILTERED

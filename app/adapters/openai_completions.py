@@ -58,7 +58,7 @@ class OpenAICompletions(OpenAICompatible):
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
-        ways = self._ways()
+        ways = self._formats()
         while True:
             way = ways.pop(0)
             try:
@@ -72,7 +72,7 @@ class OpenAICompletions(OpenAICompatible):
                 self.dialect.mute.update(before[: before.index(way)])
                 return found
 
-    def _ways(self) -> list[str]:
+    def _formats(self) -> list[str]:
         return [each for each in _PROMPT_LOGPROBS if each not in self.dialect.mute]
 
     def _likelihood_body(self, request: LikelihoodRequest, way: str) -> dict[str, Any]:

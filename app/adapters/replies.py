@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _reading = FairSemaphore(1, waiting=1_000_000)
 
 
-async def beside_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
+async def off_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
     """What `read` makes of `reply`: a large one is read in a thread."""
     if len(reply.body) <= SMALL:
         return read(reply)

@@ -29,7 +29,7 @@ from app.errors import (
 )
 from app.records.events import StoredEvent
 from app.services.event_feed import EventFeed, Reader, Topic
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.repositories.events import Kind
 
 RETRY_MS: Final = 3000
@@ -83,7 +83,7 @@ EVENTS: Final[dict[str, Any]] = {
 
 
 async def events_for(
-    request: Request, feed: EventFeed, kind: Kind, resource_id: str, sight: Sight, *, after: int
+    request: Request, feed: EventFeed, kind: Kind, resource_id: str, view: View, *, after: int
 ) -> Response | EventList:
     """A page of events, or the stream of them where the client asks for one.
 
@@ -93,7 +93,7 @@ async def events_for(
         feed: Has the events.
         kind: Of what happens.
         resource_id: Its id; the caller may read it.
-        sight: What the caller sees of withheld banks.
+        view: What the caller sees of withheld banks.
         after: Sequence number to start behind.
 
     Raises:
@@ -104,7 +104,7 @@ async def events_for(
     read = feed.story if wants_stream(request) else feed.since
 
     async def fetch(seen: int) -> list[StoredEvent]:
-        return [sight.event(event) for event in await read(kind, resource_id, seen)]
+        return [view.event(event) for event in await read(kind, resource_id, seen)]
 
     if not wants_stream(request):
         return await _page(fetch, after=after, newest=await feed.newest(kind, resource_id))

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars, unbind_contextvars
 
-from app.acting import NOBODY, Deed, acting_for, doing
+from app.acting import NOBODY, AuditEntry, acting_for, doing
 from app.api.errors import internal_error_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
@@ -79,14 +79,14 @@ class RequestContext:
 
         elsewhere = not self._trusts_all and _is_from_elsewhere(scope)
         acting = replace(NOBODY, is_from_elsewhere=elsewhere)
-        deed = Deed(
+        audit_entry = AuditEntry(
             action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
             path=scope["path"],
             request_id=request_id,
             address=(scope.get("client") or ("unknown",))[0],
             is_noted=scope["method"] in _READING,
         )
-        with bound_contextvars(request_id=request_id), acting_for(acting), doing(deed):
+        with bound_contextvars(request_id=request_id), acting_for(acting), doing(audit_entry):
             try:
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:

@@ -10,7 +10,7 @@ from cachetools import LRUCache
 
 from app.errors import TooManyRequestsError
 from app.fair_semaphore import FairSemaphore
-from app.records.places import SHARE
+from app.records.allotments import SHARE
 from app.records.projects import Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.

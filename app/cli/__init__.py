@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.acting import Deed, doing
+from app.acting import AuditEntry, doing
 
 #: Subcommand -> one line of help. Module `app.cli.NAME`, with `_` for `-`, holds `command` (a
 #: function) or `app` (a group of subcommands).
@@ -121,5 +121,5 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     wanted, command, *_ = [*words, None, None]
     name = " ".join(filter(None, ("sextant", wanted, command if wanted in _GROUPS else None)))
-    with doing(Deed(action=lambda: name, path="", request_id=None, address="command line")):
+    with doing(AuditEntry(action=lambda: name, path="", request_id=None, address="command line")):
         build(wanted, command)()

@@ -144,7 +144,7 @@ def start(
 
     if not wait and target(server, server_key) is None:
         raise InvalidInputError("--no-wait needs a server, whose worker goes on without us.")
-    _told(run_to_the_end(run), json, fails=wait)
+    _report(run_to_the_end(run), json, fails=wait)
 
 
 @app.command()
@@ -259,7 +259,7 @@ def watch(
         async with stored(server, server_key) as client:
             return await _followed(client, calibration)
 
-    _told(run_to_the_end(look), json, fails=True)
+    _report(run_to_the_end(look), json, fails=True)
 
 
 @app.command()
@@ -305,7 +305,7 @@ async def _version(client: ApiClient, name: str) -> str:
     return str(found["id"])
 
 
-def _told(found: dict[str, Any], json: str | None, *, fails: bool) -> None:
+def _report(found: dict[str, Any], json: str | None, *, fails: bool) -> None:
     if json != "-":
         _show(found)
     write_json(json, found)

@@ -41,7 +41,7 @@ class ApiError(SextantError):
         super().__init__(detail, problems=problems)
         self.kind = kind
 
-    def told(self, options: Mapping[str, str]) -> "ApiError":
+    def with_options(self, options: Mapping[str, str]) -> "ApiError":
         """The same with options in the place of the fields that they set."""
         detail = self.detail
         for problem in self.problems:
@@ -211,7 +211,7 @@ class ApiClient:
         except ApiError as error:
             if not options:
                 raise
-            raise error.told(options) from None
+            raise error.with_options(options) from None
         document = _object(answer)
         if document is None:
             raise self._no_sextant(method, path, answer.status_code)

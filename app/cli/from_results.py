@@ -149,7 +149,7 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     from app.api.schemas.versions import VersionRead
     from app.cli.runtime import runtime
     from app.observability import configure_logging
-    from app.services.visibility import Sight
+    from app.services.visibility import View
     from app.settings import Settings
     from app.worker.loop import running_worker
 
@@ -162,7 +162,7 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     configure_logging(Settings(log_level="warning"))
     async with runtime() as services:
         begun = await services.result_banks.begin(wanted, owner="command line")
-        told = FromResultsRead.of(begun, Sight(is_whole=True)).model_dump(mode="json")
+        told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
         _tell(told)
         if begun.calibration is None:
             return told, None, None

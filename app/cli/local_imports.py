@@ -15,7 +15,7 @@ from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.provisional import PROVISIONAL
 from app.services.banks.imports import BankImport
-from app.services.banks.provisional import told_guesses
+from app.services.banks.provisional import describe_guesses
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.confined_reading import SentFile
@@ -66,7 +66,7 @@ def import_files(
     told: dict[str, Any] = ImportRead.read(report).model_dump(mode="json")
     made = report.version
     if made is not None and PROVISIONAL in made.knowledge and made.calibration is None:
-        told["guessed"] = told_guesses(made.knowledge)
+        told["guessed"] = describe_guesses(made.knowledge)
     return told
 
 

@@ -67,7 +67,7 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
     size = 0
     named: set[str] = set()
     for file_format, source in taken:
-        beside = [_sent(file.name, _content(file)) for file in _beside(source.beside)]
+        beside = [_sent(file.name, _content(file)) for file in _companions(source.siblings)]
         for piece in _pieces(source.file, file_format):
             new = [each for each in beside if each["name"] not in named]
             more = sum(len(each["content_base64"]) for each in (piece, *new))
@@ -81,7 +81,7 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
     yield part
 
 
-def _beside(beside: Any) -> list[SourceFile]:
+def _companions(beside: Any) -> list[SourceFile]:
     return list(chain.from_iterable(beside(pattern) for pattern in _COMPANIONS))
 
 

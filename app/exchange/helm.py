@@ -63,7 +63,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
 
 
 def _run_spec(source: Source) -> Mapping[str, Any]:
-    for file in source.beside("run_spec.json"):
+    for file in source.siblings("run_spec.json"):
         spec = small_json(file)
         if spec is not None:
             return spec

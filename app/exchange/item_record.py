@@ -138,7 +138,7 @@ class _ItemParser:
         if not isinstance(value, str) or not value.strip():
             self._fault(field, "a text that is not blank", value)
             return None
-        if not is_storable(value):
+        if not is_clean_json(value):
             self._fault(field, "text without NUL or half a surrogate pair", value)
             return None
         if max_chars is not None and len(value) > max_chars:
@@ -183,7 +183,7 @@ class _ItemParser:
                 or message.keys() != {"role", "content"}
                 or message["role"] not in roles
                 or not isinstance(message["content"], str)
-                or not is_storable(message["content"])
+                or not is_clean_json(message["content"])
             ):
                 self._fault("messages", f"role of {', '.join(roles)} and content text", message)
                 return ()
@@ -238,7 +238,7 @@ class _ItemParser:
                 isinstance(tag, str)
                 and tag.strip()
                 and len(tag) <= MAX_KEY_CHARS
-                and is_storable(tag)
+                and is_clean_json(tag)
                 for tag in value
             )
         ):
@@ -256,7 +256,7 @@ class _ItemParser:
             or not {"name"} <= spec.keys() <= {"name", "params"}
             or not isinstance(spec["name"], str)
             or not isinstance(spec.get("params", {}), dict)
-            or not is_storable(spec)
+            or not is_clean_json(spec)
         ):
             self._fault("scorer", "a scorer's name, or {name, params}", value)
             return None
@@ -329,13 +329,13 @@ class _ItemParser:
         return WrittenParameters(a, intercept, c, d, k, slopes)
 
 
-def is_storable(value: object, depth: int = 0) -> bool:
+def is_clean_json(value: object, depth: int = 0) -> bool:
     """Whether Postgres can hold a JSON value: no NUL, no lone surrogate, finite, not too deep."""
     if isinstance(value, str):
         return "\0" not in value and not _SURROGATE.search(value)
     if isinstance(value, dict | list):
         parts = [*value, *value.values()] if isinstance(value, dict) else value
-        return depth < MAX_DEPTH and all(is_storable(part, depth + 1) for part in parts)
+        return depth < MAX_DEPTH and all(is_clean_json(part, depth + 1) for part in parts)
     return not isinstance(value, float) or math.isfinite(value)
 
 
@@ -357,7 +357,7 @@ def _as_text(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if text.strip() and is_storable(value) else None
+    return text if text.strip() and is_clean_json(value) else None
 
 
 def _right_option(answer: object, choices: tuple[str, ...]) -> str | None:

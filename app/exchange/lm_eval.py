@@ -186,7 +186,7 @@ def _is_null(response: Any) -> bool:
 
 
 def _model(source: Source, date: str) -> str:
-    results = source.beside(f"results_{date}.json") or source.beside("results_*.json")
+    results = source.siblings(f"results_{date}.json") or source.siblings("results_*.json")
     for file in results:
         name = _named_in(file)
         if name is not None:

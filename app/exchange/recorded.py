@@ -111,7 +111,7 @@ class Source:
         """How reports name the file."""
         return self.file.name
 
-    def beside(self, pattern: str) -> list[SourceFile]:
+    def siblings(self, pattern: str) -> list[SourceFile]:
         """Files of the same folder whose name fits a shell pattern."""
         return [file for file in self.folder if fnmatchcase(file.path.name, pattern)]
 

@@ -287,12 +287,12 @@ class _Long:
                 again |= _repeats(cell)
                 places = np.flatnonzero(again)
                 self._problems.extend(
-                    len(places), self._again_places(places, examinees, items, row)
+                    len(places), self._repeated_cells(places, examinees, items, row)
                 )
             row += len(cell)
         return codes, fractions
 
-    def _again_places(
+    def _repeated_cells(
         self, again: IntArray, examinees: _Codes, items: _Codes, row: int
     ) -> Iterator[tuple[str, str]]:
         who, what = self._examinees.all(), self._items.all()

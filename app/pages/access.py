@@ -34,7 +34,7 @@ from app.errors import (
 )
 from app.records.api_keys import Scope
 from app.services.logins import LASTS
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 #: Stands for the API key that somebody logged in with.
 LOGIN_COOKIE: Final = "sextant_login"
@@ -82,9 +82,9 @@ class Visitor:
         return self.caller.administered if self.caller else ""
 
     @property
-    def sight(self) -> Sight:
+    def view(self) -> View:
         """What they see of withheld banks."""
-        return Sight(is_whole=self.may("banks:write"))
+        return View(is_whole=self.may("banks:write"))
 
     def may(self, scope: ScopeName) -> bool:
         """Whether their key covers `scope`."""

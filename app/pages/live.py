@@ -21,7 +21,7 @@ from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 #: Points of a course that a page begins with.
 _MOST_POINTS: Final = 400
@@ -87,7 +87,7 @@ async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[Co
 async def answers_of(
     sessions: SessionService,
     versions: VersionService,
-    sight: Sight,
+    view: View,
     record: SessionRecord,
     *,
     after: int = 0,
@@ -97,11 +97,11 @@ async def answers_of(
     asked = await sessions.responses(record.id, after_step=after, limit=limit)
     version = await versions.load(record.bank_version_id)
     contents: Mapping[int, Any] = {}
-    if asked and sight.shows(withheld=record.withheld):
+    if asked and view.shows(withheld=record.withheld):
         contents = await versions.items_at(version, sorted({one.position for one in asked}))
     rows = []
     for one in asked:
-        answer = ResponseRead.of(one, sight)
+        answer = ResponseRead.of(one, view)
         expected = None
         if answer.theta is not None and not one.is_pretest:
             expected = float(version.bank.expected_score(answer.theta, [one.position])[0])
@@ -133,12 +133,12 @@ class Live:
         self,
         sessions: SessionService,
         versions: VersionService,
-        sight: Sight,
+        view: View,
         session_id: str,
         seq: int,
     ) -> list[Frame]:
         """What has changed behind event `seq`: one frame, or none."""
-        key = (session_id, seq, sight.is_whole)
+        key = (session_id, seq, view.is_whole)
         found = self._frames.get(key)
         if found is not None:
             return found
@@ -147,7 +147,7 @@ class Live:
             async with lock:
                 found = self._frames.get(key)
                 if found is None:
-                    found = await _frames(sessions, versions, sight, session_id, seq)
+                    found = await _frames(sessions, versions, view, session_id, seq)
                     if found:
                         self._frames[key] = found
                 return found
@@ -157,13 +157,13 @@ class Live:
 
 
 async def _frames(
-    sessions: SessionService, versions: VersionService, sight: Sight, session_id: str, seq: int
+    sessions: SessionService, versions: VersionService, view: View, session_id: str, seq: int
 ) -> list[Frame]:
     events = await sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
     if not events:
         return []
     record = await sessions.get(session_id)
-    shown = SessionRead.of(record, sight)
+    shown = SessionRead.of(record, view)
     steps = sorted({event.data["step"] for event in events if "step" in event.data})
     steps = steps[-_MOST_ROWS:]
     rows: list[AnswerRow] = []
@@ -173,7 +173,7 @@ async def _frames(
             for row in await answers_of(
                 sessions,
                 versions,
-                sight,
+                view,
                 record,
                 after=steps[0] - 1,
                 limit=steps[-1] - steps[0] + 1,

@@ -84,7 +84,7 @@ async def as_page(
         who = await visitor(request)
     except SextantError as error:  # the database is away
         take_for_nobody(request)
-        response = await _told(request, error)
+        response = await _error_page(request, error)
     else:
         response = await _answered(request, who, run)
     for name, value in HEADERS.items():
@@ -111,14 +111,14 @@ async def _answered(
     except RequestValidationError as error:
         return await fault(request, *_nothing_like(error))
     except SextantError as error:
-        return await _told(request, error)
+        return await _error_page(request, error)
     except HTTPException as error:
         return await fault(
             request, error.status_code, _MISSING.get(error.status_code, str(error.detail))
         )
 
 
-async def _told(request: Request, error: SextantError) -> Response:
+async def _error_page(request: Request, error: SextantError) -> Response:
     response = await fault(request, int(status_of(type(error))), error.detail)
     response.headers.update(headers_of(error))
     return response

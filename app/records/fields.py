@@ -15,12 +15,12 @@ def shallow(value: "DataclassInstance") -> dict[str, Any]:
     return {name: getattr(value, name) for name in _names(type(value))}
 
 
-def said(value: "DataclassInstance") -> dict[str, Any]:
+def not_none(value: "DataclassInstance") -> dict[str, Any]:
     """The fields of a dataclass that are not None."""
     return {name: given for name, given in shallow(value).items() if given is not None}
 
 
-def made_of(kind: type[T], source: object, **said: Any) -> T:
+def convert(kind: type[T], source: object, **said: Any) -> T:
     """A dataclass of the attributes that `source` has of its fields' names, but for those said."""
     return kind(
         **{name: getattr(source, name) for name in _names(kind) if name not in said}, **said

@@ -15,7 +15,7 @@ class Limits:
     Attributes:
         requests_per_s: Requests a second at one process, over ten seconds.
         open_sessions: Sessions that have not ended, members of rankings and those that wait
-            included; see `app.records.places` for what one key of several may have.
+            included; see `app.records.allotments` for what one key of several may have.
         event_streams: Event streams open at one process; shared by keys likewise.
         usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.

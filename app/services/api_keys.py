@@ -20,7 +20,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import said
+from app.records.fields import not_none
 from app.records.projects import Limits
 from app.records.spend import DaySpend
 from app.services.in_progress import InProgress
@@ -230,7 +230,7 @@ async def _require_useful(
     Raises:
         InvalidInputError: The key has the scope `admin`, or its project's limits are lower.
     """
-    wanted = said(limits)
+    wanted = not_none(limits)
     if not wanted:
         return
     if Scope.ADMIN in scopes or project_id is None:
@@ -241,7 +241,7 @@ async def _require_useful(
     project = await uow.projects.find(project_id)
     problems = [
         FieldProblem(f"/limits/{name}", f"expected at most {most:,}, got {wanted[name]:,}")
-        for name, most in said(project.limits).items()
+        for name, most in not_none(project.limits).items()
         if wanted.get(name, most) > most
     ]
     if problems:

@@ -14,7 +14,7 @@ from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
 from app.services.banks.joins import JoinChecks
-from app.services.banks.offers import Offers
+from app.services.banks.recalibration_advice import RecalibrationAdvice
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
 from app.services.banks.uses import ItemUses
@@ -26,7 +26,6 @@ from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.logins import Logins
-from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
 from app.services.projects import ProjectService
 from app.services.rankings.service import RankingService
@@ -37,6 +36,7 @@ from app.services.results.comparisons import ComparisonService
 from app.services.results.gates import GateService
 from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
+from app.services.scorer_guard import ScorerGuard
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.manual import ManualSessions
@@ -62,7 +62,7 @@ class Services:
     projects: ProjectService
     audit: AuditService
     endpoints: EndpointService
-    marker_guard: MarkerGuard
+    scorer_guard: ScorerGuard
     banks: BankService
     items: ItemService
     versions: VersionService
@@ -72,7 +72,7 @@ class Services:
     catalog: CatalogService
     version_reports: VersionReports
     joins: JoinChecks
-    offers: Offers
+    recalibration_advice: RecalibrationAdvice
     forms: FormService
     session_reports: SessionReports
     response_sets: ResponseSetService
@@ -118,7 +118,7 @@ async def open_services(
         versions = VersionService(database)
         response_sets = ResponseSetService(database, reader)
         joins = JoinChecks(database, versions, response_sets)
-        offers = Offers(database, versions)
+        recalibration_advice = RecalibrationAdvice(database, versions)
         sessions = SessionService(
             database=database,
             versions=versions,
@@ -145,7 +145,7 @@ async def open_services(
                 projects=ProjectService(database),
                 audit=AuditService(database),
                 endpoints=endpoints,
-                marker_guard=MarkerGuard(database),
+                scorer_guard=ScorerGuard(database),
                 banks=banks,
                 items=ItemService(database, reader),
                 versions=versions,
@@ -159,9 +159,9 @@ async def open_services(
                     guard=guard,
                     folder=settings.catalog,
                 ),
-                version_reports=VersionReports(database, versions, joins, offers),
+                version_reports=VersionReports(database, versions, joins, recalibration_advice),
                 joins=joins,
-                offers=offers,
+                recalibration_advice=recalibration_advice,
                 forms=FormService(versions),
                 session_reports=SessionReports(database, versions, sessions, joins),
                 response_sets=response_sets,

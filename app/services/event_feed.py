@@ -179,7 +179,7 @@ class EventFeed:
             TooManyStreamsError: As many are open already as the key, or its project, may have.
         """
         async with self._database.reading() as uow:
-            places = await uow.projects.places("event_streams", reader.key_id)
+            allotment = await uow.projects.allotment("event_streams", reader.key_id)
         own = self._open[reader]
         why = None
         if own >= self._streams_per_key:
@@ -187,9 +187,9 @@ class EventFeed:
                 f"This key has {own} event streams open at this process, as many as one key may "
                 f"have: {self._streams_per_key}."
             )
-        elif places is not None:
+        elif allotment is not None:
             taken = sum(n for one, n in self._open.items() if one.project_id == reader.project_id)
-            why = places.refusal("event streams open at this process", own=own, taken=taken)
+            why = allotment.refusal("event streams open at this process", own=own, taken=taken)
         if why:
             raise TooManyStreamsError(f"{why} Close some, or poll with ?after=<seq>.")
 

@@ -20,7 +20,7 @@ from app.errors import (
     StaleStepError,
 )
 from app.records.leased import LeasedRecord
-from app.services.patience import patiently
+from app.services.retrying import patiently
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork

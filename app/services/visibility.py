@@ -5,7 +5,7 @@ called (keys, tags, groups), their parameters, and the figures of sessions: outc
 abilities, costs. What an item says, what counts as right, how it is put and marked, and every text
 that came back stay inside: an endpoint may repeat its prompt, and a scripted one knows the answers.
 
-Reports, exports and response shapes all take their values through a `Sight`.
+Reports, exports and response shapes all take their values through a `View`.
 """
 
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ _QUOTING_REASONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class View:
     """What one caller sees.
 
     Attributes:
@@ -107,9 +107,9 @@ class Sight:
             return record
         return replace(
             record,
-            provenance=_told_provenance(record.provenance),
+            provenance=_redacted_provenance(record.provenance),
             stop_detail=_sentence(record.stop_detail, record.stop_reason),
-            failure=_told(record.failure),
+            failure=_redacted(record.failure),
             waiting_reason=record.waiting_reason and UNTOLD,
         )
 
@@ -117,7 +117,7 @@ class Sight:
         """An answer: its outcome, score and cost."""
         if self.shows(withheld=asked.withheld) or asked.closing is None:
             return asked
-        return replace(asked, closing=_told_closing(asked.closing))
+        return replace(asked, closing=_redacted_closing(asked.closing))
 
     def change(self, change: "Change") -> "Change":
         """The marks of an answer before and after it was marked again."""
@@ -126,8 +126,8 @@ class Sight:
         after = change.after
         return replace(
             change,
-            before=_told_closing(change.before),
-            after=None if after is None else _told_closing(after),
+            before=_redacted_closing(change.before),
+            after=None if after is None else _redacted_closing(after),
         )
 
     def next_item(self, awaited: "NextItem") -> "NextItem":
@@ -140,7 +140,7 @@ class Sight:
         """Something that happened in a session or a ranking."""
         if self.shows(withheld=event.withheld):
             return event
-        return replace(event, data=_told(event.data))
+        return replace(event, data=_redacted(event.data))
 
     def ranking(self, record: RankingRecord) -> RankingRecord:
         """A ranking: its figures."""
@@ -148,9 +148,9 @@ class Sight:
             return record
         return replace(
             record,
-            summary=_told_summary(record.summary),
+            summary=_redacted_summary(record.summary),
             stop_detail=_sentence(record.stop_detail, record.stop_reason),
-            failure=_told(record.failure),
+            failure=_redacted(record.failure),
         )
 
     def gate(self, gate: "Gate") -> "Gate":
@@ -193,7 +193,7 @@ def is_withheld(bank: Bank) -> bool:
     return bank.visibility != OPEN
 
 
-def _told_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def _redacted_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: provenance[name] for name in provenance if name in _TOLD_PROVENANCE}
     asking = provenance.get("asking", {})
     ways = {
@@ -208,7 +208,7 @@ def _told_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told_closing(closing: Closing) -> Closing:
+def _redacted_closing(closing: Closing) -> Closing:
     """The end of an item without what came back and how it was marked.
 
     Nor the scorer's hash: few parameters can be guessed, and tried.
@@ -234,24 +234,24 @@ def _sentence(text: str | None, stop_reason: object) -> str | None:
     return UNTOLD
 
 
-def _told_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _redacted_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Figures of a ranking; what a member waits for may quote its endpoint."""
-    told: dict[str, Any] = _told(summary)
+    told: dict[str, Any] = _redacted(summary)
     return {**told, "waiting_reason": UNTOLD} if told.get("waiting_reason") else told
 
 
-def _told(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     """Figures or an event as everybody may see them, however deep the texts stand."""
     match value:
         case dict():
-            return {name: _told_field(value, name) for name in value}
+            return {name: _redacted_field(value, name) for name in value}
         case list():
-            return [_told(entry) for entry in value]
+            return [_redacted(entry) for entry in value]
         case _:
             return value
 
 
-def _told_field(owner: Mapping[str, Any], name: str) -> Any:
+def _redacted_field(owner: Mapping[str, Any], name: str) -> Any:
     value = owner[name]
     if name in _NUMBERS:
         return value
@@ -261,4 +261,4 @@ def _told_field(owner: Mapping[str, Any], name: str) -> Any:
         return UNTOLD if "until" in owner else None  # why a session waits is always told
     if name in _SENTENCES and isinstance(value, str):
         return _sentence(value, owner.get("stop_reason"))
-    return _told(value)
+    return _redacted(value)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.sql.elements import TextClause
 
-from app.acting import deed, present
+from app.acting import audit_entry, present
 from app.storage.identifiers import new_id
 from app.storage.rows.base import Base, OwnedRow
 from app.storage.rows.endpoints import ApiKeyRow, IdempotencyRow, KeptAnswerRow, LoginRow
@@ -31,7 +31,7 @@ _NOTE = insert(Base.metadata.tables[AuditRow.__tablename__]).on_conflict_do_noth
 
 async def note(db: AsyncSession) -> None:
     """Add to the trail what this transaction changes, if it is the first of its request."""
-    what = deed()
+    what = audit_entry()
     if what is None or what.is_noted:
         return
     await db.flush()
@@ -53,14 +53,14 @@ async def note(db: AsyncSession) -> None:
 
 def note_change(db: AsyncSession, resource_id: str) -> None:
     """Have the trail tell of a change by a statement that is none of ORM classes."""
-    if deed() is not None:
+    if audit_entry() is not None:
         db.info[_CHANGED] = True
         _touch(db.sync_session, resource_id)
 
 
 def noted(db: AsyncSession) -> None:
     """The transaction was committed: what was noted is."""
-    what = deed()
+    what = audit_entry()
     if what is not None and db.info.pop(_CHANGED, False):
         what.is_noted = True
 
@@ -76,7 +76,7 @@ def _see_rows(session: Session, *_: Any) -> None:
 
 @event.listens_for(ScopedSession, "do_orm_execute")
 def _see_statement(state: ORMExecuteState) -> None:
-    if deed() is None or state.is_select:
+    if audit_entry() is None or state.is_select:
         return
     statement: Any = state.statement
     if isinstance(statement, TextClause):

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from app.acting import deed
+from app.acting import audit_entry
 from app.errors import DatabaseUnavailableError, InvalidStateError, SecretsError
 from app.storage import backup_files, binaries
 from app.storage.backup_files import BackupFile, Manifest
@@ -134,7 +134,7 @@ def restore(
 
 def _note(url: str) -> None:
     """Put what the present command did into the trail; it concerns all projects, and is none's."""
-    what = deed()
+    what = audit_entry()
     if what is None:
         return
     with _connected(_conninfo(url)) as connection:
@@ -210,7 +210,7 @@ def _replace(url: str, name: str, backup: BackupFile) -> None:
                 "there."
             ) from exc
         try:
-            _fill(_beside(url, fresh), backup)
+            _fill(_sibling_url(url, fresh), backup)
             with connection.transaction():
                 _on_database(connection, "ALTER DATABASE {} RENAME TO {}", name, former)
                 _on_database(connection, _OURS, former)
@@ -249,7 +249,7 @@ def _on_database(connection: psycopg.Connection[Any], statement: str, *names: st
     connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
-def _beside(url: str, name: str) -> str:
+def _sibling_url(url: str, name: str) -> str:
     """URL of another database of the same server."""
     from sqlalchemy import make_url
 
@@ -259,7 +259,7 @@ def _beside(url: str, name: str) -> str:
 @contextlib.contextmanager
 def _maintaining(url: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection to another database of the server than the one that is replaced."""
-    with _connected(_conninfo(_beside(url, "postgres"))) as connection:
+    with _connected(_conninfo(_sibling_url(url, "postgres"))) as connection:
         connection.autocommit = True
         connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         yield connection

@@ -80,7 +80,7 @@ def client(program: str, major: int) -> tuple[Path, int]:
     found = {
         int(version["major"]): directory / program
         for directory in reversed(places)
-        if (version := _told_version(directory / program))
+        if (version := _version_of(directory / program))
     }
     fitting = [version for version in found if version >= major]
     if not fitting:
@@ -164,13 +164,13 @@ def _number(directory: Path) -> int:
 def _version(directory: Path) -> Binaries | None:
     if not all((directory / program).is_file() for program in _PROGRAMS):
         return None
-    version = _told_version(directory / "postgres")
+    version = _version_of(directory / "postgres")
     if version is None:
         return None
     return Binaries(directory=directory, version=version["full"], major=int(version["major"]))
 
 
-def _told_version(program: Path) -> re.Match[str] | None:
+def _version_of(program: Path) -> re.Match[str] | None:
     try:
         answer = subprocess.run(  # noqa: S603 (a fixed program with fixed arguments)
             [program, "--version"], capture_output=True, text=True, timeout=20, check=False

@@ -96,7 +96,7 @@ async def read_page(
             and so is one that was deleted while somebody walks the list.
     """
     if request.after is not None:
-        if not await _marks_a_place(db, key, request.after):
+        if not await _is_cursor(db, key, request.after):
             raise NotFoundError(kind, request.after)
         statement = statement.where(
             key < request.after if request.descending else key > request.after
@@ -111,7 +111,7 @@ async def read_page(
     )
 
 
-async def _marks_a_place(db: AsyncSession, key: InstrumentedAttribute[str], after: str) -> bool:
+async def _is_cursor(db: AsyncSession, key: InstrumentedAttribute[str], after: str) -> bool:
     if await db.scalar(select(key).where(key == after)) is not None:
         return True
     other = await db.scalar(select(key).limit(1))

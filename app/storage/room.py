@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker, owner
 from app.errors import StorageFullError, TooManySessionsError
-from app.records.places import Places
+from app.records.allotments import Allotment
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
@@ -98,9 +98,9 @@ async def _limits(db: AsyncSession) -> tuple[dict[str, Any], dict[str, Any]]:
     return limits, own or {}
 
 
-async def places(
+async def allotment(
     db: AsyncSession, limit: str, key_id: str | None, *, for_update: bool = False
-) -> Places | None:
+) -> Allotment | None:
     """What the project that is acted for, and a key of it, may have; None: as much as there is.
 
     Args:
@@ -129,13 +129,13 @@ async def places(
     name, most, own_most, are_shared = (await db.execute(asked)).one()
     if most is None and own_most is None:
         return None
-    return Places(limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared)
+    return Allotment(limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared)
 
 
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
     key_id = maker()
-    found = await places(db, _OPEN_SESSIONS, key_id, for_update=True)
+    found = await allotment(db, _OPEN_SESSIONS, key_id, for_update=True)
     if found is None:
         return
     # No more rows are looked at than there may be, however many are open since the limit was set.

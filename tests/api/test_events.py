@@ -18,12 +18,12 @@ from app.api import errors, events
 from app.api.schemas.common import EventList
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
+from app.records.allotments import Allotment
 from app.records.events import StoredEvent
-from app.records.places import Places
 from app.records.projects import Limits
 from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader, Topic
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.database import Database
 
 POLL = {"Accept": "application/json"}
@@ -40,7 +40,7 @@ class Story:
     refused: asyncio.Event = field(default_factory=asyncio.Event)
     fetches: list[int] = field(default_factory=list)
     deleted: bool = False
-    may_have: Places | None = None
+    may_have: Allotment | None = None
     happens_after: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, kind: str, **data: Any) -> None:
@@ -53,7 +53,7 @@ class Story:
 
         return opened()
 
-    async def places(self, limit: str, key_id: str | None) -> Places | None:
+    async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
         assert (limit, key_id is None) == ("event_streams", False)
         return self.may_have
 
@@ -108,7 +108,7 @@ def app(story: Story) -> FastAPI:
     @app.get("/events", response_model=None)
     async def told(request: Request, after: int = 0) -> Response | EventList:
         return await events.events_for(
-            request, feed, "session", "ses_1", Sight(is_whole=True), after=after
+            request, feed, "session", "ses_1", View(is_whole=True), after=after
         )
 
     return app
@@ -324,7 +324,9 @@ async def test_a_key_may_have_so_many_streams_and_no_more(
 async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_streams(
     story: Story, are_shared: bool, most_of_one: int
 ) -> None:
-    story.may_have = Places(limit="event_streams", project="search", most=3, are_shared=are_shared)
+    story.may_have = Allotment(
+        limit="event_streams", project="search", most=3, are_shared=are_shared
+    )
     feed = EventFeed(cast(Database, story), streams_per_key=100)
     greedy, modest, elsewhere = Reader("prj_1", "one"), Reader("prj_1", "two"), Reader("prj_2", "x")
     with ExitStack() as streams:

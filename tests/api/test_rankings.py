@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.calibration.multidimensional.score_curves import fit_curves, standings
+from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
 from app.demo.bank import demo_bank
 from app.engine.multidimensional.curve_knowledge import curves_to_dict
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
@@ -95,7 +95,10 @@ async def taught_by_weak_examinees(database: Database) -> None:
     b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
     learned = LearnedCurves(
-        curves=fit_curves(scores), n_reference=80, errors={}, population=standings(scores)
+        curves=fit_curves(scores),
+        n_reference=80,
+        errors={},
+        population=population_quantiles(scores),
     )
     # Of whom nobody can place nothing can be decided.
     beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, adrift=2.0)

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.services.container import Services
-from app.services.results.ways import left_unmarked
+from app.services.results.comparability import left_unmarked
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank

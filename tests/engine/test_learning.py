@@ -8,7 +8,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, Stretch
-from app.engine.prediction.model_error import Seen, leaning
+from app.engine.prediction.model_error import Seen, bias_of
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -192,9 +192,9 @@ def test_wide_intervals_hold_no_oftener_where_the_model_is_wrong_by_as_much_ever
 
 def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_before() -> None:
     within = Seen(error=np.ones(3), sd=np.ones(3), position=np.zeros(3))
-    assert leaning([], 1, above=True) == leaning([within], 1, above=True)
-    assert leaning([], 1, above=True).slope == 0.0
-    assert leaning([], 1, above=True).sd > 0.0
+    assert bias_of([], 1, above=True) == bias_of([within], 1, above=True)
+    assert bias_of([], 1, above=True).slope == 0.0
+    assert bias_of([], 1, above=True).sd > 0.0
 
 
 def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_others() -> None:

@@ -111,8 +111,8 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     scores = (np.random.default_rng(4).random(N_ITEMS) < 0.9).astype(float)
     items = np.random.default_rng(5).permutation(N_ITEMS)[:60]
     way = estimator(curves, n_reference=0)
-    chosen = way.told(answers_to(items, scores, sampled=False))
-    sampled = way.told(answers_to(items, scores, sampled=True))
+    chosen = way.estimate(answers_to(items, scores, sampled=False))
+    sampled = way.estimate(answers_to(items, scores, sampled=True))
     assert (chosen.sampled, sampled.sampled) == (0, 60)
     mean = float(scores[items].mean())
     assert abs(sampled.value - mean) < 0.25 * abs(chosen.value - mean)
@@ -161,7 +161,7 @@ def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_que
     else:
         records = np.stack([row[rng.permutation(N_ITEMS)] for row in records])
     test, way = score_test(explained(curves, 60), WEIGHTS, 40, EVERY), estimator(curves)
-    told = [way.told(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
+    told = [way.estimate(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
     truth = records.mean(axis=1)
     missed = np.mean([abs(one.value - true) for one, true in zip(told, truth, strict=True)])
     random = np.mean(
@@ -199,7 +199,7 @@ def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreC
     records = drawn_records(np.full(30, 2.8), 5)
     test = score_test(explained(curves), WEIGHTS, 40, EVERY)
     way = estimator(curves, ModelError(above=0.2))
-    told = [way.told(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
+    told = [way.estimate(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
     truth = records.mean(axis=1)
     assert abs(np.mean([one.value for one in told] - truth)) < 0.025
     held = [one.lo <= true <= one.hi for one, true in zip(told, truth, strict=True)]
@@ -277,12 +277,14 @@ def test_what_is_just_possible_is_within_where_half_an_item_is_missing(
     curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
     error = ModelError(0.0, 0.0, 0.0)
     way = ScoreEstimator(explained(curves), np.full(n_items, 1 / n_items), error)
-    told = way.told([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
+    told = way.estimate([Response(ItemIndex(i), float(right)) for i in range(8, 28)])
     assert getattr(told, end) == float(right)
     assert told.lo < told.value < told.hi
     # Items that do not count are no open ones.
     of_a_tag = np.where(np.arange(n_items) < 20, 0.0, 1 / 20)
-    part = replace(way, weights=of_a_tag).told([Response(ItemIndex(i), i % 2) for i in range(20)])
+    part = replace(way, weights=of_a_tag).estimate(
+        [Response(ItemIndex(i), i % 2) for i in range(20)]
+    )
     assert 0.0 < part.lo < part.value < part.hi < 1.0
 
 

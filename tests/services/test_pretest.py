@@ -19,13 +19,13 @@ from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.results.ways import scores_left_out
+from app.services.results.comparability import scores_left_out
 from app.services.sessions.export import SessionFormat, export_session
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
 from app.services.sessions.run import SessionRun
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -85,7 +85,7 @@ async def test_who_else_tells_the_score_calls_it_that_of_the_calibrated_question
     version = await services.versions.load(session.bank_version_id)
     counted = f"the bank's {version.bank.n_items:,} calibrated questions"
     left_out = f"{len(version.pretest)} more questions without parameters"
-    shown = {"session": SessionRead.of(session, Sight(is_whole=True))}
+    shown = {"session": SessionRead.of(session, View(is_whole=True))}
     live = fragment("parts/figures.html", shown)
     as_file = await export_session(
         services.sessions, services.versions, session.id, SessionFormat.EEE, reveal=True

@@ -81,7 +81,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert version.provisional
     sessions = [await answered(services, seed) for seed in range(N_EXAMINEES)]
 
-    offer = await services.offers.look(BANK)
+    offer = await services.recalibration_advice.look(BANK)
     report = await services.collector.collect("live", Collection(bank=BANK), make=True)
     record = await services.calibrations.create(
         "live", CalibrationPlan(prior_version_id=version.id)
@@ -107,7 +107,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     loaded = await services.versions.load(later.id)
     b = dict(zip(loaded.keys, loaded.bank.b, strict=True))
     assert np.corrcoef([b[f"q{i}"] for i in range(N)], range(N))[0, 1] > 0.7
-    again = await services.offers.look(BANK)
+    again = await services.recalibration_advice.look(BANK)
     assert (again.n_examinees, again.due) == (N_EXAMINEES, False)
     assert again.known is not None
     assert again.known.next_examinees == 12
@@ -160,7 +160,7 @@ async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
 
     with pytest.raises(InvalidInputError, match="holds no beliefs about its items"):
         await services.calibrations.create("live", CalibrationPlan(prior_version_id=demo.id))
-    assert not (await services.offers.look("demo")).due
+    assert not (await services.recalibration_advice.look("demo")).due
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
+from app.services.marking.answer_scorer import AnswerScorer, hash_of
 from app.services.marking.calling_out import ScorerCalls
-from app.services.marking.marker import AnswerMarker, hash_of
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.judged import judged_bank, marker
@@ -94,7 +94,7 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         resolved={},
         stored=[{"spec_hash": hash_of(scorer), "usage": usage}, None],
     )
-    answer_marker = AnswerMarker(calls, owner="test")
+    answer_marker = AnswerScorer(calls, owner="test")
     content = ItemContent(prompt="?", target=("!",))
     item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from app.records.events import StoredEvent
-from app.services.visibility import UNTOLD, Sight
+from app.services.visibility import UNTOLD, View
 
 
 def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
@@ -11,7 +11,7 @@ def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
     estimate = {"theta": None, "reason": "No answer is marked.", "extrapolation": stands}
     member = {"rank_lo": 1, "reason": "Only 3 answers are marked.", "left_behind": "It said: 42"}
     told = (
-        Sight(is_whole=False)
+        View(is_whole=False)
         .event(
             StoredEvent(
                 "session.failed",

@@ -13,7 +13,7 @@ from alembic.config import Config
 from cryptography.fernet import Fernet
 from sqlalchemy import make_url
 
-from app.acting import Deed, doing
+from app.acting import AuditEntry, doing
 from app.errors import (
     DatabaseUnavailableError,
     FileFormatError,
@@ -95,8 +95,8 @@ def test_backup_and_restore_stand_in_the_trail(source: str, target: str, tmp_pat
         with psycopg.connect(libpq(url)) as connection:
             return connection.execute(query).fetchall()
 
-    def command(name: str) -> Deed:
-        return Deed(action=lambda: name, path="", request_id=None, address="command line")
+    def command(name: str) -> AuditEntry:
+        return AuditEntry(action=lambda: name, path="", request_id=None, address="command line")
 
     with doing(command("sextant backup")):
         back_up(source, tmp_path / "all.backup")

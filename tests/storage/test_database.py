@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import event, text
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from app.acting import Deed, doing
+from app.acting import AuditEntry, doing
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -288,7 +288,7 @@ async def test_a_connection_is_given_back_where_the_trail_cannot_be_written(
             await uow._db.execute(_CHANGE)
 
     with (
-        doing(Deed(lambda: "test", "a path with a \0", None, "")),
+        doing(AuditEntry(lambda: "test", "a path with a \0", None, "")),
         pytest.raises(InvalidInputError),
     ):
         await change()
@@ -315,7 +315,7 @@ async def test_a_connection_is_given_back_where_the_task_ends_while_the_trail_is
         async with database.unit_of_work() as other:
             raw = await other.driver_connection()
             await raw.execute("LOCK TABLE audit")
-            with doing(Deed(lambda: "test", "", None, "")):
+            with doing(AuditEntry(lambda: "test", "", None, "")):
                 task = asyncio.create_task(change())
             await noting.wait()
             task.cancel()

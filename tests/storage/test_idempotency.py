@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from app.acting import Deed, doing
+from app.acting import AuditEntry, doing
 from app.errors import (
     IdempotencyAnswerLostError,
     IdempotencyInFlightError,
@@ -119,7 +119,7 @@ async def test_a_lost_call_of_a_clock_that_went_back_is_taken_over_as_soon_as_an
 async def test_a_call_that_was_carried_out_is_not_carried_out_again(
     database: Database, is_given_up: bool
 ) -> None:
-    with doing(Deed(lambda: "make", "/v1/projects", "request-1", "here")):
+    with doing(AuditEntry(lambda: "make", "/v1/projects", "request-1", "here")):
         await _begin(database)
         made = await ProjectService(database).create("made once")
         if is_given_up:
@@ -132,7 +132,7 @@ async def test_a_call_that_was_carried_out_is_not_carried_out_again(
     for _ in range(2):
         with pytest.raises(IdempotencyAnswerLostError, match=f"was carried out.*{made.id}"):
             await _begin(database)
-    with doing(Deed(lambda: "make", "/v1/projects", "request-2", "here")):
+    with doing(AuditEntry(lambda: "make", "/v1/projects", "request-2", "here")):
         await _begin(database, key="not carried out")
         await _age(database, "6 minutes")
         assert await _begin(database, key="not carried out") is None

@@ -17,7 +17,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.services.endpoints import budgets, calls
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
-from app.services.visibility import UNTOLD, Sight
+from app.services.visibility import UNTOLD, View
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
@@ -98,7 +98,7 @@ async def test_who_joins_a_ranking_pays_for_what_is_asked_then(
         shown = await services.rankings.get(made.id)
     assert joined.waiting_reason.startswith("The key's budget of 1 tokens a day is less than")
     assert shown.summary["waiting_reason"] == joined.waiting_reason
-    untold = Sight(is_whole=False).ranking(replace(shown, withheld=True))
+    untold = View(is_whole=False).ranking(replace(shown, withheld=True))
     assert untold.summary["waiting_reason"] == UNTOLD
 
 

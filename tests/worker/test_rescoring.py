@@ -12,7 +12,7 @@ from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import Outcome, ScorerSpec
 from app.records.sessions import SessionRecord
 from app.services.container import Services
-from app.services.marking.marker import AnswerMarker
+from app.services.marking.answer_scorer import AnswerScorer
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
@@ -140,9 +140,9 @@ async def test_another_worker_goes_on_where_one_stopped(
     async with running_worker(services):
         old = await measured(services)
     await marker(services, model_url)
-    plain, begun, stuck = AnswerMarker.mark, 0, asyncio.Event()
+    plain, begun, stuck = AnswerScorer.mark, 0, asyncio.Event()
 
-    async def slowly(self: AnswerMarker, *arguments: Any, **options: Any) -> Any:
+    async def slowly(self: AnswerScorer, *arguments: Any, **options: Any) -> Any:
         nonlocal begun
         begun += 1
         if begun > 6:
@@ -152,12 +152,12 @@ async def test_another_worker_goes_on_where_one_stopped(
         return await plain(self, *arguments, **options)
 
     judge = ScorerSpec("judge", {"judges": ["judge"]})
-    monkeypatch.setattr(AnswerMarker, "mark", slowly)
+    monkeypatch.setattr(AnswerScorer, "mark", slowly)
     made = await services.derived_sessions.rescore(old.id, judge, {})
     async with running_worker(services):
         await asyncio.wait_for(stuck.wait(), 60)
     assert (await services.sessions.get(made.id)).arrivals == 6
-    monkeypatch.setattr(AnswerMarker, "mark", plain)
+    monkeypatch.setattr(AnswerScorer, "mark", plain)
 
     async with running_worker(services):
         new = await until(services, made.id)

@@ -44,32 +44,32 @@ router = make_router("/banks", tag="banks")
     responses=errors(AlreadyExistsError, UnknownNameError),
 )
 async def create_bank(
-    body: BankCreate, response: Response, opened: AllServices, sight: Seen
+    body: BankCreate, response: Response, opened: AllServices, view: Seen
 ) -> BankRead:
     """Make an empty bank."""
     created = await opened.banks.create_bank(body.to_spec())
     response.headers["Location"] = f"/v1/banks/{created.bank.id}"
     response.headers["ETag"] = etag(created.bank.revision)
-    return BankRead.of(created, sight)
+    return BankRead.of(created, view)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_banks(page: Paging, opened: AllServices, sight: Seen) -> ListRead[BankRead]:
+async def list_banks(page: Paging, opened: AllServices, view: Seen) -> ListRead[BankRead]:
     """Banks, the newest first."""
     found = await opened.banks.list_banks(page)
     return list_of(
         found,
-        lambda overview: BankRead.of(overview, sight),
+        lambda overview: BankRead.of(overview, view),
         identify=lambda overview: overview.bank.id,
     )
 
 
 @router.get("/{bank}", dependencies=[caller("read")])
-async def get_bank(bank: BankRef, response: Response, opened: AllServices, sight: Seen) -> BankRead:
+async def get_bank(bank: BankRef, response: Response, opened: AllServices, view: Seen) -> BankRead:
     """One bank, by id or name, with its latest version."""
     found = await opened.banks.get_bank(bank)
     response.headers["ETag"] = etag(found.bank.revision)
-    return BankRead.of(found, sight)
+    return BankRead.of(found, view)
 
 
 @router.patch(
@@ -83,12 +83,12 @@ async def update_bank(
     revision: ExpectedRevision,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> BankRead:
     """Change a bank's settings. Its versions stay as they are."""
     changed = await opened.banks.update_bank(bank, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.bank.revision)
-    return BankRead.of(changed, sight)
+    return BankRead.of(changed, view)
 
 
 @router.delete(
@@ -134,7 +134,7 @@ async def make_from_results(
     body: FromResultsCreate,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     who: Annotated[Caller, caller("banks:write")],
 ) -> FromResultsRead:
     """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
@@ -148,7 +148,7 @@ async def make_from_results(
     begun = await opened.result_banks.begin(wanted, owner=who.key_id)
     if begun.calibration is not None:
         response.headers["Location"] = f"/v1/calibrations/{begun.calibration.id}"
-    return FromResultsRead.of(begun, sight)
+    return FromResultsRead.of(begun, view)
 
 
 @router.post(

@@ -125,12 +125,12 @@ async def calibration_events(
     request: Request,
     opened: AllServices,
     feed: Feed,
-    sight: Seen,
+    view: Seen,
     after: Annotated[AfterEvent, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a calibration. `Last-Event-ID` or `after` resumes the stream."""
     await opened.calibrations.get(calibration_id)
-    return await events_for(request, feed, "calibration", calibration_id, sight, after=after)
+    return await events_for(request, feed, "calibration", calibration_id, view, after=after)
 
 
 @router.get(

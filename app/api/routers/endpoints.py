@@ -57,10 +57,10 @@ async def create_endpoint(
     body: NamedEndpointCreate,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> EndpointRead:
     """Save a language model under a name. Its key is stored encrypted and never shown again."""
-    await opened.marker_guard.require_free(sight, body.name)
+    await opened.scorer_guard.require_free(view, body.name)
     created = await opened.endpoints.create(body.to_spec())
     response.headers["Location"] = f"/v1/endpoints/{created.id}"
     response.headers["ETag"] = etag(created.revision)
@@ -109,7 +109,7 @@ async def update_endpoint(
     revision: ExpectedRevision,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> EndpointRead:
     """Change an endpoint; only the key that made it may, or one with `admin`.
 
@@ -120,7 +120,7 @@ async def update_endpoint(
     """
     change = body.to_change()
     name = change.settings.get("name")
-    await opened.marker_guard.require_free(sight, name, endpoint_id=endpoint_id)
+    await opened.scorer_guard.require_free(view, name, endpoint_id=endpoint_id)
     changed = await opened.endpoints.update(endpoint_id, change, expected_revision=revision)
     response.headers["ETag"] = etag(changed.revision)
     return EndpointRead.of(changed)
@@ -136,11 +136,11 @@ async def delete_endpoint(
     endpoint_id: EndpointId,
     revision: ExpectedRevision,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     erase: Erase = False,
 ) -> None:
     """Delete an endpoint: by the key that made it, or `admin`. Sessions keep their results."""
-    await opened.marker_guard.require_free(sight, endpoint_id=endpoint_id)
+    await opened.scorer_guard.require_free(view, endpoint_id=endpoint_id)
     await opened.endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
 
 

@@ -27,7 +27,7 @@ GateId = Annotated[
     responses=errors(NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
 )
 async def create_gate(
-    body: GateCreate, response: Response, opened: AllServices, sight: Seen
+    body: GateCreate, response: Response, opened: AllServices, view: Seen
 ) -> GateRead:
     """Hold a session against a threshold, or start a session for the purpose.
 
@@ -36,23 +36,23 @@ async def create_gate(
     a new gate. `pending` while the session goes on.
     """
     given = body.session.endpoint if body.session else None
-    await opened.marker_guard.require_free(sight, given.name if given else None)
+    await opened.scorer_guard.require_free(view, given.name if given else None)
     session = body.session_id if body.session is None else body.session.to_domain()
     made = await opened.gates.create(body.to_domain(), session or "")
     response.headers["Location"] = f"/v1/gates/{made.record.id}"
-    return GateRead.of(made, sight)
+    return GateRead.of(made, view)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_gates(page: Paging, opened: AllServices, sight: Seen) -> ListRead[GateRead]:
+async def list_gates(page: Paging, opened: AllServices, view: Seen) -> ListRead[GateRead]:
     """Gates, the newest first."""
     found = await opened.gates.list_page(page)
     return list_of(
-        found, lambda gate: GateRead.of(gate, sight), identify=lambda gate: gate.record.id
+        found, lambda gate: GateRead.of(gate, view), identify=lambda gate: gate.record.id
     )
 
 
 @router.get("/{gate_id}", dependencies=[caller("read")])
-async def get_gate(gate_id: GateId, opened: AllServices, sight: Seen) -> GateRead:
+async def get_gate(gate_id: GateId, opened: AllServices, view: Seen) -> GateRead:
     """A gate, decided if its session has ended."""
-    return GateRead.of(await opened.gates.get(gate_id), sight)
+    return GateRead.of(await opened.gates.get(gate_id), view)

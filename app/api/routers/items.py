@@ -75,19 +75,19 @@ async def create_item(
 
 @router.get("/{bank}/items", dependencies=[caller("read")])
 async def list_items(
-    bank: BankRef, page: PagingInOrder, sight: Seen, opened: AllServices
+    bank: BankRef, page: PagingInOrder, view: Seen, opened: AllServices
 ) -> ListRead[ItemRead]:
     """Items of a bank, the oldest first."""
-    found = await opened.items.list_page(bank, page, reveal=sight.is_whole)
+    found = await opened.items.list_page(bank, page, reveal=view.is_whole)
     return list_of(found, ItemRead.of)
 
 
 @router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])
 async def get_item(
-    bank: BankRef, item: ItemRef, sight: Seen, response: Response, opened: AllServices
+    bank: BankRef, item: ItemRef, view: Seen, response: Response, opened: AllServices
 ) -> ItemRead:
     """One item, by id or key."""
-    found = await opened.items.get(bank, item, reveal=sight.is_whole)
+    found = await opened.items.get(bank, item, reveal=view.is_whole)
     response.headers["ETag"] = etag(found.revision)
     return ItemRead.of(found)
 
@@ -136,7 +136,7 @@ async def preview_item(
     item: ItemRef,
     body: PreviewCreate,
     who: Annotated[Caller, caller("run")],
-    sight: Seen,
+    view: Seen,
     opened: AllServices,
     request: Request,
 ) -> PreviewRead:
@@ -145,7 +145,7 @@ async def preview_item(
     Nothing is stored. The endpoint, and a scorer that calls out, are really called, and paid; who
     hangs up ends it. Items of a withheld bank are for keys with the scope `banks:write` too.
     """
-    found = opened.previews.preview(body.to_domain(bank, item), sight, caller=who.key_id)
+    found = opened.previews.preview(body.to_domain(bank, item), view, caller=who.key_id)
     return PreviewRead.of(await while_connected(request, found))
 
 

@@ -30,38 +30,36 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
     responses=errors(NotFoundError, BlockedAddressError, UnknownNameError),
 )
 async def create_ranking(
-    body: RankingCreate, response: Response, opened: AllServices, sight: Seen
+    body: RankingCreate, response: Response, opened: AllServices, view: Seen
 ) -> RankingRead:
     """Rank several endpoints with as few items as possible; those that are close come out tied.
 
     The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
     """
     given = (ranked.endpoint for ranked in body.endpoints)
-    await opened.marker_guard.require_free(
-        sight, *(endpoint.name for endpoint in given if endpoint)
-    )
+    await opened.scorer_guard.require_free(view, *(endpoint.name for endpoint in given if endpoint))
     created = await opened.rankings.create(body.to_domain())
     response.headers["Location"] = f"/v1/rankings/{created.id}"
-    return RankingRead.of(created, sight)
+    return RankingRead.of(created, view)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_rankings(
     page: Paging,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     status: Annotated[RankingStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""
     found = await opened.rankings.list_page(page, status=status, bank_id=bank_id)
-    return list_of(found, lambda record: RankingRead.of(record, sight))
+    return list_of(found, lambda record: RankingRead.of(record, view))
 
 
 @router.get("/{ranking_id}", dependencies=[caller("read")])
-async def get_ranking(ranking_id: RankingId, opened: AllServices, sight: Seen) -> RankingRead:
+async def get_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
     """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
-    return RankingRead.of(await opened.rankings.get(ranking_id), sight)
+    return RankingRead.of(await opened.rankings.get(ranking_id), view)
 
 
 @router.delete(
@@ -85,20 +83,20 @@ async def ranking_events(
     request: Request,
     opened: AllServices,
     feed: Feed,
-    sight: Seen,
+    view: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
     await opened.rankings.get(ranking_id)
-    return await events_for(request, feed, "ranking", ranking_id, sight, after=after)
+    return await events_for(request, feed, "ranking", ranking_id, view, after=after)
 
 
 @router.post(
     "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_ranking(ranking_id: RankingId, opened: AllServices, sight: Seen) -> RankingRead:
+async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
     """End a ranking where it stands. The answers so far are kept."""
-    return RankingRead.of(await opened.rankings.cancel(ranking_id), sight)
+    return RankingRead.of(await opened.rankings.cancel(ranking_id), view)
 
 
 @router.post(
@@ -112,13 +110,13 @@ async def join_ranking(
     body: RankingJoin,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> RankingRead:
     """Add an endpoint to a completed ranking: only that one is asked.
 
     The others keep their answers; all pairs are judged anew.
     """
-    await opened.marker_guard.require_free(sight, body.endpoint.name if body.endpoint else None)
+    await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
     joined = await opened.rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
-    return RankingRead.of(joined, sight)
+    return RankingRead.of(joined, view)

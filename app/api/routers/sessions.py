@@ -66,25 +66,25 @@ async def create_session(
     body: SessionCreate,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> SessionRead:
     """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
 
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
-    await opened.marker_guard.require_free(sight, body.endpoint.name if body.endpoint else None)
+    await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
     created = await opened.sessions.create(body.to_domain())
     if body.mode == "manual":
         response.status_code = 201
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created, sight)
+    return SessionRead.of(created, view)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_sessions(
     page: Paging,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     status: Annotated[Status | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
@@ -93,13 +93,13 @@ async def list_sessions(
     found = await opened.sessions.list_page(
         page, status=status, endpoint_id=endpoint_id, bank_id=bank_id
     )
-    return list_of(found, lambda record: SessionRead.of(record, sight))
+    return list_of(found, lambda record: SessionRead.of(record, view))
 
 
 @router.get("/{session_id}", dependencies=[caller("read")])
-async def get_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
+async def get_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
-    return SessionRead.of(await opened.sessions.get(session_id), sight)
+    return SessionRead.of(await opened.sessions.get(session_id), view)
 
 
 @router.delete(
@@ -117,7 +117,7 @@ async def delete_session(session_id: SessionId, opened: AllServices) -> None:
 async def list_responses(
     session_id: SessionId,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ResponseList:
@@ -126,7 +126,7 @@ async def list_responses(
     A page of long answers ends early: go on while `has_more`.
     """
     page = await opened.sessions.responses_page(session_id, after_step=after, limit=limit)
-    data = [ResponseRead.of(row, sight) for row in page.items]
+    data = [ResponseRead.of(row, view) for row in page.items]
     return ResponseList(
         data=data, last_step=data[-1].step if data else after, has_more=page.has_more
     )
@@ -150,7 +150,7 @@ async def get_trajectory(session_id: SessionId, opened: AllServices) -> Trajecto
 async def export_ended_session(
     session_id: SessionId,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     file_format: Annotated[
         SessionFormat,
         Query(
@@ -165,7 +165,7 @@ async def export_ended_session(
     answers of a withheld bank are left out for keys without `banks:write`.
     """
     made = await export_session(
-        opened.sessions, opened.versions, session_id, file_format, reveal=sight.is_whole
+        opened.sessions, opened.versions, session_id, file_format, reveal=view.is_whole
     )
     headers = {"Content-Disposition": attachment(made.name)}
     return Response(made.content, media_type=made.media_type, headers=headers)
@@ -187,7 +187,7 @@ async def get_session_report(
     request: Request,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
     file_format: Annotated[
         Literal["json", "html"] | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
@@ -198,7 +198,7 @@ async def get_session_report(
     Of a session in any state; the page needs nothing else: no script, no font, no image from
     outside. Questions and answers of a withheld bank are left out for keys without `banks:write`.
     """
-    report = await opened.session_reports.report(session_id, reveal=sight.is_whole)
+    report = await opened.session_reports.report(session_id, reveal=view.is_whole)
     if (file_format or preferred(request, "json", "html")) == "html":
         return html_page(await asyncio.to_thread(render, report))
     response.headers["Vary"] = "Accept"
@@ -215,36 +215,36 @@ async def session_events(
     request: Request,
     opened: AllServices,
     feed: Feed,
-    sight: Seen,
+    view: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
     await opened.sessions.get(session_id)
-    return await events_for(request, feed, "session", session_id, sight, after=after)
+    return await events_for(request, feed, "session", session_id, view, after=after)
 
 
 @router.post(
     "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
+async def cancel_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """End a session where it stands. Its answers so far are kept."""
-    return SessionRead.of(await opened.sessions.cancel(session_id), sight)
+    return SessionRead.of(await opened.sessions.cancel(session_id), view)
 
 
 @router.post(
     "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def pause_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
+async def pause_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Stop asking until resumed; calls in flight are dropped and asked again later."""
-    return SessionRead.of(await opened.sessions.pause(session_id), sight)
+    return SessionRead.of(await opened.sessions.pause(session_id), view)
 
 
 @router.post(
     "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def resume_session(session_id: SessionId, opened: AllServices, sight: Seen) -> SessionRead:
+async def resume_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
     """Go on with a paused session."""
-    return SessionRead.of(await opened.sessions.resume(session_id), sight)
+    return SessionRead.of(await opened.sessions.resume(session_id), view)
 
 
 @router.post(
@@ -258,7 +258,7 @@ async def extend_session(
     body: SessionExtend,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> SessionRead:
     """Go on where an ended session stopped, with a tighter target or a larger budget.
 
@@ -267,7 +267,7 @@ async def extend_session(
     """
     created = await opened.derived_sessions.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created, sight)
+    return SessionRead.of(created, view)
 
 
 @router.post(
@@ -281,7 +281,7 @@ async def replay_session(
     body: SessionReplay,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> SessionRead:
     """Estimate again from an ended session's answers, by another estimator or bank version."""
     created = await opened.derived_sessions.replay(
@@ -291,7 +291,7 @@ async def replay_session(
         metadata=body.metadata,
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created, sight)
+    return SessionRead.of(created, view)
 
 
 @router.post(
@@ -305,7 +305,7 @@ async def rescore_session(
     body: SessionRescore,
     response: Response,
     opened: AllServices,
-    sight: Seen,
+    view: Seen,
 ) -> SessionRead:
     """Mark an ended session's stored answers again, with another scorer. Asks no model.
 
@@ -314,20 +314,20 @@ async def rescore_session(
     scorer for answers to a withheld bank needs `banks:write`: it is told what counts as right.
     """
     scorer = None if body.scorer is None else body.scorer.to_domain()
-    sight.require_own_scorer(await opened.sessions.get(session_id), named=scorer is not None)
+    view.require_own_scorer(await opened.sessions.get(session_id), named=scorer is not None)
     created = await opened.derived_sessions.rescore(session_id, scorer, body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created, sight)
+    return SessionRead.of(created, view)
 
 
 @router.get(
     "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
 )
-async def list_changes(session_id: SessionId, opened: AllServices, sight: Seen) -> ChangeList:
+async def list_changes(session_id: SessionId, opened: AllServices, view: Seen) -> ChangeList:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
     return ChangeList(
         data=[
-            ChangeRead.of(change, sight)
+            ChangeRead.of(change, view)
             for change in await opened.derived_sessions.changes(session_id)
         ]
     )
@@ -336,12 +336,12 @@ async def list_changes(session_id: SessionId, opened: AllServices, sight: Seen) 
 @router.get(
     "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def get_next_item(session_id: SessionId, opened: AllServices, sight: Seen) -> NextItemRead:
+async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) -> NextItemRead:
     """The item that a manual session waits for.
 
     Of a withheld bank a key without `banks:write` is told the item's key alone.
     """
-    return NextItemRead.of(await opened.manual_sessions.next_item(session_id), sight)
+    return NextItemRead.of(await opened.manual_sessions.next_item(session_id), view)
 
 
 @router.post(
@@ -352,7 +352,7 @@ async def get_next_item(session_id: SessionId, opened: AllServices, sight: Seen)
     openapi_extra=up_to(MEDIUM),
 )
 async def answer_item(
-    session_id: SessionId, body: ManualResponse, opened: AllServices, sight: Seen
+    session_id: SessionId, body: ManualResponse, opened: AllServices, view: Seen
 ) -> SessionRead:
     """Answer the item that a manual session waits for; the session chooses the next one."""
-    return SessionRead.of(await opened.manual_sessions.answer(session_id, body.to_domain()), sight)
+    return SessionRead.of(await opened.manual_sessions.answer(session_id, body.to_domain()), view)

@@ -132,7 +132,7 @@ async def get_information(
 async def export_version(
     bank: BankRef,
     version: VersionRef,
-    sight: Seen,
+    view: Seen,
     request: Request,
     opened: AllServices,
     file_format: Annotated[
@@ -153,7 +153,7 @@ async def export_version(
 
     Content of a withheld bank is left out for keys without `banks:write`.
     """
-    made = await opened.bank_exports.export(bank, version, file_format, reveal=sight.is_whole)
+    made = await opened.bank_exports.export(bank, version, file_format, reveal=view.is_whole)
     tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
     if is_current(request, tag):
         return not_modified(tag)
@@ -269,7 +269,7 @@ async def get_recalibration(
     That is done by `POST /v1/response-sets/{set}:collect` and `POST /v1/calibrations` with the
     version as `prior_version_id`; nothing is calibrated by itself.
     """
-    return RecalibrationRead.of(await opened.offers.look(bank, version))
+    return RecalibrationRead.of(await opened.recalibration_advice.look(bank, version))
 
 
 @router.post(

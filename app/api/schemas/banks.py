@@ -42,7 +42,7 @@ from app.services.banks.overviews import BankOverview
 from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec
 from app.services.responses.confined_reading import SentFile
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 BankName = Annotated[
     Text,
@@ -231,14 +231,14 @@ class BankRead(OwnedRead):
     updated_at: datetime
 
     @classmethod
-    def of(cls, overview: BankOverview, sight: Sight) -> Self:
+    def of(cls, overview: BankOverview, view: View) -> Self:
         """The outgoing shape of a bank."""
         bank = overview.bank
         return cls.read(
             {
                 **shallow(bank),
-                "default_scorer": sight.content_of(bank, bank.default_scorer),
-                "prompt": sight.content_of(bank, bank.prompt),
+                "default_scorer": view.content_of(bank, bank.default_scorer),
+                "prompt": view.content_of(bank, bank.prompt),
                 "n_items": overview.n_items,
                 "latest_version": overview.latest,
             }

@@ -17,7 +17,7 @@ from app.api.schemas.versions import (
 )
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.services.calibrations.publication import Publication
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -98,7 +98,7 @@ class LinkCreate(Input):
 
     def to_domain(self) -> LinkPlan:
         """The same for the service."""
-        return made_of(LinkPlan, self, anchors=tuple(self.anchors))
+        return convert(LinkPlan, self, anchors=tuple(self.anchors))
 
 
 class PublicationCreate(Input):

@@ -19,7 +19,7 @@ from app.api.schemas.common import (
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 
 _DEFAULT: Final = EndpointSettings(kind="")
@@ -78,10 +78,10 @@ class Sampling(Input):
 
     def to_domain(self) -> GenerationParams:
         """The same for an adapter."""
-        return made_of(GenerationParams, self, stop=tuple(self.stop))
+        return convert(GenerationParams, self, stop=tuple(self.stop))
 
 
-class ReasoningMarks(Input):
+class ReasoningTags(Input):
     """What opens and closes a thought inside the answer's text; it is split off and kept."""
 
     open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
@@ -107,7 +107,7 @@ class LimitsModel(Input):
 
     def to_domain(self) -> Limits:
         """The same for the services."""
-        return made_of(Limits, self)
+        return convert(Limits, self)
 
 
 class PriceModel(Input):
@@ -119,7 +119,7 @@ class PriceModel(Input):
 
     def to_domain(self) -> Price:
         """The same for the services."""
-        return made_of(Price, self)
+        return convert(Price, self)
 
 
 class RetryModel(Input):
@@ -141,7 +141,7 @@ class RetryModel(Input):
 
     def to_domain(self) -> RetryPolicy:
         """The same for the worker."""
-        return made_of(RetryPolicy, self)
+        return convert(RetryPolicy, self)
 
 
 class EndpointCreate(Input):
@@ -154,7 +154,7 @@ class EndpointCreate(Input):
     api_key: Secret | None = Field(default=None, description="Stored encrypted, never shown.")
     headers: Headers = Field(default_factory=dict)
     sampling: Sampling = Field(default_factory=Sampling)
-    reasoning: ReasoningMarks = Field(default_factory=ReasoningMarks)
+    reasoning: ReasoningTags = Field(default_factory=ReasoningTags)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     price: PriceModel = Field(default_factory=PriceModel)
     retry: RetryModel = Field(default_factory=RetryModel)
@@ -165,7 +165,7 @@ class EndpointCreate(Input):
     def to_spec(self) -> EndpointSpec:
         """The same for the service."""
         return EndpointSpec(
-            settings=made_of(
+            settings=convert(
                 EndpointSettings,
                 self,
                 sampling=self.sampling.to_domain(),
@@ -213,7 +213,7 @@ class EndpointUpdate(Input):
     api_key: Secret | None = ABSENT
     headers: Headers = ABSENT
     sampling: Sampling = ABSENT
-    reasoning: ReasoningMarks = ABSENT
+    reasoning: ReasoningTags = ABSENT
     limits: LimitsModel = ABSENT
     price: PriceModel = ABSENT
     retry: RetryModel = ABSENT
@@ -251,7 +251,7 @@ class EndpointRead(OwnedRead):
     api_key_set: bool
     header_names: list[str]
     sampling: Sampling
-    reasoning: ReasoningMarks
+    reasoning: ReasoningTags
     limits: LimitsModel
     price: PriceModel
     retry: RetryModel

@@ -23,7 +23,7 @@ from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
 from app.services.responses.imports import AnswerImport
 from app.services.responses.results import ResultsImport
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 ResultFiles = Annotated[
     list[AnswerFile],
@@ -198,14 +198,14 @@ class FromResultsRead(Output):
     stopped: str | None = Field(description="Why nothing is calibrated, and what is needed.")
 
     @classmethod
-    def of(cls, begun: BankBegun, sight: Sight) -> Self:
+    def of(cls, begun: BankBegun, view: View) -> Self:
         """The outgoing shape."""
         marking = begun.marking
         overview = BankOverview(begun.bank, begun.items.rows_read, None)
         return cls.read(
             {
                 **shallow(begun),
-                "bank": BankRead.of(overview, sight),
+                "bank": BankRead.of(overview, view),
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
                 "response_set": ResponseSetRead.of(begun.response_set),

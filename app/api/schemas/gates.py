@@ -12,7 +12,7 @@ from app.api.schemas.sessions import SessionCreate, Status
 from app.records.fields import shallow
 from app.records.gates import GateSpec
 from app.services.results.gates import Gate
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 Metric = Literal["theta", "score"]
 Direction = Literal["above", "below"]
@@ -99,9 +99,9 @@ class GateRead(OwnedRead):
     created_at: datetime
 
     @classmethod
-    def of(cls, gate: Gate, sight: Sight) -> "GateRead":
+    def of(cls, gate: Gate, view: View) -> "GateRead":
         """From the service's value."""
-        gate = sight.gate(gate)
+        gate = view.gate(gate)
         record, result = gate.record, gate.result
         return cls.model_validate(
             {

@@ -20,10 +20,10 @@ from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 _RULES = RankingRules()
@@ -154,11 +154,11 @@ class RankingCreate(Input):
             include={"estimator", "selection", "prediction", "concurrency", "failures"},
             exclude_unset=True,
         )
-        return made_of(
+        return convert(
             RankingSpec,
             self,
             endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
-            rules=made_of(RankingRules, self, holm=self.correction == "holm"),
+            rules=convert(RankingRules, self, holm=self.correction == "holm"),
             budget=self.budget.to_domain(),
             prompt=self.prompt.model_dump(exclude_none=True),
             asking={name: section for name, section in asking.items() if section is not None},
@@ -282,9 +282,9 @@ class RankingRead(OwnedRead):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, record: RankingRecord, sight: Sight) -> "RankingRead":
+    def of(cls, record: RankingRecord, view: View) -> "RankingRead":
         """From the stored ranking."""
-        record = sight.ranking(record)
+        record = view.ranking(record)
         figures = {**_NOTHING_YET, **record.summary}
         if record.status != "running":
             figures |= _NO_WAIT

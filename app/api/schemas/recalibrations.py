@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
-from app.services.banks.offers import Offer
+from app.services.banks.recalibration_advice import Offer
 
 
 class ProvisionalRead(Output):

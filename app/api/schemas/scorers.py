@@ -8,7 +8,7 @@ from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
-from app.services.marking.marker import Marked
+from app.services.marking.answer_scorer import Marked
 
 
 class ScorerScale(Output):

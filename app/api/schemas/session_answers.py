@@ -8,12 +8,12 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Int32, Name, Output, Text
 from app.items import Outcome
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 
 class ManualResponse(Input):
@@ -32,7 +32,7 @@ class ManualResponse(Input):
     def to_domain(self) -> ManualAnswer:
         """As the service takes it."""
         outcome = None if self.outcome is None else Outcome(self.outcome)
-        return made_of(ManualAnswer, self, outcome=outcome)
+        return convert(ManualAnswer, self, outcome=outcome)
 
 
 class ItemView(Output):
@@ -52,9 +52,9 @@ class NextItemRead(Output):
     item: ItemView
 
     @classmethod
-    def of(cls, awaited: NextItem, sight: Sight) -> "NextItemRead":
+    def of(cls, awaited: NextItem, view: View) -> "NextItemRead":
         """From the service's value; the target stays here."""
-        awaited = sight.next_item(awaited)
+        awaited = view.next_item(awaited)
         item = awaited.item
         return cls.read({**shallow(awaited), "item": {**shallow(item.content), "id": item.key}})
 
@@ -121,9 +121,9 @@ class ResponseRead(Output):
     answered_at: datetime | None
 
     @classmethod
-    def of(cls, asked: AskedAnswer, sight: Sight) -> "ResponseRead":
+    def of(cls, asked: AskedAnswer, view: View) -> "ResponseRead":
         """From the service's value."""
-        asked = sight.answer(asked)
+        asked = view.answer(asked)
         closing = _NOT_CLOSED if asked.closing is None else shallow(asked.closing)
         return cls.read(closing | shallow(asked))
 
@@ -156,9 +156,9 @@ class ChangeRead(Output):
     after: StoredMark | None
 
     @classmethod
-    def of(cls, change: Change, sight: Sight) -> "ChangeRead":
+    def of(cls, change: Change, view: View) -> "ChangeRead":
         """From the service's value."""
-        return cls.read(sight.change(change))
+        return cls.read(view.change(change))
 
 
 class ChangeList(Output):

@@ -28,14 +28,14 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.records.sessions import SessionRecord
 from app.reports.figures import asked_caution, unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.repeats import MAX_REPEATS
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 Status = Literal[
     "queued",
@@ -153,7 +153,7 @@ class SessionCreate(DesignInput):
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
         prompt = self.prompt.model_dump(exclude_none=True)
-        return made_of(SessionSpec, self, endpoint=endpoint, plan=self.plan(), prompt=prompt)
+        return convert(SessionSpec, self, endpoint=endpoint, plan=self.plan(), prompt=prompt)
 
 
 class SessionExtend(DesignInput):
@@ -285,9 +285,9 @@ class SessionRead(OwnedRead):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, record: SessionRecord, sight: Sight) -> "SessionRead":
+    def of(cls, record: SessionRecord, view: View) -> "SessionRead":
         """From the stored session."""
-        record = sight.session(record)
+        record = view.session(record)
         provenance = record.provenance
         return cls.model_validate(
             {

@@ -88,12 +88,12 @@ class Goodness:
             if not np.isfinite(self.srmsr):
                 return TOO_FEW
             without_chance = max(self.srmsr**2 - self.srmsr_chance**2, 0.0) ** 0.5
-            return told(self.srmsr, without_chance, self.srmsr)
-        word = told(self.m2.rmsea, self.m2.rmsea_lo, self.m2.rmsea_hi)
+            return verdict_within(self.srmsr, without_chance, self.srmsr)
+        word = verdict_within(self.m2.rmsea, self.m2.rmsea_lo, self.m2.rmsea_hi)
         return TOO_FEW if word != "poor" and self.m2.n_examinees < _LEAST_TOLD else word
 
 
-def told(value: float, lo: float, hi: float) -> str:
+def verdict_within(value: float, lo: float, hi: float) -> str:
     """The word of a figure whose interval reaches into the next word at most; else `TOO_FEW`."""
     rank, lowest, highest = (_WORDS.index(verdict(each)) for each in (value, lo, hi))
     return _WORDS[rank] if highest - 1 <= rank <= lowest + 1 else TOO_FEW

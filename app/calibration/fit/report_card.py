@@ -219,12 +219,12 @@ def _tested(
                     at = next((state for state in passed if state.n_scored == length), end)
                     found[name].taken.append(judge(test, scores, at, stop))
                     found[name].thetas.append(float(fold.thetas[row]))
-                    for tag, told in _told(test, fold.blind, at, scores):
+                    for tag, told in _task_predictions(test, fold.blind, at, scores):
                         found[name].tasks.setdefault(tag, []).append(told)
     return found
 
 
-def _told(
+def _task_predictions(
     test: AdaptiveTest, blind: Blind, state: CatState, scores: FloatArray
 ) -> Iterator[tuple[str, tuple[Prediction, float]]]:
     """The predicted score of each tag, and what it really is, over the items with an answer."""

@@ -201,12 +201,12 @@ def calibrate_onto(
         raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
     problem = settings.problem(fixed=tuple(fixed))
     em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
-    start = _start_beside(matrix, problem, held)
+    start = _start_with_anchors(matrix, problem, held)
     problem, result = maximise_in_stages(matrix, settings, problem, em, start=start, watch=watch)
     return finished(matrix, settings, problem, result, scale=anchors.scale)
 
 
-def _start_beside(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
+def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
     """Anchors at their values; new items at typical ones, from their share of right answers."""
     means = np.clip(matrix.item_means(), 0.02, 0.98)
     x = np.empty((matrix.n_items, N_COORDINATES))

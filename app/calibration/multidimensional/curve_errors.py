@@ -21,7 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
+from app.calibration.multidimensional.score_curves import (
+    fit_curves,
+    population_quantiles,
+    strongest_first,
+)
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
@@ -126,7 +130,7 @@ def learn_curves(
             name: model_error(found, len(LOOKS), margin=0.0, kind=SCORE)
             for name, found in seen.items()
         },
-        population=standings(scores),
+        population=population_quantiles(scores),
     )
 
 

@@ -84,7 +84,7 @@ def strongest_first(scores: FloatArray) -> IntArray:
     return order
 
 
-def standings(scores: FloatArray) -> tuple[float, ...]:
+def population_quantiles(scores: FloatArray) -> tuple[float, ...]:
     """Quantiles of the general ability, in standard deviations, by hundredths from the weakest."""
     answered = ~np.isnan(scores)
     theta = general_ability(np.where(answered, scores, 0.0), answered)

@@ -13,7 +13,7 @@ from app.calibration.continuous.filters import filter_continuous, filter_items
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.fit.held_out import Blind
-from app.calibration.logistic.beside import flat_curves
+from app.calibration.logistic.intercept_only import flat_curves
 from app.calibration.pipeline.calibrator import Calibrator
 from app.calibration.pipeline.fitted import Fitted, Report, replaced
 from app.calibration.pipeline.plan import CalibrationPlan
@@ -113,7 +113,7 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
         found = _calibrated(kept, plan)
         blind = replaced(bank, found.bank.item_ids, found.bank.parameters)
         if not inside.all():
-            ids, curves = _beside(part, inside, found.k_common)
+            ids, curves = _intercept_only(part, inside, found.k_common)
             blind = replaced(blind, ids, curves)
         return Blind(bank=blind)
 
@@ -134,7 +134,7 @@ def _measured(table: ResponseTable, plan: CalibrationPlan) -> tuple[ResponseTabl
     return part, inside
 
 
-def _beside(
+def _intercept_only(
     table: ResponseTable, inside: BoolArray, dispersion: float
 ) -> tuple[list[str], ItemParameters]:
     """The other items that have answers, and their flat curves."""
@@ -151,7 +151,7 @@ def _with_others(
     dispersion: float,
 ) -> dict[str, FloatArray]:
     """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
-    _, curves = _beside(table, inside, dispersion)
+    _, curves = _intercept_only(table, inside, dispersion)
     found = {name: np.full(inside.size, np.nan) for name in columns}
     for name, values in columns.items():
         found[name][inside] = values

@@ -21,10 +21,10 @@ from app.calibration.fit.item_fit import ItemFit, copies_warning, item_fit, loca
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
-from app.calibration.logistic.beside import flat_curves
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
+from app.calibration.logistic.intercept_only import flat_curves
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import BinaryCalibrator
 from app.calibration.pipeline.drift import DriftCheck, prepared_with_drift

@@ -14,7 +14,7 @@ PROVISIONAL = "provisional"
 """Part of a bank version's knowledge."""
 
 
-def before_answers(beliefs: ItemBeliefs, bank: ItemBank) -> dict[str, Any]:
+def without_answers(beliefs: ItemBeliefs, bank: ItemBank) -> dict[str, Any]:
     """Of a version that nobody has answered to: its items are as they are believed to be."""
     answers = np.zeros(len(beliefs.keys), dtype=np.intp)
     items = beliefs.start().natural()

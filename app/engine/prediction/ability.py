@@ -139,7 +139,7 @@ class Ability:
         beyond = self.stretch.beyond
         return Stated(
             theta=self.theta,
-            middle=self.theta - self.stretch.leaning_at(self.theta),
+            middle=self.theta - self.stretch.bias_at(self.theta),
             own=se * factor,
             doubt=doubt * se if doubt else 0.0,
             leans=None if beyond is None else (beyond, beyond.position(self.theta) > 0.0),

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.prediction.model_error import Leaning, ModelError, distance
+from app.engine.prediction.model_error import Bias, ModelError, distance
 from app.engine.prediction.placing import Placing
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
@@ -89,7 +89,7 @@ class Beyond:
         spread = max(float(thetas.std()), _LEAST_SPREAD)
         return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
 
-    def leaning(self, above: Leaning, below: Leaning) -> "Beyond":
+    def with_bias(self, above: Bias, below: Bias) -> "Beyond":
         """The same with errors of theta that lean so."""
         return replace(
             self,
@@ -112,7 +112,7 @@ class Beyond:
         """Factor on intervals of an examinee of that theta, at least 1."""
         return ModelError(0.0, self.above, self.below).at(self.position(theta))
 
-    def leaning_at(self, theta: float) -> tuple[float, float]:
+    def bias_at(self, theta: float) -> tuple[float, float]:
         """By how much such an examinee is thought to be estimated too high, and its sd; logits."""
         position = self.position(theta)
         far = distance(position) * self.spread
@@ -194,9 +194,9 @@ class Stretch:
         """The same with every interval so many times wider."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
-    def leaning_at(self, theta: float) -> float:
+    def bias_at(self, theta: float) -> float:
         """By how much a theta is thought to be too high, logits."""
-        return 0.0 if self.beyond is None else self.beyond.leaning_at(theta)[0]
+        return 0.0 if self.beyond is None else self.beyond.bias_at(theta)[0]
 
     def at(
         self,
@@ -244,7 +244,7 @@ class Stretch:
             if is_open:
                 farther *= self.beyond.unplaced
                 adrift = self.beyond.adrift * self.beyond.spread / half
-            doubt = _NORMAL_95 * self.beyond.leaning_at(theta)[1] / half
+            doubt = _NORMAL_95 * self.beyond.bias_at(theta)[1] / half
         factor = farther * self._of_the_known(answers, half)
         return math.hypot(factor, adrift), doubt
 
@@ -268,7 +268,7 @@ class IntervalCorrection:
     Attributes:
         theta: Of ability.
         n_examinees: How many taught it.
-        placing: Places examinees among those calibrated; not kept. None takes all for placed.
+        placing: Allotment examinees among those calibrated; not kept. None takes all for placed.
     """
 
     theta: Stretch
@@ -305,7 +305,7 @@ class IntervalCorrection:
         """The same theta and standard error after so many answers with a truer interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
         factor = self.theta.at(answers, (hi - lo) / 2, theta, is_open=is_open)
-        middle = theta - self.theta.leaning_at(theta)
+        middle = theta - self.theta.bias_at(theta)
         return replace(
             estimate,
             lo=min(middle - factor * (theta - lo), theta),

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.engine.prediction.placing import Place, Standing
-from app.engine.prediction.score_estimate import LEAST_SAMPLED, Told
+from app.engine.prediction.placing import Place, Position
+from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading
 
 #: So many times likelier answers must be if the curves do not hold, for that to be said.
 DISAGREES = 10.0
@@ -38,7 +38,7 @@ class Extrapolation:
     position: float
     sd: float
     percentile: float
-    standing: Standing
+    standing: Position
     difference: float | None
     odds: float
 
@@ -51,11 +51,11 @@ class Extrapolation:
     def caution(self) -> str | None:
         """Why to trust the result less, in words; None where there is no reason."""
         beyond = {
-            Standing.ABOVE: "This examinee is stronger than all that the bank was calibrated on: "
+            Position.ABOVE: "This examinee is stronger than all that the bank was calibrated on: "
             "its ability and score are extrapolated.",
-            Standing.BELOW: "This examinee is weaker than all that the bank was calibrated on: its "
+            Position.BELOW: "This examinee is weaker than all that the bank was calibrated on: its "
             "ability and score are extrapolated.",
-            Standing.UNKNOWN: "These answers do not tell whether this examinee is like those that "
+            Position.UNKNOWN: "These answers do not tell whether this examinee is like those that "
             "the bank was calibrated on: if it is not, its ability is extrapolated and the "
             "interval need not hold.",
         }.get(self.standing)
@@ -67,7 +67,7 @@ class Extrapolation:
     @property
     def detail(self) -> str:
         """Both in words."""
-        if self.standing is not Standing.WITHIN:
+        if self.standing is not Position.WITHIN:
             return self.caution or ""
         return f"{self._place()} of those that the bank was calibrated on. {self._test()}"
 
@@ -99,7 +99,7 @@ def share_below(position: float, population: Sequence[float]) -> float:
     return bisect_left(population, position) / max(len(population), 1)
 
 
-def extrapolation(told: Told, place: Place, population: Sequence[float]) -> Extrapolation:
+def extrapolation(told: ScoreReading, place: Place, population: Sequence[float]) -> Extrapolation:
     """Where the examinee stands.
 
     Args:

@@ -179,7 +179,7 @@ def model_error(
 
 
 @dataclass(frozen=True, slots=True)
-class Leaning:
+class Bias:
     """By how much the errors of one side lean, for each standard deviation of distance.
 
     Attributes:
@@ -191,7 +191,7 @@ class Leaning:
     sd: float = 0.0
 
 
-def leaning(seen: Sequence[Seen], looks: int, *, above: bool) -> Leaning:
+def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
     """How the errors of those stronger, or weaker, lean; see the module.
 
     Where nobody was seen there, that is what is thought beforehand: about none.
@@ -216,7 +216,7 @@ def leaning(seen: Sequence[Seen], looks: int, *, above: bool) -> Leaning:
         near = counts * (DEGREES + 1.0) / (DEGREES + size / scale) / (scale * sd**2)
         precision = _LEANING_SD**-2 + float(near @ away**2)
         slope = float(near @ (away * error)) / precision
-    return Leaning(slope, precision**-0.5)
+    return Bias(slope, precision**-0.5)
 
 
 def _counts(n: int, looks: int) -> float:

@@ -116,7 +116,7 @@ class Explanations:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ScoreReading:
     """What is known of the score of one examinee.
 
     Attributes:
@@ -232,7 +232,7 @@ class ScoreEstimator:
     weights: FloatArray
     error: ModelError
     askable: BoolArray | None = field(default=None, repr=False)
-    _lately: dict[int, tuple[tuple[Response, ...], Told]] = field(
+    _lately: dict[int, tuple[tuple[Response, ...], ScoreReading]] = field(
         init=False, repr=False, default_factory=dict
     )
 
@@ -249,10 +249,10 @@ class ScoreEstimator:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
-        told = self.told(tuple(responses), exclude)
+        told = self.estimate(tuple(responses), exclude)
         return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=self.name)
 
-    def told(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Told:
+    def estimate(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> ScoreReading:
         """All that the answers say of the score; items in `exclude` do not count.
 
         Stopping rule, selector, session and comparison ask after the same answers: what the same
@@ -262,12 +262,12 @@ class ScoreEstimator:
             InvalidInputError: Every item is excluded.
         """
         if len(exclude):
-            return self._told(responses, still_counted(self.weights, exclude))
+            return self._estimate(responses, still_counted(self.weights, exclude))
         responses = tuple(responses)
         known = self._lately.get(id(responses))
         if known is not None and known[0] is responses:
             return known[1]
-        told = self._told(responses, self.weights)
+        told = self._estimate(responses, self.weights)
         while len(self._lately) >= _REMEMBERED:
             self._lately.pop(next(iter(self._lately)), None)
         self._lately[id(responses)] = responses, told
@@ -289,7 +289,7 @@ class ScoreEstimator:
         one = _Explained.of(self.explanations.curves, weights, *answered(responses))
         return *one.on_logits(), one.at.position
 
-    def _told(self, responses: Sequence[Response], weights: FloatArray) -> Told:
+    def _estimate(self, responses: Sequence[Response], weights: FloatArray) -> ScoreReading:
         items, scores = answered(responses)
         certain = Certain.after(weights, items, scores)
         held = _Explained.of(self.explanations.curves, weights, items, scores)
@@ -303,7 +303,7 @@ class ScoreEstimator:
         evidence = self.explanations.evidence(responses)
         doubt = self.explanations.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain)
-        return Told(
+        return ScoreReading(
             value=value,
             lo=lo,
             hi=hi,

@@ -9,7 +9,7 @@ _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "te
 
 def summary(forecast: Forecast) -> list[str]:
     """The sentences."""
-    return [_exactness(forecast), _told_margin(forecast)]
+    return [_exactness(forecast), _margin_words(forecast)]
 
 
 def points(share: float) -> str:
@@ -28,7 +28,7 @@ def _exactness(forecast: Forecast) -> str:
     )
 
 
-def _told_margin(forecast: Forecast) -> str:
+def _margin_words(forecast: Forecast) -> str:
     needed, every = forecast.for_3_points, forecast.for_all
     if needed.items >= _NEARLY_ALL * every.items:
         return (

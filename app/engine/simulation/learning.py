@@ -48,7 +48,7 @@ from app.engine.prediction.correction import (
     IntervalCorrection,
     Stretch,
 )
-from app.engine.prediction.model_error import Seen, distance, leaning, model_error
+from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
 from app.engine.prediction.p_irt import Prediction
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
@@ -243,8 +243,8 @@ def _growing(
     beyond = [Beyond.of(thetas) for thetas in known]
     if leans:
         found, looks = _errors(stretch, groups, beyond)
-        above, below = (leaning(found, looks, above=side) for side in (True, False))
-        beyond = [one.leaning(above, below) for one in beyond]
+        above, below = (bias_of(found, looks, above=side) for side in (True, False))
+        beyond = [one.with_bias(above, below) for one in beyond]
     found, looks = _errors(stretch, groups, beyond)
     learned = model_error(found, looks, margin=0.0 if leans else 1.0)
     return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
@@ -270,7 +270,7 @@ def _errors(
                 by_length.setdefault(one.answers, []).append(one)
         lengths |= set(by_length)
         for rows in by_length.values():
-            error = [one.value - of_known.leaning_at(one.theta)[0] - one.true for one in rows]
+            error = [one.value - of_known.bias_at(one.theta)[0] - one.true for one in rows]
             half = [one.half * told.at(one.answers, one.half, one.theta) for one in rows]
             found.append(
                 Seen(
@@ -297,11 +297,11 @@ def _reaching(stretch: Stretch, shifted: Sequence[Shifted]) -> Stretch:
     beyond = stretch.beyond
     if beyond is None:
         return stretch
-    adrift = max((_adrift(stretch, beyond, group) for group in shifted), default=0.0)
+    adrift = max((_unplaced_error(stretch, beyond, group) for group in shifted), default=0.0)
     return replace(stretch, beyond=replace(beyond, adrift=adrift))
 
 
-def _adrift(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
+def _unplaced_error(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
     """What 95 % of those not placed, but left amid the known, lack; in sds of the known."""
     of_known = Beyond.of(group.known)
     on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
@@ -311,7 +311,7 @@ def _adrift(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
         amid = distance(of_known.position(one.theta)) == 0.0
         if amid and _NO_WIDTH < one.half < math.inf:
             factor = stretch.at(one.answers, one.half, one.theta)
-            needed = one.needed(stretch.leaning_at(one.theta))
+            needed = one.needed(stretch.bias_at(one.theta))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
     found = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
     return float(found) / of_known.spread
@@ -324,7 +324,7 @@ def _short(stretch: Stretch, intervals: Iterable[_Interval]) -> list[float]:
         if _NO_WIDTH < one.half < math.inf:
             factor, doubt = stretch.parts(one.answers, one.half, one.theta)
             # Of the two parts of a half width the factors scale one.
-            needed = max(one.needed(stretch.leaning_at(one.theta)) ** 2 - doubt**2, 0.0) ** 0.5
+            needed = max(one.needed(stretch.bias_at(one.theta)) ** 2 - doubt**2, 0.0) ** 0.5
             short.append(max(needed, _LEAST_FACTOR) / factor)
     return short
 

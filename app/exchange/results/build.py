@@ -312,7 +312,7 @@ class _Builder:
                 way = right.get(item.task, "place")
                 marked = None
                 if way == BY_MARKS:
-                    marked = self._seen.right_by_marks(key, style["normalise"])
+                    marked = self._seen.answer_by_scores(key, style["normalise"])
                 fields |= _options(item.usual, style, way, marked)
             try:
                 record = parse_item(fields)

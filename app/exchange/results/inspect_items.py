@@ -34,7 +34,7 @@ def asked_by(row: Mapping[str, Any], header: Mapping[str, Any]) -> AskedItem:
         raise UnusableRowError(
             "it has no `messages`, which say what was asked: as a run leaves it that was cut off"
         )
-    before = _before_the_answer(turns)
+    before = _prompt_turns(turns)
     attached = row.get("attachments")
     if isinstance(attached, Mapping):
         before = [_resolved(turn, attached) for turn in before]
@@ -75,7 +75,7 @@ def _config(header: Mapping[str, Any]) -> Mapping[str, Any]:
     return config if isinstance(config, Mapping) else {}
 
 
-def _before_the_answer(turns: Sequence[Any]) -> list[Any]:
+def _prompt_turns(turns: Sequence[Any]) -> list[Any]:
     written = [
         place
         for place, turn in enumerate(turns)

@@ -54,8 +54,8 @@ class TaskConfig:
 def config_of(source: Source, task: str) -> TaskConfig:
     """What the results file beside a file of samples says of its task."""
     dated = _DATE.search(source.file.path.name.removesuffix(".gz"))
-    files = source.beside(f"results_{dated[1]}.json") if dated else []
-    for file in files or source.beside("results_*.json"):
+    files = source.siblings(f"results_{dated[1]}.json") if dated else []
+    for file in files or source.siblings("results_*.json"):
         results = small_json(file)
         configs = None if results is None else results.get("configs")
         config = configs.get(task) if isinstance(configs, Mapping) else None

@@ -268,7 +268,7 @@ class Questions:
             marked[bare[chosen].strip()] += 1
             rows.hits[normalise, BY_MARKS] += by_marks.explained
 
-    def right_by_marks(self, key: str, normalise: str) -> str | None:
+    def answer_by_scores(self, key: str, normalise: str) -> str | None:
         """The right option of an item, without white space about it, as far as its marks tell."""
         chosen = self._chosen.get((key, normalise))
         return None if chosen is None else chosen.answer

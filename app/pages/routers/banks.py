@@ -44,7 +44,7 @@ async def bank_list(
     """Banks, the newest first."""
     visit.require("read")
     found = await opened.banks.list_banks(PageRequest(limit=_LISTED, after=after))
-    rows = [BankRead.of(overview, visit.sight) for overview in found.items]
+    rows = [BankRead.of(overview, visit.view) for overview in found.items]
     return await page(request, "banks.html", rows=rows, more=found.has_more)
 
 
@@ -52,7 +52,7 @@ async def bank_list(
 async def bank_page(bank: BankRef, request: Request, visit: Visit, opened: AllServices) -> Response:
     """One bank: how it is asked, and its versions."""
     visit.require("read")
-    shown = BankRead.of(await opened.banks.get_bank(bank), visit.sight)
+    shown = BankRead.of(await opened.banks.get_bank(bank), visit.view)
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
     numbers = {version.id: version.number for version in rows}
@@ -73,7 +73,7 @@ async def version_page(
     return await page(
         request,
         "version.html",
-        bank=BankRead.of(await opened.banks.get_bank(bank), visit.sight),
+        bank=BankRead.of(await opened.banks.get_bank(bank), visit.view),
         version=VersionRead.read(found),
         sections=await version_sections(
             opened.version_reports, found.bank_id, found.id, seen_by=visit.project
@@ -134,7 +134,7 @@ async def item_page(
     visit.require("read")
     found = await opened.versions.get(bank, version)
     loaded = await opened.versions.load(found.id)
-    stored = await opened.items.get(bank, item, reveal=visit.sight.is_whole)
+    stored = await opened.items.get(bank, item, reveal=visit.view.is_whole)
     items = await items_of(opened.versions, opened.item_uses, found, loaded, seen_by=visit.project)
     row = next((row for row in items.rows if row.item.item_id == stored.id), None)
     if row is None:

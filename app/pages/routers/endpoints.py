@@ -43,7 +43,7 @@ async def save(request: Request, visit: Visit, form: Form, opened: AllServices) 
     visit.require("read", "run")
     try:
         body = NamedEndpointCreate.model_validate_json(json.dumps(endpoint_in(form)))
-        await opened.marker_guard.require_free(visit.sight, body.name)
+        await opened.scorer_guard.require_free(visit.view, body.name)
         created = await opened.endpoints.create(body.to_spec())
     except (ValidationError, SextantError) as error:
         return await _list(request, opened.endpoints, None, values=form, problem=faults_in(error))
@@ -110,7 +110,7 @@ async def delete(
 ) -> Response:
     """Takes an endpoint out of use; its tests stay."""
     visit.require("run")
-    await opened.marker_guard.require_free(visit.sight, endpoint_id=endpoint_id)
+    await opened.scorer_guard.require_free(visit.view, endpoint_id=endpoint_id)
     revision = form.get("revision", "")
     await opened.endpoints.delete(
         endpoint_id, expected_revision=int(revision) if revision[:9].isdecimal() else 0
@@ -137,7 +137,7 @@ async def _page(
         status=424 if problem else 200,
         endpoint=endpoint,
         spend=SpendRead.of(stored.settings.limits, today),
-        rows=[SessionRead.of(record, visit.sight) for record in found.items],
+        rows=[SessionRead.of(record, visit.view) for record in found.items],
         probe=probe,
         problem=problem,
     )

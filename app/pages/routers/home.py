@@ -27,9 +27,9 @@ async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
     if visit.may("read"):
         for status in _RUNNING:
             found = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status=status)
-            running += [SessionRead.of(record, visit.sight) for record in found.items]
+            running += [SessionRead.of(record, visit.view) for record in found.items]
         done = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status="completed")
-        recent = [SessionRead.of(record, visit.sight) for record in done.items]
+        recent = [SessionRead.of(record, visit.view) for record in done.items]
         known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
-        boards = [BankRead.of(overview, visit.sight) for overview in known.items]
+        boards = [BankRead.of(overview, visit.view) for overview in known.items]
     return await page(request, "home.html", running=running[:_SHOWN], recent=recent, boards=boards)

@@ -66,8 +66,8 @@ async def send(request: Request, visit: Visit, form: Form, opened: AllServices) 
     try:
         if wanted == "start":
             body = _read(SessionCreate, _session(form))
-            await opened.marker_guard.require_free(
-                visit.sight, body.endpoint.name if body.endpoint else None
+            await opened.scorer_guard.require_free(
+                visit.view, body.endpoint.name if body.endpoint else None
             )
             created = await opened.sessions.create(body.to_domain())
             return see(request, f"/sessions/{created.id}")
@@ -100,7 +100,7 @@ async def _find(
             best = int(np.argmax(version.bank.information(0.0) * version.active))
             spec = body.to_domain(bank, version.item_ids[best])
             shown = await while_connected(
-                request, opened.previews.preview(spec, visit.sight, caller=visit.key_id)
+                request, opened.previews.preview(spec, visit.view, caller=visit.key_id)
             )
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
@@ -123,7 +123,7 @@ async def _form(
     if visit.may("read"):
         everything = PageRequest(limit=_CHOICES)
         banks = [
-            BankRead.of(overview, visit.sight)
+            BankRead.of(overview, visit.view)
             for overview in (await opened.banks.list_banks(everything)).items
             if overview.latest is not None
         ]

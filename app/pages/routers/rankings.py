@@ -44,7 +44,7 @@ async def ranking_list(
     """Rankings, the newest first."""
     visit.require("read")
     found = await opened.rankings.list_page(PageRequest(limit=_LISTED, after=after))
-    rows = [RankingRead.of(record, visit.sight) for record in found.items]
+    rows = [RankingRead.of(record, visit.view) for record in found.items]
     return await page(request, "rankings.html", rows=rows, more=found.has_more)
 
 
@@ -83,7 +83,7 @@ async def ranking_page(
     newest = await feed.newest("ranking", ranking_id)
     if seen == newest:
         return unchanged()
-    shown = RankingRead.of(await opened.rankings.get(ranking_id), visit.sight)
+    shown = RankingRead.of(await opened.rankings.get(ranking_id), visit.view)
     names = {one.endpoint_id: one.name or one.model for one in shown.order}
     template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
     return await page(
@@ -140,7 +140,7 @@ async def _form(
         request,
         "new_ranking.html",
         status=422 if problem else 200,
-        banks=[BankRead.of(one, visit.sight) for one in banks if one.latest is not None],
+        banks=[BankRead.of(one, visit.view) for one in banks if one.latest is not None],
         endpoints=[EndpointRead.of(one) for one in endpoints],
         values={**_DEFAULTS, **values},
         problem=problem,

@@ -41,7 +41,7 @@ async def compare(
     visit.require("read")
     shown: dict[str, Any] = {"comparison": None, "problem": None, "differing": [], "others": []}
     named = [
-        None if not name else SessionRead.of(await opened.sessions.get(name), visit.sight)
+        None if not name else SessionRead.of(await opened.sessions.get(name), visit.view)
         for name in (first, second)
     ]
     if first and second:
@@ -56,7 +56,7 @@ async def compare(
             PageRequest(limit=_LISTED), status="completed", bank_id=named[0].bank.id
         )
         shown["others"] = [
-            SessionRead.of(record, visit.sight) for record in others.items if record.id != first
+            SessionRead.of(record, visit.view) for record in others.items if record.id != first
         ]
     return await page(
         request, "compare.html", first=named[0], second=named[1], confidence=confidence, **shown
@@ -117,7 +117,7 @@ async def gate_page(
     """One gate."""
     visit.require("read")
     return await page(
-        request, "gate.html", gate=GateRead.of(await opened.gates.get(gate_id), visit.sight)
+        request, "gate.html", gate=GateRead.of(await opened.gates.get(gate_id), visit.view)
     )
 
 
@@ -134,7 +134,7 @@ async def _gates(
         request,
         "gates.html",
         status=422 if problem else 200,
-        rows=[GateRead.of(gate, visit.sight) for gate in found.items],
+        rows=[GateRead.of(gate, visit.view) for gate in found.items],
         more=found.has_more,
         values=values or dict(request.query_params),
         problem=problem,

@@ -55,7 +55,7 @@ async def session_list(
         endpoint_id=endpoint_id,
         bank_id=bank_id,
     )
-    rows = [SessionRead.of(record, visit.sight) for record in found.items]
+    rows = [SessionRead.of(record, visit.view) for record in found.items]
     return await page(request, "sessions.html", rows=rows, more=found.has_more)
 
 
@@ -69,19 +69,19 @@ async def session_page(
     """One test: as it runs, or what came out."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
-    shown = SessionRead.of(record, visit.sight)
+    shown = SessionRead.of(record, visit.view)
     if record.status in ENDED:
         sections = await session_sections(
-            opened.session_reports, record, reveal=visit.sight.is_whole
+            opened.session_reports, record, reveal=visit.view.is_whole
         )
         return await page(request, "session_ended.html", session=shown, sections=sections)
     course, last = await course_of(opened.sessions, record)
     first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
-    answers = await answers_of(opened.sessions, opened.versions, visit.sight, record, after=first)
+    answers = await answers_of(opened.sessions, opened.versions, visit.view, record, after=first)
     awaited = None
     if record.status == "awaiting_response" and visit.may("run"):
         with contextlib.suppress(InvalidStateError):  # answered meanwhile
-            awaited = visit.sight.next_item(await opened.manual_sessions.next_item(session_id))
+            awaited = visit.view.next_item(await opened.manual_sessions.next_item(session_id))
     return await page(
         request,
         "session.html",
@@ -108,10 +108,10 @@ async def session_stream(
     """What changes on the page of a test, as server-sent events of HTML."""
     visit.require("read")
     await opened.sessions.get(session_id)
-    sight = visit.sight
+    view = visit.view
 
     async def fetch(seq: int) -> list[Any]:
-        return await _live.since(opened.sessions, opened.versions, sight, session_id, seq)
+        return await _live.since(opened.sessions, opened.versions, view, session_id, seq)
 
     return await event_stream(
         request,
@@ -138,12 +138,12 @@ async def answer_list(
     visit.require("read")
     record = await opened.sessions.get(session_id)
     found = await answers_of(
-        opened.sessions, opened.versions, visit.sight, record, after=after, limit=_ANSWERS + 1
+        opened.sessions, opened.versions, visit.view, record, after=after, limit=_ANSWERS + 1
     )
     return await page(
         request,
         "answers.html",
-        session=SessionRead.of(record, visit.sight),
+        session=SessionRead.of(record, visit.view),
         answers=found[:_ANSWERS],
         more=len(found) > _ANSWERS,
     )
@@ -165,11 +165,11 @@ async def answer_page(
         raise NotFoundError("question", f"{step} of {session_id}")
     version = await opened.versions.load(record.bank_version_id)
     item = None
-    if visit.sight.shows(withheld=record.withheld):
+    if visit.view.shows(withheld=record.withheld):
         found = await opened.versions.items_at(version, [asked[0].position])
         item = found.get(asked[0].position)
-    answer = ResponseRead.of(asked[0], visit.sight)
-    shown = SessionRead.of(record, visit.sight)
+    answer = ResponseRead.of(asked[0], visit.view)
+    shown = SessionRead.of(record, visit.view)
     theta = answer.theta if answer.theta is not None else shown.estimate.theta
     chart = await asyncio.to_thread(step_chart, version, asked[0].position, theta)
     template = "parts/answer_whole.html" if "hx-request" in request.headers else "answer.html"
@@ -244,9 +244,9 @@ async def extend(
             request,
             "session_ended.html",
             status=422,
-            session=SessionRead.of(record, visit.sight),
+            session=SessionRead.of(record, visit.view),
             sections=await session_sections(
-                opened.session_reports, record, reveal=visit.sight.is_whole
+                opened.session_reports, record, reveal=visit.view.is_whole
             ),
             problem=problem,
         )

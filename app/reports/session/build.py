@@ -16,12 +16,12 @@ from app.engine.inference.join import JoinCheck
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.p_irt import P_IRT
-from app.engine.prediction.placing import Standing
+from app.engine.prediction.placing import Position
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.reports.figures import as_exact_as
 from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
@@ -199,7 +199,7 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         value, lo, hi = (population.cdf(predicted[end]) for end in ("value", "lo", "hi"))
         return Share(value=value, lo=lo, hi=hi)
     stands = estimate.get("extrapolation") or {}
-    if stands.get("standing") == Standing.UNKNOWN:  # their cautions say that nobody can tell
+    if stands.get("standing") == Position.UNKNOWN:  # their cautions say that nobody can tell
         return None
     if known.population and "sd" in stands:  # not told by sessions of before
         at, reach = stands["position"], Z_95 * stands["sd"]
@@ -295,7 +295,7 @@ def _predicted_tasks(
                 typical=None
                 if contrast is None
                 else min(max(task["value"] - contrast.value, 0.0), 1.0),
-                standing=_standing(contrast),
+                standing=_strength(contrast),
             )
         )
     return sorted(results, key=lambda task: -task.n_items)
@@ -325,13 +325,13 @@ def _answered_tasks(
                 n_asked=len(at),
                 observed=observed,
                 typical=observed - contrast.value,
-                standing=_standing(contrast),
+                standing=_strength(contrast),
             )
         )
     return sorted(results, key=lambda task: (-task.n_asked, task.tag))
 
 
-def _standing(contrast: Contrast | None) -> str | None:
+def _strength(contrast: Contrast | None) -> str | None:
     if contrast is None:
         return None
     return {1: "stronger", -1: "weaker"}.get(contrast.sign)
@@ -393,7 +393,7 @@ def _items(
     positions = [item.position for item in shown if not item.pretest]
     expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
     return tuple(
-        made_of(
+        convert(
             AskedItem,
             item,
             question=shortened(item.question),

@@ -55,7 +55,7 @@ def task_section(report: SessionReport) -> Markup | None:
             percent(task.value or 0.0, 1),
             f"{percent(task.lo or 0.0, 1)} to {percent(task.hi or 0.0, 1)}",
             "-" if task.typical is None else percent(task.typical, 1),
-            _standing(task),
+            _strength(task),
             f"{task.n_asked:,} of {task.n_items:,}" if task.n_asked else "never asked",
             "-" if task.observed is None else percent(task.observed),
         ]
@@ -102,7 +102,7 @@ def _answered_tasks(tasks: Sequence[TaskResult]) -> Markup:
             f"{task.n_asked:,} of {task.n_items:,}",
             percent(task.observed or 0.0),
             "-" if task.typical is None else percent(task.typical),
-            _standing(task),
+            _strength(task),
         ]
         for task in tasks
     ]
@@ -143,7 +143,7 @@ def _predicted(task: TaskResult) -> str:
     )
 
 
-def _standing(task: TaskResult) -> Node:
+def _strength(task: TaskResult) -> Node:
     if task.standing is None:
         return "as expected" if task.typical is not None else "-"
     return el("b", f"{task.standing} than expected")

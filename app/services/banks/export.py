@@ -19,7 +19,7 @@ from app.services.banks.imports import item_fields
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.in_progress import InProgress
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.database import Database
 
 #: Items of one read: a block of the file in memory, a short transaction.
@@ -86,7 +86,7 @@ class BankExports:
         name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
         withheld = False
         if file_format is BankFormat.JSONL:
-            withheld = not Sight(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
+            withheld = not View(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
             numbers = await asyncio.to_thread(_Numbers.of, loaded.bank)
             write = partial(_lines, numbers=numbers, withheld=withheld)
             blocks = written_by_page(self._database, found.id, write)

@@ -27,7 +27,7 @@ from app.exchange.names import match_names
 from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.services.banks.scorer_checks import Faults, name_of, require_markable
 from app.services.banks.spec import calls_out
 from app.storage.identifiers import new_id
@@ -197,7 +197,7 @@ def new_items(
 
 def new_item(record: ItemRecord, item_id: str) -> NewItem:
     """The record as it is stored."""
-    return made_of(NewItem, record, id=item_id)
+    return convert(NewItem, record, id=item_id)
 
 
 def batch_line(
@@ -302,7 +302,7 @@ def bare_items(parameters: ItemBank) -> list[NewItem]:
 
 def outline(item: NewItem) -> ItemOutline:
     """What the rest of an import needs to know of a new item."""
-    return made_of(
+    return convert(
         ItemOutline,
         item,
         content_hash=item.content.content_hash,

@@ -18,7 +18,7 @@ from app.services.banks.imports import (
 from app.services.banks.scorer_checks import faults_of, require_markable
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -91,7 +91,7 @@ class ItemService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            return Sight(is_whole=reveal).item(await uow.items.find(found.id, item), found)
+            return View(is_whole=reveal).item(await uow.items.find(found.id, item), found)
 
     async def list_page(
         self, bank: str, request: PageRequest, *, reveal: bool = True
@@ -104,8 +104,8 @@ class ItemService:
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             page = await uow.items.list_page(found.id, request)
-        sight = Sight(is_whole=reveal)
-        return Page(tuple(sight.item(item, found) for item in page.items), page.has_more)
+        view = View(is_whole=reveal)
+        return Page(tuple(view.item(item, found) for item in page.items), page.has_more)
 
     async def update(self, bank: str, item: str, revision: int, changes: Mapping[str, Any]) -> Item:
         """Change fields of an item that no version holds.

@@ -26,7 +26,7 @@ from app.engine.selection.cost import expected_costs
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.provisional import Provisional
 from app.services.banks.asked import ASKED, Asked
 from app.services.banks.spec import calls_out, item_scorer
@@ -63,7 +63,7 @@ class KeptItem:
     @classmethod
     def of(cls, item: Item, position: int) -> "KeptItem":
         """A stored item at its position in a version."""
-        return made_of(cls, item, position=position, own_scorer=item.scorer)
+        return convert(cls, item, position=position, own_scorer=item.scorer)
 
     def under(self, default: ScorerSpec, style: PromptStyle) -> BankItem:
         """The item as a test uses it whose items are marked by `default` unless they say.
@@ -72,7 +72,7 @@ class KeptItem:
         """
         likely = style.mode == LOGLIKELIHOOD
         own = ScorerSpec("choice") if likely else self.own_scorer
-        return made_of(BankItem, self, scorer=item_scorer(own, default, self.content))
+        return convert(BankItem, self, scorer=item_scorer(own, default, self.content))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from app.calibration.logistic.beliefs import ItemBeliefs
-from app.calibration.pipeline.provisional import before_answers
+from app.calibration.pipeline.provisional import without_answers
 from app.errors import InvalidInputError
 from app.records.banks import ItemOutline
 from app.records.provisional import PROVISIONAL
@@ -52,7 +52,7 @@ def with_guesses(
     asked = [item for item in items if item.has_content]
     if not asked:
         raise InvalidInputError("Expected items with questions to guess parameters for, got none.")
-    given = _given_before(before)
+    given = _earlier_guesses(before)
     given |= {r.key: r.difficulty for r in request.items if r.difficulty is not None}
     source, guesses = _guesses(request.difficulty, asked, given)
     beliefs = ItemBeliefs.guessed(
@@ -62,11 +62,11 @@ def with_guesses(
         beliefs = replace(beliefs, given=tuple(guesses))
     table = beliefs.bank()
     told = {"difficulty": source, "n_guessed": sum(guess is not None for guess in guesses)}
-    known = {**before_answers(beliefs, table), **told}
+    known = {**without_answers(beliefs, table), **told}
     return replace(request, parameters=table, knowledge={**request.knowledge, PROVISIONAL: known})
 
 
-def _given_before(knowledge: Mapping[str, Any]) -> dict[str, float]:
+def _earlier_guesses(knowledge: Mapping[str, Any]) -> dict[str, float]:
     if (known := knowledge.get(PROVISIONAL)) is None:
         return {}
     beliefs = ItemBeliefs.from_dict(known["beliefs"])
@@ -116,7 +116,7 @@ def _level(tag: str) -> float | None:
     return float(level) if _NUMBER.fullmatch(level) else _WORDS.get(level)
 
 
-def told_guesses(knowledge: Mapping[str, Any]) -> str:
+def describe_guesses(knowledge: Mapping[str, Any]) -> str:
     """Where the guesses of a new provisional version come from, with what else there is."""
     known = knowledge[PROVISIONAL]
     of = f"{known['n_guessed']} of {len(known['beliefs']['keys'])} items"

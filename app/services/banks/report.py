@@ -16,7 +16,7 @@ from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, CardRow, Figures
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.reports.version.build import judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
@@ -28,7 +28,7 @@ from app.reports.version.facts import (
 )
 from app.services.banks.draft import response_model_of
 from app.services.banks.joins import JoinChecks
-from app.services.banks.offers import Offers
+from app.services.banks.recalibration_advice import RecalibrationAdvice
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 
@@ -49,10 +49,14 @@ class VersionReports:
     """
 
     def __init__(
-        self, database: Database, versions: VersionService, joins: JoinChecks, offers: Offers
+        self,
+        database: Database,
+        versions: VersionService,
+        joins: JoinChecks,
+        advice: RecalibrationAdvice,
     ) -> None:
         self._joins = joins
-        self._offers = offers
+        self._offers = advice
         self._database = database
         self._versions = versions
         # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
@@ -82,7 +86,7 @@ class VersionReports:
         join = (await self._joins.of_sessions(found)).check
         offer = await self._offers.of_version(found, loaded.bank_name)
         states = found.lint["items"]
-        identity = made_of(
+        identity = convert(
             Identity,
             found,
             bank=loaded.bank_name,
@@ -296,7 +300,7 @@ def _facts(
 ) -> CalibrationFacts:
     verdicts, worst = judged_items(keys, columns)
     dependence = figures.local_dependence
-    return made_of(
+    return convert(
         CalibrationFacts,
         figures,
         model=model,

@@ -13,7 +13,6 @@ from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError,
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore
 from app.records.banks import Bank, BankVersion, VersionItem
-from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
     content_findings,
     draft_version,
@@ -31,6 +30,7 @@ from app.services.banks.imports import (
     parameters_of,
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
+from app.services.banks.previous_version import asking_as, from_version, with_texts
 from app.services.banks.provisional import with_guesses
 from app.services.banks.scorer_checks import Faults, faults_of, require_markable, require_usable
 from app.services.banks.spec import BankSpec, check_spec, is_bank_id, new_bank

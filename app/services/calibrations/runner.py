@@ -25,7 +25,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Leasing, Queue
-from app.services.patience import patiently
+from app.services.retrying import patiently
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -35,7 +35,7 @@ logger = structlog.get_logger(__name__)
 MAX_CLAIMS = 10
 
 
-class _Fruit(NamedTuple):
+class _Output(NamedTuple):
     """What is stored of a calibration in the end."""
 
     result: dict[str, Any]
@@ -84,7 +84,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             await self._write(lambda: self._store(record, fruit, unpublished=failure))
         logger.info("calibration_completed", converged=fruit.result["converged"])
 
-    async def _fit(self, record: CalibrationRecord) -> _Fruit:
+    async def _fit(self, record: CalibrationRecord) -> _Output:
         if record.lease_epoch > MAX_CLAIMS:
             raise CalibrationError(
                 f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
@@ -111,7 +111,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             fitted = await fit_in_process(own, plan, report, part=record.part)
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
             figures = {**answers, **fitted.figures}
-            return _Fruit(figures, FittedItems(own.items, fitted.columns), given.response_set)
+            return _Output(figures, FittedItems(own.items, fitted.columns), given.response_set)
         parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
@@ -124,7 +124,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             **_filtering(filtered),
             "seconds": time.monotonic() - started,
         }
-        return _Fruit(
+        return _Output(
             result,
             FittedItems(filtered.matrix.items, fitted.columns),
             given.response_set,
@@ -146,7 +146,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _store(
         self,
         record: CalibrationRecord,
-        fruit: _Fruit,
+        fruit: _Output,
         publication: Publication | None = None,
         unpublished: Mapping[str, Any] | None = None,
     ) -> None:

@@ -300,7 +300,7 @@ class CalibrationService:
                 fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
                 source = await uow.response_sets.find(record.response_set_id)
                 made = await self.publish_within(uow, record, fitted, publication, held, source)
-                require_news(made, await uow.versions.before(made))
+                require_news(made, await uow.versions.previous(made))
                 return made
         except NothingNewError as nothing:
             return nothing.version

@@ -73,7 +73,7 @@ async def fetched_files(
     found: dict[str, FoundFile] = {}
     missing: dict[str, str] = {}
     for group, files, needed in listed.entry.groups():
-        beside = await asyncio.to_thread(_beside, listed.folder, files)
+        beside = await asyncio.to_thread(_local_file, listed.folder, files)
         if beside is not None:
             found[group] = beside
             continue
@@ -157,7 +157,7 @@ def _in_folder(entry: Entry, folder: Path) -> FoundFiles:
     return FoundFiles(found, missing)
 
 
-def _beside(folder: Path, files: Files) -> FoundFile | None:
+def _local_file(folder: Path, files: Files) -> FoundFile | None:
     return _lying(folder, [source for source in files.files if source.file is not None])
 
 

@@ -20,7 +20,7 @@ from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, write
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, Leasing
-from app.services.patience import patiently
+from app.services.retrying import patiently
 from app.storage.repositories.installations import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 

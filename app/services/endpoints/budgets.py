@@ -34,7 +34,7 @@ from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.endpoints import Limits as EndpointLimits
 from app.records.projects import Limits
 from app.records.spend import MostTaken, Refusal, Taken
-from app.services.patience import patiently
+from app.services.retrying import patiently
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import Reservation
@@ -318,18 +318,18 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
         words = _NO_END if _has_price(settings) else _NO_PRICE
         name = f"The endpoint {settings.name or settings.model!r}"
         return BudgetSpentError(words.format(what=name, whose=whose), retry_after_s=until_s)
-    budget = f"{whose[0].upper()}{whose[1:]} of {_said(refusal.cap, refusal.unit)}"
+    budget = f"{whose[0].upper()}{whose[1:]} of {_amount(refusal.cap, refusal.unit)}"
     left = max(0.0, refusal.cap - refusal.spent)
     if wanted > refusal.cap:
         detail = (
             f"{budget} a day is less than the next call may take, "
-            f"{_said(wanted, refusal.unit)}: raise it, or lower sampling.max_tokens."
+            f"{_amount(wanted, refusal.unit)}: raise it, or lower sampling.max_tokens."
         )
     elif wanted > left:
         detail = (
-            f"{budget} for {refusal.day} (UTC) is spent: {_said(left, refusal.unit)} are left, and "
-            f"the next call may take {_said(wanted, refusal.unit)}. It goes on tomorrow or when "
-            "the budget is raised."
+            f"{budget} for {refusal.day} (UTC) is spent: {_amount(left, refusal.unit)} are left, "
+            f"and the next call may take {_amount(wanted, refusal.unit)}. It goes on tomorrow "
+            "or when the budget is raised."
         )
     else:
         detail = (
@@ -340,7 +340,7 @@ def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpent
     return BudgetSpentError(detail, retry_after_s=until_s)
 
 
-def _said(amount: float, unit: str) -> str:
+def _amount(amount: float, unit: str) -> str:
     return f"{amount:,.0f} tokens" if unit == "tokens" else f"{_dollars(amount)} USD"
 
 

@@ -17,7 +17,7 @@ from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.errors import ConflictError
 from app.items import FinishReason
 from app.services.endpoints.calls import Call, RateLimited
-from app.services.patience import patiently
+from app.services.retrying import patiently
 from app.storage.database import Database
 
 #: Longer answers are not kept, characters.

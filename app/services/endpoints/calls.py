@@ -18,7 +18,7 @@ from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikeli
 from app.items import Message
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.patience import OnWait, Waiting, patiently
+from app.services.retrying import OnWait, Waiting, patiently
 
 T = TypeVar("T")
 
@@ -63,11 +63,13 @@ class RateLimited:
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
 
-        def told(made: Completion) -> tuple[int | None, int | None]:
+        def usage(made: Completion) -> tuple[int | None, int | None]:
             is_empty = not (made.raw or made.reasoning)
             return made.tokens_in, made.tokens_out if is_empty else made.tokens_out or None
 
-        made, took = await self.in_turn(request, lambda call: call.examinee.complete(request), told)
+        made, took = await self.in_turn(
+            request, lambda call: call.examinee.complete(request), usage
+        )
         return replace(made, **took)
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:

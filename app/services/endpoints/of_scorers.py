@@ -17,7 +17,7 @@ from app.storage.unit_of_work import UnitOfWork
 _SIMULATED = "scripted"
 
 
-def offers(kind: str) -> frozenset[str]:
+def capabilities_of(kind: str) -> frozenset[str]:
     """What an endpoint of this kind can do: `completions`, `embeddings`, `callback`."""
     if kind == CALLBACK:
         return frozenset({"callback"})
@@ -63,7 +63,7 @@ async def _find(uow: UnitOfWork, scorer: str, reference: str) -> Endpoint:
 
 def _check(name: str, scorer: CallingScorer, reference: str, endpoint: Endpoint) -> None:
     kind = endpoint.settings.kind
-    if scorer.needs not in offers(kind) or kind == _SIMULATED:
+    if scorer.needs not in capabilities_of(kind) or kind == _SIMULATED:
         raise InvalidInputError.at(
             "/scorer",
             f"Scorer {name!r} needs an endpoint for {scorer.needs}, got {reference!r} of kind "

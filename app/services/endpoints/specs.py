@@ -9,7 +9,7 @@ from app.adapters.base import EndpointConfig
 from app.adapters.transport import parse_endpoint_url
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, EndpointSettings
-from app.records.fields import made_of
+from app.records.fields import convert
 
 #: Stands for a secret that stays as it is, where a changed endpoint is checked.
 _KEPT = "kept"
@@ -32,7 +32,7 @@ class EndpointSpec:
     @property
     def config(self) -> EndpointConfig:
         """What an adapter needs."""
-        return made_of(
+        return convert(
             EndpointConfig,
             self.settings,
             api_key=self.api_key,

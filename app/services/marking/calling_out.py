@@ -19,7 +19,7 @@ from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService
-from app.services.patience import OnWait, patiently
+from app.services.retrying import OnWait, patiently
 
 T = TypeVar("T")
 

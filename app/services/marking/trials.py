@@ -6,8 +6,8 @@ from app.items import Answer, ItemContent, ScorerSpec
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
+from app.services.marking.answer_scorer import AnswerScorer, Marked
 from app.services.marking.calling_out import ScorerCalls
-from app.services.marking.marker import AnswerMarker, Marked
 from app.storage.database import Database
 
 
@@ -52,4 +52,4 @@ class ScorerTrials:
             resolved=described(found),
         )
         item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-        return await AnswerMarker(calls, owner=caller, kind="trials").mark(item, answer)
+        return await AnswerScorer(calls, owner=caller, kind="trials").mark(item, answer)

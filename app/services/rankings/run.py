@@ -14,9 +14,9 @@ from app.engine.ranking.ranks import Ranks
 from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
-from app.services.sessions.headlines import MIN_MARKED, no_result
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
+from app.services.sessions.shown_figures import MIN_MARKED, no_result
 
 #: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
 _CHEAPEST = 1e-3
@@ -198,7 +198,7 @@ class RankingRun:
                     "ci": None if position in untold else [_finite(told.lo), _finite(told.hi)],
                     "accuracy": None if position in untold else member.run.accuracy,
                     "reason": no_result(test.n_scored),
-                    "extrapolation": None if position in untold else member.run.standing,
+                    "extrapolation": None if position in untold else member.run.population_position,
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import (
     UNDERWAY,
@@ -21,8 +21,8 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner, Leasing
-from app.services.patience import OnWait, Waiting, patiently
 from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
+from app.services.retrying import OnWait, Waiting, patiently
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
@@ -131,7 +131,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                 member,
                 sessions[position].run
                 if position in sessions
-                else await self._of_before(member, version),
+                else await self._run_of_member(member, version),
             )
             for position, member in enumerate(records)
         ]
@@ -148,7 +148,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             )
             return await uow.sessions.get(member.id)
 
-    async def _of_before(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
+    async def _run_of_member(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
         """The ended session of a member who was there before somebody joined."""
         async with self._database.unit_of_work() as uow:
             answers = await uow.sessions.administrations(member.id)
@@ -197,7 +197,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
         ending = failed(error)
         members = await uow.sessions.of_ranking(record.id)
-        end = made_of(RankingEnd, ending)
+        end = convert(RankingEnd, ending)
         told = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
         stored = await uow.rankings.get(record.id)
         await uow.rankings.advance(

@@ -10,7 +10,7 @@ from app.errors import AlreadyExistsError
 from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.collected import GivenAnswer, Source
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.response_sets import ResponseSet
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
@@ -149,7 +149,7 @@ class Collector:
             draft = await asyncio.to_thread(_draft_of, answers, names, origin, asked)
             done = await import_draft(uow, found, draft)
             await uow.collected.mark(found.id, list(names))
-        return made_of(
+        return convert(
             CollectionReport,
             done,
             sessions=len(sessions),

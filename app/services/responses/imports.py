@@ -21,13 +21,13 @@ from app.exchange.recorded import (
 )
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
 from app.exchange.results.asked_item import Seen
-from app.exchange.results.ways import Ways
+from app.exchange.results.methods import Methods
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
 from app.services.responses.unparsed import in_common
 
-#: Places that a report names for each reason.
+#: Allotment that a report names for each reason.
 MAX_PLACES = 10
 MAX_NAME_LENGTH = 512
 #: Sheets of an import: a byte an item of each examinee, nine where some score is no 0 or 1.
@@ -212,7 +212,7 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
     Raises:
         FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
     """
-    draft, ways = Draft(request.choices), Ways()
+    draft, ways = Draft(request.choices), Methods()
 
     def look(seen: Seen) -> None:
         ways.saw(seen)

@@ -19,7 +19,7 @@ from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
-from app.services.results.ways import apart
+from app.services.results.comparability import apart
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 

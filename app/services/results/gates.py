@@ -184,7 +184,7 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         degrees=DEGREES if heavy else None,
         earlier=extensions,
     )
-    said = _said(record, value, decision, result.reason, 1 + extensions)
+    said = _describe(record, value, decision, result.reason, 1 + extensions)
     if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, session, result):
         decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
         said = (
@@ -229,7 +229,7 @@ async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
     return found
 
 
-def _said(
+def _describe(
     record: GateRecord, value: float | None, decision: GateResult, reason: str | None, looks: int
 ) -> str:
     lo, hi = decision.ci

@@ -21,8 +21,8 @@ from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited, persist
 from app.services.endpoints.service import ReadyEndpoint
-from app.services.marking.marker import AnswerMarker
-from app.services.patience import OnWait
+from app.services.marking.answer_scorer import AnswerScorer
+from app.services.retrying import OnWait
 from app.services.sessions.repeats import combined, total
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
@@ -84,7 +84,7 @@ class Asker:
 
     examinee: RateLimited | Cached
     endpoint: ReadyEndpoint
-    marker: AnswerMarker
+    marker: AnswerScorer
     style: PromptStyle
     unparsed_is_wrong: bool
     repeats: int = 1

@@ -17,7 +17,7 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Price
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.of_scorers import offers
+from app.services.endpoints.of_scorers import capabilities_of
 from app.services.sessions.plan import SessionPlan
 
 #: Where the bank's best precision is looked for, logits.
@@ -46,7 +46,7 @@ def require_options(version: LoadedVersion, missing: Sequence[str]) -> None:
 
 def require_answers(kind: str) -> None:
     """Refuse to ask items of an endpoint that only marks them."""
-    if "completions" not in offers(kind):
+    if "completions" not in capabilities_of(kind):
         raise InvalidInputError(
             f"An endpoint of kind {kind!r} marks answers; it cannot be asked items.",
             problems=[FieldProblem("/endpoint", f"expected a language model, got {kind!r}")],

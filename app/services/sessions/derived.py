@@ -7,7 +7,7 @@ from typing import Any
 from app.errors import InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.scorer_checks import require_usable
@@ -34,7 +34,7 @@ EXTEND = "extend"
 def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -> NewSession:
     """A new session made from another one: like it in all that is not said."""
     said = {"ranking_id": None, "ranking_member": None, **said, "metadata": dict(metadata)}
-    return made_of(NewSession, parent, id=new_id("ses"), parent_id=parent.id, **said)
+    return convert(NewSession, parent, id=new_id("ses"), parent_id=parent.id, **said)
 
 
 def _markers_of(parent: SessionRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.exchange.every_eval_ever import (
     instance_lines,
 )
 from app.items import ItemContent
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unmarked, whole_bank
 from app.services.banks.loaded import BankItem
@@ -23,7 +23,7 @@ from app.services.banks.versions import VersionService
 from app.services.sessions.cautions import cautions_of
 from app.services.sessions.result import score_in
 from app.services.sessions.service import AskedAnswer, SessionService
-from app.services.visibility import Sight
+from app.services.visibility import View
 
 
 class SessionFormat(StrEnum):
@@ -73,7 +73,7 @@ async def export_session(
         NotFoundError: No such session.
         InvalidStateError: It has not ended.
     """
-    sight = Sight(is_whole=reveal)
+    view = View(is_whole=reveal)
     record = await sessions.get(session_id)
     if record.status not in ENDED or record.finished_at is None:
         raise InvalidStateError(
@@ -81,12 +81,12 @@ async def export_session(
         )
     version = await versions.load(record.bank_version_id)
     answers = [
-        sight.answer(asked)
+        view.answer(asked)
         for asked in await sessions.responses(session_id)
         if not asked.is_pretest and asked.closing is not None and asked.closing.score is not None
     ]
     items: dict[int, BankItem] = {}
-    if sight.shows(withheld=record.withheld):
+    if view.shows(withheld=record.withheld):
         positions = sorted({asked.position for asked in answers})
         items = await versions.items_at(version, positions)
     # Of thousands of answers this is a second, in which nobody else is to wait.
@@ -108,7 +108,7 @@ def _content(
         item = items.get(asked.position)
         known = item is not None and item.content != ItemContent()
         evaluated.append(
-            made_of(
+            convert(
                 EvaluatedItem,
                 closing,
                 key=asked.item_key,

@@ -21,7 +21,7 @@ from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.marker import AnswerMarker
+from app.services.marking.answer_scorer import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
@@ -181,7 +181,7 @@ class ManualSessions:
         pays = calls_out(expected.item.scorer)
         asked = await self._asked(expected.record) if pays else ()
         text = Answer(text=answer.response or "", raw=answer.response or "")
-        marker = AnswerMarker.of(
+        marker = AnswerScorer.of(
             expected.record, asked, endpoints=self._endpoints, transport=self._transport
         )
         return await marker.close(

@@ -19,11 +19,11 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.endpoints.specs import EndpointSpec
+from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import ScorerCalls
-from app.services.marking.marker import AnswerMarker
 from app.services.sessions.asking import Asker, chosen_style, hints_of
 from app.services.sessions.checks import require_answers
-from app.services.visibility import Sight, is_withheld
+from app.services.visibility import View, is_withheld
 from app.storage.database import Database
 
 _SCRIPTED = "scripted"
@@ -81,12 +81,12 @@ class Previews:
         self._endpoints = endpoints
         self._transport = transport
 
-    async def preview(self, spec: PreviewSpec, sight: Sight, *, caller: str) -> Preview:
+    async def preview(self, spec: PreviewSpec, view: View, *, caller: str) -> Preview:
         """Put one item to an endpoint.
 
         Args:
             spec: Which item, to whom.
-            sight: What the caller sees.
+            view: What the caller sees.
             caller: Id of the key: keys take turns where marking takes computing.
 
         Raises:
@@ -96,7 +96,7 @@ class Previews:
         """
         async with self._database.reading() as uow:
             bank = await uow.banks.find(spec.bank)
-            if not sight.shows(withheld=is_withheld(bank)):
+            if not view.shows(withheld=is_withheld(bank)):
                 raise MissingScopeError(
                     f"Bank {bank.name!r} is withheld: a preview shows an item's text and how its "
                     "answer is marked, which needs a key with the scope 'banks:write'."
@@ -126,7 +126,7 @@ class Previews:
         asker = Asker(
             examinee=RateLimited(ready, self._endpoints, self._transport),
             endpoint=ready,
-            marker=AnswerMarker(calls, owner=caller, kind="trials"),
+            marker=AnswerScorer(calls, owner=caller, kind="trials"),
             style=style,
             unparsed_is_wrong=bank.unparsed_policy == "wrong",
         )

@@ -11,7 +11,7 @@ from app.engine.estimation.repeats import effective_answers
 from app.engine.state import CatState
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
-from app.services.sessions.headlines import no_result
+from app.services.sessions.shown_figures import no_result
 
 #: Times that one item may be asked.
 MAX_REPEATS = 32
@@ -40,7 +40,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
             **{name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL},
             "mode": "generate",
             **({"cached": saved} if (saved := saved_by_cache(closings)) else {}),
-            "repeats": [_told(closing) for closing in closings],
+            "repeats": [_comparable(closing) for closing in closings],
         },
     )
 
@@ -60,7 +60,7 @@ _TOLD = (
 )
 
 
-def _told(closing: Closing) -> dict[str, Any]:
+def _comparable(closing: Closing) -> dict[str, Any]:
     revision = (closing.method or {}).get("endpoint_revision")
     return {name: getattr(closing, name) for name in _TOLD} | {"endpoint_revision": revision}
 

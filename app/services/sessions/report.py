@@ -6,7 +6,7 @@ from dataclasses import replace
 from app.engine.design.words import stops_when
 from app.items import ItemContent
 from app.records.banks import BankVersion
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.sessions import SessionRecord
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
@@ -15,7 +15,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import AskedAnswer, SessionService
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.database import Database
 
 
@@ -51,14 +51,14 @@ class SessionReports:
         Raises:
             NotFoundError: No such session.
         """
-        sight = Sight(is_whole=reveal)
-        record = sight.session(await self._sessions.get(session_id))
+        view = View(is_whole=reveal)
+        record = view.session(await self._sessions.get(session_id))
         version = await self._versions.load(record.bank_version_id)
-        answers = [sight.answer(asked) for asked in await self._sessions.responses(session_id)]
+        answers = [view.answer(asked) for asked in await self._sessions.responses(session_id)]
         async with self._database.reading() as uow:
             stored = await uow.versions.get(record.bank_version_id)
         texts: dict[int, ItemContent] = {}
-        if sight.shows(withheld=record.withheld):
+        if view.shows(withheld=record.withheld):
             positions = sorted({asked.position for asked in answers})
             items = await self._versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
@@ -102,7 +102,7 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
     provenance = record.provenance
     calibration = version.calibration or {}
     examinee = record.endpoint_name or record.endpoint_model or record.metadata.get("model")
-    return made_of(
+    return convert(
         SessionIdentity,
         record,
         examinee=examinee or "A model answered for by hand",
@@ -148,4 +148,4 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
     if (closing := asked.closing) is None:
         return Asked(**said)
     answer = closing.extracted or closing.answer_text
-    return made_of(Asked, closing, answer=answer, **said)
+    return convert(Asked, closing, answer=answer, **said)

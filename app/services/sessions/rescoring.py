@@ -15,9 +15,9 @@ from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
+from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.long_texts import is_cut
-from app.services.marking.marker import AnswerMarker
-from app.services.patience import OnWait, patiently
+from app.services.retrying import OnWait, patiently
 from app.services.sessions.repeats import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
@@ -77,7 +77,7 @@ class Rescoring:
         parent, sources, administrations = await patiently(self._stored)
         run = await open_run(self.versions, record, administrations)
         version = run.version
-        marker = AnswerMarker.of(
+        marker = AnswerScorer.of(
             record, administrations, endpoints=self.endpoints, transport=self.transport
         )
 
@@ -115,7 +115,7 @@ class Rescoring:
         run: SessionRun,
         version: LoadedVersion,
         sources: Mapping[int, Closing],
-        marker: AnswerMarker,
+        marker: AnswerScorer,
     ) -> AsyncIterator[dict[int, Closing]]:
         """New closings in the given order, those that are ready together."""
         left = deque(steps)
@@ -142,7 +142,7 @@ class Rescoring:
             await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
 
     async def _mark(
-        self, version: LoadedVersion, marker: AnswerMarker, position: int, old: Closing
+        self, version: LoadedVersion, marker: AnswerScorer, position: int, old: Closing
     ) -> Closing:
         """The new closing of one item; an answer that is not there stays what it was."""
         if repeats := repeats_in(old):

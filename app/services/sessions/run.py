@@ -41,15 +41,15 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
-from app.services.sessions.headlines import no_result, right_in, told
 from app.services.sessions.meter import Meter
 from app.services.sessions.person_fit import person_fit_of
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.population_position import position_of
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
 from app.services.sessions.repeats import Answering
+from app.services.sessions.shown_figures import no_result, right_in, shown
 from app.services.sessions.spare_time import SpareTime
-from app.services.sessions.standing import standing_of
 
 #: A prediction on the way is this old at most when a step is told, seconds, even where its worker
 #: has no time to spare: on a large bank it costs more than the rest of a step.
@@ -86,7 +86,7 @@ class SessionRun:
         self._answering = Answering()
         self._accuracy: dict[str, Any] | None
         self._profile: dict[str, Any] | None
-        self._standing: dict[str, Any] | None
+        self._population_position: dict[str, Any] | None
         self.forget_figures()
         stopping = plan.design.stopping
         self._pretest = PretestItems(
@@ -156,11 +156,11 @@ class SessionRun:
         return wanted is None or self._test.predict(self._state).margin <= wanted
 
     @property
-    def standing(self) -> dict[str, Any] | None:
+    def population_position(self) -> dict[str, Any] | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
-        if self._standing is None and no_result(self._state.n_scored) is None:
-            self._standing = self._stands(self._design.selection.target, final=False)
-        return self._standing
+        if self._population_position is None and no_result(self._state.n_scored) is None:
+            self._population_position = self._stands(self._design.selection.target, final=False)
+        return self._population_position
 
     @property
     def accuracy(self) -> dict[str, Any] | None:
@@ -170,7 +170,7 @@ class SessionRun:
     def forget_figures(self) -> None:
         """Make all figures anew when next asked for them, as a run does that was just opened."""
         self._information = math.inf
-        self._accuracy = self._profile = self._standing = None
+        self._accuracy = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
 
     def position(self, step: int) -> ItemIndex:
@@ -247,7 +247,7 @@ class SessionRun:
                 self._accuracy = self._predicted(final=final)
                 target = self._design.selection.target
                 self._profile = profile_of(self._version, self._test, self._state, target)
-                self._standing = self._stands(target, final=final)
+                self._population_position = self._stands(target, final=final)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -257,7 +257,7 @@ class SessionRun:
                 "ci_raw": estimate.raw and [_finite(end) for end in estimate.raw],
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
-                "extrapolation": self._standing,
+                "extrapolation": self._population_position,
             },
             "accuracy": self._accuracy,
             "profile": self._profile,
@@ -277,7 +277,7 @@ class SessionRun:
             belief = self._state.belief
             known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
             figures["person_fit"] = person_fit_of(self._version, self._state.responses, known)
-        return told(figures)
+        return shown(figures)
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""
@@ -408,7 +408,7 @@ class SessionRun:
     def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
-        return standing_of(self._version, self._test, self._state, target)
+        return position_of(self._version, self._test, self._state, target)
 
     def _expected_items(self) -> int | None:
         """Items in all that the precision will probably take, if it goes on as now.

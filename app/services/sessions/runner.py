@@ -28,8 +28,8 @@ from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.leased import LeasedRunner, Leasing, acting_as
-from app.services.marking.marker import AnswerMarker
-from app.services.patience import OnWait, Waiting, patiently
+from app.services.marking.answer_scorer import AnswerScorer
+from app.services.retrying import OnWait, Waiting, patiently
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.in_flight import InFlight
@@ -218,7 +218,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             asker=Asker(
                 examinee=calling if keeping is None else keeping(calling),
                 endpoint=endpoint,
-                marker=AnswerMarker.of(
+                marker=AnswerScorer.of(
                     record,
                     administrations,
                     endpoints=self._endpoints,

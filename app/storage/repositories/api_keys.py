@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import made_of, said
+from app.records.fields import convert, not_none
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow
@@ -42,7 +42,7 @@ class ApiKeyRepository:
             prefix=prefix,
             secret_hash=secret_hash,
             scopes=sorted(scopes),
-            limits=said(limits),
+            limits=not_none(limits),
             expires_at=expires_at,
         )
         self._db.add(row)
@@ -101,7 +101,7 @@ class ApiKeyRepository:
     async def set_limits(self, key_id: str, limits: Limits) -> None:
         """Let a key use so much."""
         await self._db.execute(
-            update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(limits=said(limits))
+            update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(limits=not_none(limits))
         )
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
@@ -148,7 +148,7 @@ def _of(project_id: str | None) -> ColumnElement[bool]:
 
 def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
     """A key as it is stored."""
-    return made_of(
+    return convert(
         ApiKey,
         row,
         scopes=frozenset(Scope(scope) for scope in row.scopes),

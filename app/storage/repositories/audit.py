@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.audit import AuditEntry, AuditFilter
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.projects import AuditRow, ProjectRow
 
@@ -91,4 +91,4 @@ def _where(wanted: AuditFilter) -> Select[Any]:
 
 
 def _read(row: AuditRow) -> AuditEntry:
-    return made_of(AuditEntry, row, resources=tuple(row.resources))
+    return convert(AuditEntry, row, resources=tuple(row.resources))

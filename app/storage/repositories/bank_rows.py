@@ -5,7 +5,7 @@ from typing import Any
 
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import PRETEST, Bank, BankVersion, Item, VersionItem
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 #: Fields of a `BankVersion` that share one column.
@@ -25,12 +25,12 @@ def bank_values(values: Mapping[str, Any]) -> dict[str, Any]:
 def read_bank(row: BankRow) -> Bank:
     """Row to value."""
     scorer = ScorerSpec(**row.default_scorer)
-    return made_of(Bank, row, metadata=row.details, default_scorer=scorer)
+    return convert(Bank, row, metadata=row.details, default_scorer=scorer)
 
 
 def read_item(row: ItemRow) -> Item:
     """Row to value."""
-    return made_of(
+    return convert(
         Item,
         row,
         content=read_content(row.content),
@@ -42,14 +42,14 @@ def read_item(row: ItemRow) -> Item:
 
 def read_version(row: BankVersionRow) -> BankVersion:
     """Row to value."""
-    return made_of(BankVersion, row, **row.extras)
+    return convert(BankVersion, row, **row.extras)
 
 
 def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> VersionItem:
     """Row to value."""
     said = dict.fromkeys(("a", "intercept", "c", "d")) if row.status == PRETEST else {}
     flags = tuple(row.flags)
-    return made_of(
+    return convert(
         VersionItem, row, key=key, flags=flags, pretest_sessions=pretest_sessions, **said
     )
 

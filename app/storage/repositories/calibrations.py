@@ -16,7 +16,7 @@ from app.records.calibrations import (
     FittedExaminees,
     FittedItems,
 )
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.leased import UNDERWAY
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
@@ -334,4 +334,4 @@ def _has_live_parts() -> ColumnElement[bool]:
 
 
 def _read(row: CalibrationRow) -> CalibrationRecord:
-    return made_of(CalibrationRecord, row)
+    return convert(CalibrationRecord, row)

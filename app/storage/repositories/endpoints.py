@@ -18,7 +18,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.scoping import of_opened
@@ -210,10 +210,10 @@ def _sealed_columns(sealed: SealedSecrets) -> dict[str, Any]:
 
 def _endpoint(row: EndpointRow) -> Endpoint:
     sampling = dict(row.sampling)
-    return made_of(
+    return convert(
         Endpoint,
         row,
-        settings=made_of(
+        settings=convert(
             EndpointSettings,
             row,
             sampling=GenerationParams(**sampling | {"stop": tuple(sampling.get("stop", ()))}),

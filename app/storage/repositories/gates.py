@@ -4,7 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.records.gates import GateRecord, GateSpec
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.sessions import GateRow
@@ -22,7 +22,7 @@ class GateRepository:
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row)
-        return made_of(GateRecord, row)
+        return convert(GateRecord, row)
 
     async def get(self, gate_id: str) -> GateRecord:
         """One gate.
@@ -33,7 +33,7 @@ class GateRepository:
         row = await self._db.get(GateRow, gate_id)
         if row is None:
             raise NotFoundError("gate", gate_id)
-        return made_of(GateRecord, row)
+        return convert(GateRecord, row)
 
     async def list_page(self, request: PageRequest) -> Page[GateRecord]:
         """One page of gates.
@@ -47,5 +47,5 @@ class GateRepository:
             request,
             key=GateRow.id,
             kind="gate",
-            read=lambda row: made_of(GateRecord, row),
+            read=lambda row: convert(GateRecord, row),
         )

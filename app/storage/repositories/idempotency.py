@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.acting import deed
+from app.acting import audit_entry
 from app.errors import (
     IdempotencyAnswerLostError,
     IdempotencyInFlightError,
@@ -83,7 +83,7 @@ class IdempotencyRepository:
             .returning(IdempotencyRow.key)
         )
         if inserted is not None:
-            if (what := deed()) is not None:
+            if (what := audit_entry()) is not None:
                 what.audit_id = audit_id
             return None
         row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))

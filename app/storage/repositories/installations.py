@@ -8,7 +8,7 @@ from sqlalchemy import func, select, update
 from typing_extensions import override
 
 from app.errors import NotFoundError
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.installations import InstallationRecord
 from app.records.leased import UNDERWAY
 from app.storage.leased import LeasedRepository
@@ -125,4 +125,4 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
 
 
 def _read(row: InstallationRow) -> InstallationRecord:
-    return made_of(InstallationRecord, row)
+    return convert(InstallationRecord, row)

@@ -3,7 +3,7 @@
 from sqlalchemy import Float, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.item_uses import ItemAnswer, ItemUse
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
@@ -36,7 +36,7 @@ class ItemUseRepository:
             .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
             .group_by(given.position)
         )
-        return {row.position: made_of(ItemUse, row) for row in await self._db.execute(query)}
+        return {row.position: convert(ItemUse, row) for row in await self._db.execute(query)}
 
     async def answers(
         self, version_id: str, position: int, limit: int, skip: int
@@ -69,4 +69,4 @@ class ItemUseRepository:
             .offset(skip)
             .limit(limit)
         )
-        return [made_of(ItemAnswer, row) for row in await self._db.execute(query)]
+        return [convert(ItemAnswer, row) for row in await self._db.execute(query)]

@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError, NotFoundError
-from app.records.fields import made_of, said
-from app.records.places import Places
+from app.records.allotments import Allotment
+from app.records.fields import convert, not_none
 from app.records.projects import Limits, Project, Retention
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
-from app.storage.room import places
+from app.storage.room import allotment
 from app.storage.rows.projects import ProjectRow
 from app.storage.scoping import of_opened
 
@@ -115,14 +115,14 @@ class ProjectRepository:
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def places(self, limit: str, key_id: str | None) -> Places | None:
+    async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
         """What the project that is acted for, and a key of it, may have; None: all there is.
 
         Args:
             limit: Name among its limits.
             key_id: Who asks.
         """
-        return await places(self._db, limit, key_id)
+        return await allotment(self._db, limit, key_id)
 
     async def add(self, project: Project) -> Project:
         """Store a new project.
@@ -131,7 +131,10 @@ class ProjectRepository:
             AlreadyExistsError: Its name is taken (from the unit of work).
         """
         values = asdict(project)
-        values["limits"], values["retention"] = said(project.limits), said(project.retention)
+        values["limits"], values["retention"] = (
+            not_none(project.limits),
+            not_none(project.retention),
+        )
         self._db.add(ProjectRow(**values))
         await self._db.flush()
         return await self.find(project.id)
@@ -182,7 +185,7 @@ class ProjectRepository:
         values = dict(changes)
         for name in ("limits", "retention"):
             if name in values:
-                values[name] = said(values[name])
+                values[name] = not_none(values[name])
         await self._db.execute(
             update(ProjectRow)
             .where(ProjectRow.id == project.id)
@@ -223,4 +226,4 @@ class ProjectRepository:
 
 
 def _read(row: ProjectRow) -> Project:
-    return made_of(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))
+    return convert(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))

@@ -180,16 +180,16 @@ class RemovalRepository:
 
     async def users_of_bank(self, bank_id: str, project_id: str) -> str:
         """What stands on a bank, as words; empty where nothing does."""
-        return await self._told(_USERS_OF_BANK, bank_id, project_id)
+        return await self._listed(_USERS_OF_BANK, bank_id, project_id)
 
     async def users_of_endpoint(self, endpoint_id: str, project_id: str) -> str:
         """Which sessions asked an endpoint, or were marked by it, as words."""
-        return await self._told(_USERS_OF_ENDPOINT, endpoint_id, project_id)
+        return await self._listed(_USERS_OF_ENDPOINT, endpoint_id, project_id)
 
     async def keeping_project(self, project_id: str) -> str:
         """What of a project is under way, or of others stands on its banks, as words."""
-        underway = await self._told(_UNDERWAY, project_id, project_id)
-        elsewhere = await self._told(_FROM_ELSEWHERE, project_id, project_id)
+        underway = await self._listed(_UNDERWAY, project_id, project_id)
+        elsewhere = await self._listed(_FROM_ELSEWHERE, project_id, project_id)
         return ", ".join(filter(None, (underway, elsewhere)))
 
     async def published_from(self, bank_id: str) -> None:
@@ -234,7 +234,7 @@ class RemovalRepository:
         for statement in (*_OF_PROJECT, _DROP_KEYS_ANSWERS):
             await self._db.execute(statement, {"id": project_id})
 
-    async def _told(self, query: TextClause, resource_id: str, project_id: str) -> str:
+    async def _listed(self, query: TextClause, resource_id: str, project_id: str) -> str:
         rows = (await self._db.execute(query, {"id": resource_id})).all()
         parts = []
         for noun in dict.fromkeys(row[0] for row in rows):

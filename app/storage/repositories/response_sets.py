@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
-from app.records.fields import made_of, shallow
+from app.records.fields import convert, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
@@ -234,7 +234,7 @@ def _values(response_set: ResponseSet) -> dict[str, Any]:
 
 
 def _read(row: ResponseSetRow) -> ResponseSet:
-    return made_of(ResponseSet, row, metadata=row.details)
+    return convert(ResponseSet, row, metadata=row.details)
 
 
 def _code_at(position: int) -> ColumnElement[int | None]:

@@ -27,7 +27,7 @@ from app.errors import (
     StaleStepError,
 )
 from app.records.banks import OPEN
-from app.records.fields import made_of
+from app.records.fields import convert
 from app.records.sessions import (
     ENDED,
     UNDERWAY,
@@ -330,7 +330,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         )
         return await self.get(session_id)
 
-    async def marks_withheld(self, endpoint_id: str) -> bool:
+    async def scores_withheld(self, endpoint_id: str) -> bool:
         """Whether an endpoint marks the answers of some session on a withheld bank."""
         named = func.jsonb_path_exists(
             SessionRow.provenance,
@@ -414,5 +414,5 @@ _AT_ONCE = 200
 def _administration(row: Row[Any] | AdministrationRow) -> Administration:
     closing = None
     if row.outcome is not None:
-        closing = made_of(Closing, row)
-    return made_of(Administration, row, closing=closing)
+        closing = convert(Closing, row)
+    return convert(Administration, row, closing=closing)

@@ -111,7 +111,7 @@ class VersionRepository:
             raise NotFoundError(f"version of bank {bank.name!r}:", wanted)
         return read_version(row)
 
-    async def before(self, version: BankVersion) -> BankVersion | None:
+    async def previous(self, version: BankVersion) -> BankVersion | None:
         """The version of the same bank that was the latest when this one was made, if any."""
         row = await self._db.scalar(
             select(BankVersionRow)

@@ -23,7 +23,7 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.long_texts import cut
-from app.services.patience import OnWait
+from app.services.retrying import OnWait
 
 logger = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class Marked:
     marking: dict[str, Any] | None = None
 
 
-class AnswerMarker:
+class AnswerScorer:
     """Marks the answers of one session, or one answer of a trial.
 
     Args:
@@ -68,7 +68,7 @@ class AnswerMarker:
         endpoints: EndpointService,
         transport: Transport,
         keeping: Callable[[RateLimited], Cached] | None = None,
-    ) -> "AnswerMarker":
+    ) -> "AnswerScorer":
         """The marker of a session.
 
         Args:
@@ -107,11 +107,11 @@ class AnswerMarker:
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
             with scorers.working_for(self._owner, kind=self._kind):
-                return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
+                return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
         tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
-            return storable_mark(mark, spec_hash)  # settled without a call
+            return clean_score(mark, spec_hash)  # settled without a call
         marking = {
             "scorer": item.scorer.name,
             "version": scorer.version,
@@ -120,7 +120,7 @@ class AnswerMarker:
             "usage": asdict(tools.spent),
             **({"cached": asdict(tools.saved)} if tools.saved.calls else {}),
         }
-        return storable_mark(mark, spec_hash, marking)
+        return clean_score(mark, spec_hash, marking)
 
     async def close(
         self,
@@ -160,15 +160,15 @@ class AnswerMarker:
         return Closing(
             outcome=outcome.value,
             score=score,
-            extracted=_storable(extracted),
+            extracted=_clean(extracted),
             extractor=extractor,
-            reason=_storable(reason),
+            reason=_clean(reason),
             error_code=error_code,
             scorer_hash=marked.scorer_hash,
             marking=marked.marking,
-            answer_text=cut(_storable(answer.text)),
-            raw_text=cut(_storable(answer.raw)) if answer.raw != answer.text else None,
-            reasoning=cut(_storable(answer.reasoning)),
+            answer_text=cut(_clean(answer.text)),
+            raw_text=cut(_clean(answer.raw)) if answer.raw != answer.text else None,
+            reasoning=cut(_clean(answer.reasoning)),
             finish_reason=answer.finish.value,
         )
 
@@ -187,7 +187,7 @@ class AnswerMarker:
             if not patient:
                 raise
             reason = f"{error.detail} Rescore the session to mark it."
-            return storable_mark(
+            return clean_score(
                 NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
                 hash_of(item.scorer),
             )
@@ -199,24 +199,24 @@ def hash_of(spec: ScorerSpec) -> str:
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
-def storable_mark(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:
+def clean_score(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:
     """A mark as it can be stored and shown, whatever those who were called wrote into it."""
     if isinstance(mark, Scored):
-        mark = replace(mark, extracted=_storable(mark.extracted))
+        mark = replace(mark, extracted=_clean(mark.extracted))
     else:
         mark = replace(mark, reason=_text(mark.reason))
-    return Marked(mark, scorer_hash, _storable(marking))
+    return Marked(mark, scorer_hash, _clean(marking))
 
 
-def _storable(value: Any) -> Any:
+def _clean(value: Any) -> Any:
     """JSON-able `value` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
     match value:
         case str():
             return _text(value)
         case list() | tuple():
-            return [_storable(entry) for entry in value]
+            return [_clean(entry) for entry in value]
         case dict():
-            return {_text(key): _storable(entry) for key, entry in value.items()}
+            return {_text(key): _clean(entry) for key, entry in value.items()}
         case _:
             return value
 

@@ -46,7 +46,7 @@ class Offer:
         return f"{provisional_words(self.known)} {rest}"
 
 
-class Offers:
+class RecalibrationAdvice:
     """Looks at versions; nothing is stored.
 
     Args:

@@ -40,7 +40,7 @@ def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
     return {"right": int(sum(scores)) if whole else None, "mean": sum(scores) / len(scores)}
 
 
-def told(figures: Mapping[str, Any]) -> dict[str, Any]:
+def shown(figures: Mapping[str, Any]) -> dict[str, Any]:
     """A session's figures as people may read them: without a result that has nothing under it."""
     estimate = figures["estimate"]
     reason = no_result(figures["progress"]["scored"])

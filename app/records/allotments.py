@@ -15,7 +15,7 @@ def share_of(left: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Allotment:
     """How many of something a project, and the key of it that asks, may have at a time.
 
     Attributes:

@@ -8,7 +8,7 @@ from app.exchange.results.asked_item import Seen, UnusableRowError
 from app.exchange.results.lm_eval_items import BY_METRIC, asked_by, config_of
 
 
-class Ways:
+class Methods:
     """Looks at one row of each file."""
 
     def __init__(self) -> None:

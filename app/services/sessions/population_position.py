@@ -12,7 +12,7 @@ from app.engine.state import CatState
 from app.services.banks.loaded import LoadedVersion
 
 
-def standing_of(
+def position_of(
     version: LoadedVersion,
     test: AdaptiveTest,
     state: CatState,
@@ -38,7 +38,7 @@ def standing_of(
         explanations = Explanations(curves, prior_doubt(learned.n_reference))
         predictor = ScoreEstimator(explanations, weights, error, version.active)
     found = extrapolation(
-        predictor.told(state.responses), placing.of(state.responses), learned.population
+        predictor.estimate(state.responses), placing.of(state.responses), learned.population
     )
     return {
         **asdict(found),

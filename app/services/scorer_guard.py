@@ -5,11 +5,11 @@ from app.acting import maker
 from app.errors import InvalidInputError, MissingScopeError
 from app.items import BY_KIND, ScorerSpec
 from app.scorers.calling import CallingScorer
-from app.services.visibility import Sight
+from app.services.visibility import View
 from app.storage.database import Database
 
 
-class MarkerGuard:
+class ScorerGuard:
     """Keeps those who may not write banks from becoming, or moving, such an endpoint.
 
     Else a judge's address could be changed to one's own, or its name taken, and the next answer
@@ -23,12 +23,12 @@ class MarkerGuard:
         self._database = database
 
     async def require_free(
-        self, sight: Sight, *names: str | None, endpoint_id: str | None = None
+        self, view: View, *names: str | None, endpoint_id: str | None = None
     ) -> None:
         """Refuse a name or an endpoint by which a withheld bank's answers are marked.
 
         Args:
-            sight: Of the caller.
+            view: Of the caller.
             names: That an endpoint is to have; `None` is no name.
             endpoint_id: The endpoint to be changed or deleted.
 
@@ -38,7 +38,7 @@ class MarkerGuard:
                 of a withheld bank, and the caller may not write it.
         """
         wanted = {name for name in names if name is not None}
-        if sight.is_admin or not (wanted or endpoint_id):
+        if view.is_admin or not (wanted or endpoint_id):
             return
         async with self._database.reading() as uow:
             if endpoint_id is not None:
@@ -49,12 +49,12 @@ class MarkerGuard:
                         "needs that key, or one with the scope 'admin'."
                     )
                 wanted |= {endpoint_id, endpoint.settings.name or endpoint_id}
-            if sight.is_whole:
+            if view.is_whole:
                 return
             specs = await uow.banks.withheld_scorers()
             taken = any(wanted.intersection(_called_by(spec)) for spec in specs)
             if endpoint_id is not None and not taken:
-                taken = await uow.sessions.marks_withheld(endpoint_id)
+                taken = await uow.sessions.scores_withheld(endpoint_id)
         if taken:
             raise MissingScopeError(
                 "This endpoint marks answers of a withheld bank and is told what counts as right: "
