@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 from service import PREPARE, ROOT, WARM_UP, Checkout, Service, row, serving
 
-from app.cli.client import ApiClient
+from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
 
 ENDPOINT = {"kind": "scripted", "model": "m", "options": {"theta": 1, "latency_ms": 600_000}}

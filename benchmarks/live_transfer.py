@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from transfer import matrices, random_interval
 from typing_extensions import override
 
-from app.cli.client import ApiClient
-from app.cli.server import serving
+from app.cli.servers.client import ApiClient
+from app.cli.servers.server import serving
 from app.observability import configure_logging
 from app.settings import Settings
 

@@ -26,7 +26,7 @@ import httpx2
 import psycopg
 from service import ROOT, Checkout
 
-from app.cli.client import ApiClient
+from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
 
 CALLS = 21

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from app.calibration.pipeline.ranking import bank_from
-from app.cli.inputs import load_responses
+from app.cli.lab.inputs import load_responses
 from app.engine import AdaptiveTest, Design, ItemBank
 from app.engine.bank import FloatArray
 from app.engine.ranking.ranking import Ranking

@@ -25,8 +25,8 @@ import httpx2
 import numpy as np
 import psycopg
 
-from app.cli.client import ApiClient
-from app.cli.demo import scripted_model
+from app.cli.commands.demo import scripted_model
+from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[1]

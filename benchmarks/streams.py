@@ -29,8 +29,8 @@ import numpy as np
 import psycopg
 from service import PREPARE, ROOT, Checkout, Service, cpu_s, row, serving
 
-from app.cli.client import ApiClient
-from app.cli.demo import scripted_model
+from app.cli.commands.demo import scripted_model
+from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
 
 #: Calls of one round.

@@ -82,7 +82,9 @@ def placing_curves(scores):
     if len(scores) < LEAST_EXAMINEES:
         return None
     curves = fit_curves(scores, np.random.default_rng(0))
-    return LearnedCurves(curves=curves, n_reference=len(scores), population=population_quantiles(scores))
+    return LearnedCurves(
+        curves=curves, n_reference=len(scores), population=population_quantiles(scores)
+    )
 
 
 def holds(told, truth):

@@ -8,8 +8,8 @@ import typer
 
 from app.acting import AuditEntry, doing
 
-#: Subcommand -> one line of help. Module `app.cli.NAME`, with `_` for `-`, holds `command` (a
-#: function) or `app` (a group of subcommands).
+#: Subcommand -> one line of help. Module `app.cli.commands.NAME`, or `app.cli.lab.NAME`, with `_`
+#: for `-`, holds `command` (a function) or `app` (a group of subcommands).
 COMMANDS = {
     "demo": "Run one adaptive test against a scripted model; nothing to set up.",
     "run": "Measure one endpoint from the shell, with live progress.",
@@ -43,16 +43,21 @@ COMMANDS = {
 }
 
 
+#: Commands that work on files alone.
+_LAB = frozenset(
+    {"estimate", "simulate", "compose", "rank-simulate", "calibrate", "report", "lint"}
+)
+
 #: Commands of a group that have a module of their own, which loads a fraction of what the group
 #: does.
 _ALONE = {
-    ("banks", "list"): "app.cli.bank_list",
-    ("banks", "show"): "app.cli.bank_views",
-    ("banks", "lint"): "app.cli.bank_views",
-    ("banks", "export"): "app.cli.bank_views",
-    ("banks", "delete"): "app.cli.bank_views",
-    ("banks", "catalog"): "app.cli.catalog",
-    ("banks", "install"): "app.cli.catalog",
+    ("banks", "list"): "app.cli.bank.bank_list",
+    ("banks", "show"): "app.cli.bank.bank_views",
+    ("banks", "lint"): "app.cli.bank.bank_views",
+    ("banks", "export"): "app.cli.bank.bank_views",
+    ("banks", "delete"): "app.cli.bank.bank_views",
+    ("banks", "catalog"): "app.cli.bank.catalog",
+    ("banks", "install"): "app.cli.bank.catalog",
 }
 
 
@@ -81,7 +86,8 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
         if name != wanted:
             cli.command(name, help=help_line)(_not_imported)
             continue
-        whole = f"app.cli.{name.replace('-', '_')}"
+        folder = "lab" if name in _LAB else "commands"
+        whole = f"app.cli.{folder}.{name.replace('-', '_')}"
         module = importlib.import_module(_ALONE.get((name, command or ""), whole))
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from pyarrow import parquet
 
 from app.acting import Acting, acting_for
-from app.cli import sent_results
+from app.cli.bank import sent_results
 from app.services.container import Services
 from tests.api.conftest import Client, NewClient
 from tests.exchange.lm_eval_files import folders, sources

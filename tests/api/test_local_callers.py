@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from app.cli.server import serving
+from app.cli.servers.server import serving
 from app.records.api_keys import Scope
 from app.settings import Settings
 from tests.waiting import waiting

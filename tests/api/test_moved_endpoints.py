@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.cli.server import serving as served
+from app.cli.servers.server import serving as served
 from app.records.api_keys import Scope
 from app.services.endpoints import calls
 from app.settings import Settings

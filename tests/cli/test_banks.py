@@ -10,8 +10,8 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
-from app.cli import banks
-from app.cli.server import serving
+from app.cli.commands import banks
+from app.cli.servers.server import serving
 from app.settings import Settings
 
 Run = Callable[..., Result]

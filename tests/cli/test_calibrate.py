@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from app.calibration.logistic.curves import Family
-from app.cli.calibrate import command
+from app.cli.lab.calibrate import command
 from app.engine.bank import ItemBank
 from app.exchange.parameters import read_parameters, write_mirt
 from tests.calibration.simulated import Simulated, simulate

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli.compose import command
+from app.cli.lab.compose import command
 from tests.cli.test_simulate_design import records
 
 app = typer.Typer()

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.table import Table
 
-from app.cli import catalog, console, tables
+from app.cli.bank import catalog
+from app.cli.terminal import console, tables
 from app.errors import FieldProblem, InvalidInputError
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.table import Table
 
-from app.cli import console
+from app.cli.terminal import console
 from app.errors import FieldProblem, InvalidInputError
 
 #: Escape, CSI and OSC of one character, bell, delete, carriage return, bidi override, line

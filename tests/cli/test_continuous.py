@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from app.cli import calibrate, estimate, lint, simulate
+from app.cli.lab import calibrate, estimate, lint, simulate
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.parameters import read_parameters, write_difficulties

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from app.cli import estimate
+from app.cli.lab import estimate
 
 BANK = "X,a1,d,g,u\nX1,1,0,0,1\nX2,2,-1,0.2,1\nX3,-1,0,0,1\nX4,1,1,0,1\n"
 RESPONSES = "model,X1,X2,X3,X9\nalpha,1,0,,1\nbeta,0,1,1,\ngamma,,,,1\n"

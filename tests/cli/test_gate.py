@@ -82,7 +82,7 @@ def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("app.cli.gate.connected", broken)
+    monkeypatch.setattr("app.cli.commands.gate.connected", broken)
     failed = gate("--threshold", "1", "--session", "ses_1")
     assert failed.exit_code == 70
     assert "RuntimeError: a bug" in failed.stderr

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from app.cli.connection import INTERRUPTED
+from app.cli.servers.connection import INTERRUPTED
 from tests.servers import serving
 
 

@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from app.cli import keys, migrate
+from app.cli.commands import keys, migrate
 from app.records.api_keys import ApiKey, Scope
 from app.records.projects import Limits
 from app.services.api_keys import ApiKeyService

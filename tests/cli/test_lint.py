@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from app.cli import lint
+from app.cli.lab import lint
 
 
 def run(tmp_path: Path, content: str, *arguments: str) -> Result:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.cli.rank import _leading, _table
+from app.cli.commands.rank import _leading, _table
 
 
 def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -> None:

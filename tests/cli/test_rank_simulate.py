@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli.rank_simulate import command
+from app.cli.lab.rank_simulate import command
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores
 

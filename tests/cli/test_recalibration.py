@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import banks, calibrations
+from app.cli.commands import banks, calibrations
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened

@@ -4,8 +4,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli import serve
-from app.cli.logins import Target, keep_login
+from app.cli.commands import serve
+from app.cli.servers.logins import Target, keep_login
 from app.settings import Settings
 
 

@@ -11,10 +11,10 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from app.cli.logins import Target, address, keep_login, target
-from app.cli.open import page_of
-from app.cli.progress import Progress, headline
-from app.cli.server import LocalServer, serving
+from app.cli.commands.open import page_of
+from app.cli.servers.logins import Target, address, keep_login, target
+from app.cli.servers.server import LocalServer, serving
+from app.cli.terminal.progress import Progress, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings

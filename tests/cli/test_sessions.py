@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from app.cli.server import serving as serving_sextant
+from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
 from app.services.sessions.drafts import SessionSpec

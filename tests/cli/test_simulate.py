@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli.simulate import command
+from app.cli.lab.simulate import command
 from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
 

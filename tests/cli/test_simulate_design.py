@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.settings import MultidimensionalSettings
-from app.cli import simulate_design
-from app.cli.simulate import command
+from app.cli.lab import simulate_design
+from app.cli.lab.simulate import command
 from app.engine.bank import FloatArray
 
 N_TESTED = 30

@@ -43,7 +43,7 @@ def command(*words: str) -> str:
         command("--help"),
         command("banks", "list", "--server", "http://127.0.0.1:9"),
         command("banks", "catalog"),
-        "import app.cli.run, app.cli.gate, app.cli.rank, app.cli.sessions",
+        "from app.cli.commands import gate, rank, run, sessions",
     ],
     ids=["help", "banks list", "banks catalog", "clients"],
 )
@@ -52,12 +52,12 @@ def test_whoever_only_talks_to_a_server_does_not_load_one(code: str) -> None:
 
 
 def test_a_list_read_from_the_database_loads_the_database_alone() -> None:
-    loaded = loaded_by("import app.cli.runtime, app.services.banks.overviews")
+    loaded = loaded_by("import app.cli.terminal.runtime, app.services.banks.overviews")
     assert loaded & (OF_FEW | {"scipy", "fastapi", "app.engine", "app.services.container"}) == set()
 
 
 def test_a_server_that_starts_loads_nothing_that_few_calls_need() -> None:
-    assert loaded_by("import app.cli.serve, app.cli.worker") & OF_FEW == set()
+    assert loaded_by("import app.cli.commands.serve, app.cli.commands.worker") & OF_FEW == set()
 
 
 def test_the_engine_loads_numpy_and_special_functions_only() -> None:

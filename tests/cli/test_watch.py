@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.watch import announce, report
+from app.cli.terminal.watch import announce, report
 
 SESSION: dict[str, Any] = {
     "estimate": {

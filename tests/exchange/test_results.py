@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import sent_results
+from app.cli.bank import sent_results
 from app.errors import FileFormatError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli import estimate
+from app.cli.lab import estimate
 from app.engine.estimation.estimators import GridEstimator, SeKind
 from app.engine.estimation.quadrature import FixedGrid
 from tests.published.atlas import BENCHMARKS, read_bank, read_traces, responses_of

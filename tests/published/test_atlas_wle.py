@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cli.estimate import estimate_rows
+from app.cli.lab.estimate import estimate_rows
 from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.exchange.names import align
 from app.exchange.parameters import read_parameters

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.cli.simulate import command
+from app.cli.lab.simulate import command
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "arc_mixtral"
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from scipy.special import bdtr
 from starlette.routing import Mount
 
-from app.cli.server import serving as serving_sextant
+from app.cli.servers.server import serving as serving_sextant
 from app.demo.bank import DemoItem, item_bank
 from app.demo.model_server import create_model_server
 from app.demo.scripted_model import ScriptedModel

@@ -1,0 +1,1 @@
+"""Commands of `sextant banks` that are modules of their own, and what they share."""

@@ -1,0 +1,229 @@
+"""`sextant banks show`, `lint`, `export` and `delete`.
+
+Registered by `app.cli.commands.banks`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import asked
+from app.cli.terminal.console import err, fail_clearly, out, write_json
+from app.cli.terminal.files import write_blocks
+from app.cli.terminal.options import AskServerOption, EraseOption, SameAsJsonOption, ServerKeyOption
+from app.cli.terminal.tables import show_facts
+
+app = typer.Typer(help="Look at item banks.")
+
+Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
+
+#: Quarantined items that `show` prints; `sextant banks lint` has them all.
+_SHOWN = 10
+_MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
+
+
+@app.command()
+@fail_clearly
+def show(
+    name: Name,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Show a bank and its versions."""
+    path = _path(name)
+
+    async def read(client: ApiClient) -> dict[str, Any]:
+        bank = await client.get(path)
+        versions = await client.every(f"{path}/versions?order=asc")
+        quarantined: list[dict[str, Any]] = []
+        if versions:
+            items = f"{path}/versions/{versions[-1]['id']}/items?status=quarantined"
+            quarantined = await client.every(items, limit=_SHOWN)
+        return {"bank": bank, "versions": versions, "quarantined": quarantined}
+
+    found = asked(server, server_key, read)
+    write_json(json, found)
+    if json == "-":
+        return
+    bank, versions = found["bank"], found["versions"]
+    if found["quarantined"]:
+        count = versions[-1]["lint"]["items"]["quarantined"]
+        show_quarantine(count, found["quarantined"])
+    scorer = bank["default_scorer"]
+    facts = {
+        "id": bank["id"],
+        "description": bank["description"] or "-",
+        "licence": bank["licence"] or "-",
+        "source": bank["source"] or "-",
+        "visibility": bank["visibility"],
+        "scorer": "not shown" if scorer is None else scorer["name"],
+        "answers end": "not shown" if scorer is None else _ends(bank["prompt"]["stop"]),
+        "unparsed": bank["unparsed_policy"],
+        "pretest": f"{bank['pretest_items']} items a session",
+        "items": str(bank["n_items"]),
+    }
+    show_facts(bank["name"], facts, width=12)
+    for version in versions:
+        show_version(version)
+
+
+@app.command()
+@fail_clearly
+def lint(name: Name, server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
+    """List what is wrong with the items of a bank's latest version."""
+    path = f"{_path(name)}/versions/latest"
+
+    async def read(client: ApiClient) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+        version = await client.get(path)
+        again = await client.get(f"{path}/recalibration")
+        said = again if again["provisional"] else await client.get(f"{path}/join")
+        return version, await client.every(f"{path}/lint"), said
+
+    version, flagged, said_of = asked(server, server_key, read)
+    lines = [
+        (flag["severity"] != "error", flag["severity"], flag["code"], item["status"], flag)
+        for item in flagged
+        for flag in item["flags"]
+    ]
+    lines.sort(key=lambda line: line[0])  # what quarantines before what warns
+    said: dict[str, int] = {}
+    for _, severity, code, status, flag in lines:
+        line = f"{severity:<8}{code:<20}{status:<12}{flag['message']}"
+        said[line] = said.get(line, 0) + 1
+    for line, times in said.items():
+        often = f" ({times} times)" if times > 1 else ""
+        out.say(line + often)
+    show_version(version)
+    err.say(said_of["explanation"])
+
+
+@app.command()
+@fail_clearly
+def export(
+    name: Name,
+    file_format: Annotated[
+        Literal["mirt", "csv", "py-irt", "parquet", "jsonl"],
+        typer.Option(
+            "--format",
+            help="mirt: X,a1,d,g,u; csv: item,a,b,c,d(,k); py-irt; parquet; jsonl: with content.",
+        ),
+    ] = "mirt",
+    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Number of the version; by default the latest.")
+    ] = None,
+    bundle: Annotated[
+        bool,
+        typer.Option(
+            "--bundle",
+            help="All of it as one file: questions, parameters, what is known of them, licence, "
+            "and a hash over it.",
+        ),
+    ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Write a version of a bank into a file that imports read back."""
+    what = "bundle" if bundle else f"export?format={file_format}"
+
+    async def read(client: ApiClient) -> tuple[int, list[bytes]]:
+        found = await client.get(f"{_path(name)}/versions/{version or 'latest'}")
+        path = f"{_path(name)}/versions/{found['id']}/{what}"
+        return found["number"], [block async for block in client.blocks(path)]
+
+    number, blocks = asked(server, server_key, read)
+    write_blocks(target, blocks)
+    if target != "-":
+        out.say(f"Wrote version {number} to {target}.")
+
+
+@app.command()
+@fail_clearly
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    erase: EraseOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Delete a bank and free its name. Tests on its versions keep their results."""
+    confirm(f"Delete the bank {name!r}?", yes=yes)
+    asked(server, server_key, lambda client: client.delete(_path(name), erase=erase))
+    out.say(f"Deleted {name}.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something goes for good; where nobody can answer, `--yes` must have been given.
+
+    Raises:
+        Exit: The answer was no.
+    """
+    if yes or not err.is_terminal:
+        return
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
+
+
+def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
+    """Print which items lint keeps out of tests, and why."""
+    for item in items[:_SHOWN]:
+        own = f"Item {item['key']!r}: "
+        told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
+        why = "; ".join(told) or "-"
+        out.say(f"quarantined {item['key']}: {why}")
+    if count > min(_SHOWN, len(items)):
+        more = count - min(_SHOWN, len(items))
+        out.print(f"... and {more:,} more: sextant banks lint lists all", markup=False)
+
+
+def show_version(version: Mapping[str, Any]) -> None:
+    """Print a version in two lines."""
+    states = ", ".join(f"{count} {state}" for state, count in version["lint"]["items"].items())
+    known = version["knowledge"]
+    notes = [
+        note
+        for note, applies in (
+            ("provisional parameters", version["provisional"]),
+            ("no content: for manual sessions and simulation only", not version["has_content"]),
+            (_obtained(known.get("asked", {})), "asked" in known),
+            (
+                f"unreadable answers counted as {known.get('unparsed_policy')}",
+                "unparsed_policy" in known,
+            ),
+        )
+        if applies
+    ]
+    line = (
+        f"version {version['number']}: {version['response_model']}, scale {version['scale']}, "
+        f"{states}"
+    )
+    out.say("; ".join([line, *notes]))
+    hashed = f"  {version['id']}  sha256 {version['parameters_hash']}"
+    out.say(hashed)
+
+
+def _ends(stop: Sequence[str]) -> str:
+    """Where answers are cut off."""
+    return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
+
+
+def _obtained(known: Mapping[str, Any]) -> str:
+    """How the answers behind the parameters were obtained."""
+    parts = [_MODES.get(str(known.get("mode")), "asked in an unknown way")]
+    if "shots" in known:
+        parts.append("1 example" if known["shots"] == 1 else f"{known['shots']} examples")
+    if "max_tokens" in known:
+        parts.append(f"at most {known['max_tokens']} tokens each")
+    if "temperature" in known:
+        parts.append(f"temperature {known['temperature']:g}")
+    if "source" in known:
+        parts.append(str(known["source"]))
+    return "calibrated with " + ", ".join(parts)
+
+
+def _path(name: str) -> str:
+    return f"/v1/banks/{quote(name, safe='')}"

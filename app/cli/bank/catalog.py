@@ -1,0 +1,215 @@
+"""`sextant banks catalog` and `sextant banks install`: banks by name."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.bank.bank_views import show_quarantine
+from app.cli.servers.chosen_project import chosen_project
+from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import asked
+from app.cli.servers.logins import Target, target
+from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.terminal.options import AskServerOption, ServerKeyOption
+from app.cli.terminal.tables import show_table
+from app.errors import DownloadError, InvalidInputError
+
+#: Quarantined items that are listed; `sextant banks lint` has them all.
+_SHOWN = 10
+_POLL_S = 0.3
+
+app = typer.Typer(help="Banks that can be installed by name.")
+
+
+@app.command()
+@fail_clearly
+def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
+    """List the banks that can be installed by name."""
+    if target(server, server_key) is None:
+        entries = _entries_here()
+    else:
+        entries = asked(server, server_key, lambda client: client.get("/v1/catalog"))["data"]
+    show_table(
+        ("name", "items", "rows", "licence", "calibrated as", "from"),
+        (
+            (
+                entry["name"],
+                str(entry["items"]),
+                f"{entry['rows']} ({entry['split']})",
+                entry["licence"],
+                f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
+                "own folder" if entry["own"] else "Sextant",
+            )
+            for entry in entries
+        ),
+    )
+    err.print("Install one: sextant banks install NAME", markup=False)
+
+
+def _entries_here() -> list[dict[str, Any]]:
+    """The same of this machine's catalogue, which needs no database."""
+    from app.exchange.catalog.entry import read_catalogue
+    from app.settings import Settings
+
+    return [
+        {
+            "name": name,
+            "items": listed.entry.parameters.items,
+            "rows": listed.entry.questions.rows,
+            "split": listed.entry.questions.split,
+            "licence": listed.entry.licence,
+            "asked": listed.entry.asked.model_dump(),
+            "own": listed.own,
+        }
+        for name, listed in read_catalogue(Settings().catalog).items()
+    ]
+
+
+@app.command()
+@fail_clearly
+def install(
+    name: Annotated[str, typer.Argument(help="Of the entry; see `sextant banks catalog`.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="Take the files from here, under the names that their sources give them, instead "
+            "of downloading them.",
+        ),
+    ] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Install a bank of the catalogue: its questions, joined to their published parameters.
+
+    On a server its worker does it, with the files that it fetches itself.
+    """
+    named = target(server, server_key)
+    if named is None:
+        result, quarantined = asyncio.run(_installed_here(name, folder))
+    elif folder is not None:
+        raise InvalidInputError(
+            "--from names a folder of the machine where the database is: run it there, or let the "
+            "server fetch the files."
+        )
+    else:
+        result, quarantined = asyncio.run(_installed_there(name, named))
+    show_quarantine(result["items"]["quarantined"], quarantined)
+    if result["was_there"]:
+        out.print(f"{name} was installed already.", markup=False)
+    items = result["items"]
+    with_parameters = items["active"] + items["quarantined"]
+    lines = [
+        f"{name}: {with_parameters:,} items with parameters, {items['active']:,} to be asked, "
+        f"{items['quarantined']:,} in quarantine",
+        f"  joined to {result['rows']:,} rows of the {result['split']} split"
+        f" in the order `{result['order']}`",
+        f"  few-shot  {_examples(result['few_shot'])}",
+        f"  licence   {result['licence']}; parameters: {result['parameters_licence'] or '-'}",
+        f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
+        f"{result['parameters_hash']}",
+    ]
+    lines += [
+        f"  {group}  {file['name']}  {_checked(group, file)}"
+        for group, file in result["files"].items()
+    ]
+    if result.get("join_check"):
+        lines.append(f"  {result['join_check']['explanation']}")
+    if result["n_left_out"]:
+        lines.append(f"  {result['n_left_out']} rows with parameters are no items")
+    for line in lines:
+        out.say(line)
+    err.print(
+        f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+Installed = tuple[dict[str, Any], list[dict[str, Any]]]
+
+
+async def _installed_here(name: str, folder: Path | None) -> Installed:
+    from app.api.schemas.catalog import InstallationResult
+    from app.cli.terminal.runtime import runtime
+    from app.storage.paging import PageRequest
+
+    async with runtime() as services:
+        version, result = await services.catalog.install_now(name, _Progress().tell, folder)
+        page = await services.versions.items(
+            version.bank_id,
+            version.id,
+            PageRequest(limit=_SHOWN, descending=False),
+            status="quarantined",
+        )
+        found = [{"key": item.key, "flags": item.flags} for item in page.items]
+        return InstallationResult.of(dict(result)).model_dump(mode="json"), found
+
+
+async def _installed_there(name: str, named: Target) -> Installed:
+    progress = _Progress()
+    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
+        begun = await client.post(f"/v1/catalog/{name}:install", {})
+        while True:
+            found = await client.get(f"/v1/installations/{begun['id']}")
+            if found["progress"]["phase"] is not None:
+                progress.tell(found["progress"])
+            if found["finished_at"] is not None:
+                break
+            await asyncio.sleep(_POLL_S)
+        if found["result"] is None:
+            failure = found["failure"] or {"detail": f"The installation was {found['status']}."}
+            raise DownloadError(failure["detail"])
+        made = found["result"]
+        path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
+        page = await client.get(f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
+        return made, page["data"]
+
+
+def _examples(examples: Mapping[str, Any]) -> str:
+    origin = {
+        "training_file": "rows of the training file",
+        "rows_without_parameters": "rows of the split that have no parameters, and are no items",
+        "none": "none",
+    }[examples["origin"]]
+    number, wanted = examples["number"], examples["wanted"]
+    of = f" of {wanted} wanted" if number < wanted else ""
+    count = "" if examples["origin"] == "none" else f"{number} examples{of}: "
+    why = f" ({examples['why']})" if examples.get("why") else ""
+    return f"{count}{origin}{why}"
+
+
+def _checked(group: str, file: Mapping[str, str]) -> str:
+    match file["checked_by"]:
+        case "nothing":
+            done = "" if group == "few_shot" else "; only its rows were counted"
+            return f"NOT CHECKED: the entry has no hash of it{done}"
+        case "hub":
+            return "checked by the hash that the hub told of it; the entry has none"
+        case by:
+            return f"checked by {by}"
+
+
+class _Progress:
+    """One line on stderr for each phase, and for each quarter of a file."""
+
+    def __init__(self) -> None:
+        self._told: set[object] = set()
+
+    def tell(self, progress: Mapping[str, Any]) -> None:
+        phase, file, done = progress["phase"], progress.get("file"), progress.get("bytes")
+        if phase == "fetching" and file is None:
+            return
+        what, quarter = phase, None
+        if file is not None:
+            whole = progress.get("of_bytes")
+            quarter = 4 * (done or 0) // whole if whole else None
+            what = f"{phase} {file}: {(done or 0) / 1e6:.1f} MB"
+            what += f" of {whole / 1e6:.1f}" if whole else ""
+        if (phase, file, quarter) not in self._told:
+            self._told.add((phase, file, quarter))
+            err.say(what)

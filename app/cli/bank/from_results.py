@@ -1,0 +1,296 @@
+"""`sextant banks from-results`: recorded results become a bank that can be asked."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.servers.chosen_project import chosen_project
+from app.cli.servers.logins import Target, target
+from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.terminal.options import (
+    AskServerOption,
+    ExamineeOption,
+    FiltersOption,
+    MetricsOption,
+    ScorersOption,
+    ServerKeyOption,
+)
+from app.cli.terminal.signals import run_until_signal
+from app.errors import CalibrationError, InvalidInputError
+
+if TYPE_CHECKING:
+    from app.exchange.recorded import SourceFile
+
+_POLL_S = 0.3
+_LISTED = 5
+
+
+@fail_clearly
+def from_results(
+    name: Annotated[str, typer.Argument(help="Name of the bank, and of the set of its answers.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Samples of lm-eval (`--log_samples`) and logs of inspect, of many models: files, "
+            "folders, patterns.",
+        ),
+    ],
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="Task to take, `*` as in a shell; repeatable."),
+    ] = None,
+    filters: FiltersOption = None,
+    metrics: MetricsOption = None,
+    scorers: ScorersOption = None,
+    examinee: ExamineeOption = None,
+    prompts_of: Annotated[
+        str | None,
+        typer.Option(
+            help="Model whose prompts are taken; by default of each question the words that most "
+            "were asked in."
+        ),
+    ] = None,
+    target_after: Annotated[
+        str | None,
+        typer.Option(
+            help="The right answer follows this mark in the recorded one; by default #### where "
+            "all have it."
+        ),
+    ] = None,
+    default_scorer: Annotated[
+        str | None,
+        typer.Option(
+            help="Marks live answers; by default the one that marks the recorded ones as they were."
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Response model that is calibrated.")] = "2pl",
+    report_card: Annotated[
+        bool, typer.Option(help="Test models on banks calibrated without them.")
+    ] = True,
+    publish: Annotated[
+        bool, typer.Option(help="Calibrate and make a version; else only read what there is.")
+    ] = True,
+    least_models: Annotated[
+        int | None, typer.Option(min=3, help="From so many models on it is calibrated; 20.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the questions.")] = None,
+    withheld: Annotated[
+        bool, typer.Option("--withheld", help="Show the questions to few; see docs/withheld.md.")
+    ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write what came out as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
+
+    What it had to settle is told with the option that settles it otherwise. The same command with
+    more results goes on from what is there and makes the next version. Exit code 1: there is no
+    version, and why.
+    """
+    require_writable(json)
+    body: dict[str, Any] = {
+        "name": name,
+        "tasks": tasks or [],
+        "filters": filters or [],
+        "metrics": metrics or [],
+        "scorers": scorers or [],
+        "examinee": examinee,
+        "prompts_of": prompts_of,
+        "target_after": target_after,
+        "default_scorer": None if default_scorer is None else {"name": default_scorer},
+        "model": model,
+        "report_card": report_card,
+        "publish": publish,
+        "licence": licence,
+        "visibility": "withheld" if withheld else "open",
+    }
+    if least_models is not None:
+        body["least_models"] = least_models
+    found = _files(paths)
+    named = target(server, server_key)
+    make = _here(found, body) if named is None else _there(named, found, body)
+    begun, calibration, version = run_until_signal(make)
+    write_json(json, {**begun, "calibration": calibration, "version": version})
+    if json != "-":
+        _show(name, begun, calibration, version)
+    if version is None and (publish or begun["stopped"] is None):
+        raise typer.Exit(1)
+
+
+def _files(paths: Sequence[str]) -> "list[SourceFile]":
+    from app.exchange.response_files import files_at
+
+    named = []
+    for path in paths:
+        matching = [path] if Path(path).exists() else sorted(glob(path, recursive=True))  # noqa: PTH207
+        if not matching:
+            raise InvalidInputError(f"{path}: there is no such file or folder.")
+        named += matching
+    return files_at(map(Path, named))
+
+
+Made = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]
+Get = Callable[[str], Awaitable[dict[str, Any]]]
+
+
+async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
+    """On the configured database; files are read from the disk, and a worker runs beside."""
+    from dataclasses import replace
+
+    from app.api.schemas.calibrations import CalibrationRead
+    from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
+    from app.api.schemas.versions import VersionRead
+    from app.cli.terminal.runtime import runtime
+    from app.observability import configure_logging
+    from app.services.visibility import View
+    from app.settings import Settings
+    from app.worker.loop import running_worker
+
+    checked = FromResultsCreate.model_validate(
+        {**body, "files": [{"name": "from disk", "content": "-"}]}
+    )
+    wanted = checked.to_domain()
+    answers = replace(wanted.results.answers, files=files)
+    wanted = replace(wanted, results=replace(wanted.results, answers=answers))
+    configure_logging(Settings(log_level="warning"))
+    async with runtime() as services:
+        begun = await services.result_banks.begin(wanted, owner="command line")
+        told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
+        _tell(told)
+        if begun.calibration is None:
+            return told, None, None
+
+        async def get(path: str) -> dict[str, Any]:
+            if path.startswith("/v1/calibrations/"):
+                record = await services.calibrations.get(path.rpartition("/")[2])
+                return CalibrationRead.read(record).model_dump(mode="json")
+            _, _, _, bank, _, version = path.split("/")
+            found = await services.versions.get(bank, version)
+            return VersionRead.read(found).model_dump(mode="json")
+
+        async with running_worker(services):
+            return told, *await _ended(get, begun.calibration.id)
+
+
+async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any]) -> Made:
+    """On another server, which is sent the files."""
+    from app.cli.bank.sent_results import send
+    from app.cli.servers.client import ApiClient
+
+    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
+        begun = await send(client, files, body)
+        _tell(begun)
+        if begun["calibration"] is None:
+            return begun, None, None
+        return begun, *await _ended(client.get, begun["calibration"]["id"])
+
+
+async def _ended(get: Get, calibration_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The calibration once it has ended, and the version that it became."""
+    phase = None
+    while True:
+        found = await get(f"/v1/calibrations/{calibration_id}")
+        if found["progress"]["phase"] != phase:
+            phase = found["progress"]["phase"]
+            err.print(f"calibration: {str(phase).replace('_', ' ')}", markup=False)
+        if found["finished_at"] is not None:
+            break
+        await asyncio.sleep(_POLL_S)
+    if found["status"] != "completed":
+        reason = (found["failure"] or {"detail": "It was cancelled."})["detail"]
+        raise CalibrationError(f"{reason} The questions and answers are kept.")
+    if found["bank_version_id"] is None:
+        return found, None
+    return found, await get(f"/v1/banks/{found['bank_id']}/versions/{found['bank_version_id']}")
+
+
+def _tell(begun: dict[str, Any]) -> None:
+    """What was read, before the calibration takes its time."""
+    asked, marking = begun["asked"], begun["marking"]
+    known = f", {begun['known_questions']:,} known" if begun["known_questions"] else ""
+    lines = [
+        f"{begun['questions']:,} questions{known}, {begun['models']:,} models, "
+        f"{begun['n_files']:,} files",
+        f"asked: {asked['source']}",
+    ]
+    if marking["agreement"] is not None:
+        lines.append(
+            f"marked by {marking['scorer']}, as the recorded answers were in "
+            f"{marking['agreement']['words']}"
+        )
+        if marking["n_differing"]:
+            shown = ", ".join(marking["differing"][:_LISTED])
+            lines.append(
+                f"marked otherwise: {marking['n_differing']} of these answers ({shown}); "
+                "their recorded scores are what is calibrated"
+            )
+        lines += [
+            f"not known: how it marks {name} answers, for none were tried"
+            for name in ("right", "wrong")
+            if marking["agreement"][name] is None
+        ]
+    elif asked["mode"] == "loglikelihood":
+        lines.append(f"marked by the likeliest option ({asked.get('normalise')})")
+    else:
+        lines.append(f"marked by {marking['scorer']}, which was not tried on recorded answers")
+    for choice in begun["choices"]:
+        option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
+        lines.append(f"chosen: {choice['detail']}{option}")
+    if begun["incomplete_models"]:
+        lines.append(f"{begun['incomplete_models']:,} models have not answered every question")
+    for left in begun["left_out"]:
+        shown = ", ".join(left["keys"][:_LISTED])
+        lines.append(f"{left['count']:,} questions left out, {left['reason']}: {shown}")
+    lines += [
+        f"{skipped['count']:,} answers left out ({skipped['reason']})"
+        for skipped in begun["skipped"]
+        if skipped["reason"] != "other_filter"
+    ]
+    for line in lines:
+        err.say(line)
+
+
+def _show(
+    name: str,
+    begun: dict[str, Any],
+    calibration: dict[str, Any] | None,
+    version: dict[str, Any] | None,
+) -> None:
+    if calibration is None or version is None:
+        failure = (calibration or {}).get("publication_failure") or {"detail": begun["stopped"]}
+        out.say(f"No version: {failure['detail']}")
+        return
+    states, result = version["lint"]["items"], calibration["result"]
+    lines = [
+        f"{name} version {version['number']}: {states['active']:,} items to be asked, "
+        f"{states['quarantined']:,} in quarantine, {states['pretest']:,} without parameters",
+        f"  {version['response_model']}, {result['kept']['examinees']:,} models, scale "
+        f"{version['scale']}",
+        f"  {version['id']}  sha256 {version['parameters_hash']}",
+    ]
+    if (dropped := result["dropped_items"])["n"]:
+        reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in dropped["reasons"].items())
+        lines.append(f"  without parameters, for their answers tell nothing: {reasons}")
+    card = result.get("report_card")
+    if card is not None and card["rows"]:
+        row = card["rows"][0]
+        lines.append(
+            f"  tests of models unseen: {row['items_mean']:.0f} items, theta off by "
+            f"{row['theta_mae']:.2f}, {row['coverage95']:.0%} within their 95 % intervals"
+        )
+    for line in lines:
+        out.say(line)
+    texts = {choice["what"] for choice in begun["choices"]} & {"chat_template", "prompt_form"}
+    kind = " --kind openai_completions" if texts else ""
+    err.print(
+        f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",
+        markup=False,
+        soft_wrap=True,
+    )

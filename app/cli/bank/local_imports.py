@@ -1,0 +1,99 @@
+"""Imports on the database of this machine, of files of any size, told as the API tells them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+from app.api.schemas.banks import ImportRead
+from app.api.schemas.response_sets import AnswerImportRead
+from app.cli.terminal.runtime import runtime
+from app.exchange.items import read_items
+from app.exchange.mapped_items import FieldMap, read_mapped
+from app.exchange.parameters import read_parameters
+from app.items import ScorerSpec
+from app.records.provisional import PROVISIONAL
+from app.services.banks.imports import BankImport
+from app.services.banks.provisional import describe_guesses
+from app.services.banks.spec import BankSpec
+from app.services.container import Services
+from app.services.responses.confined_reading import SentFile
+from app.services.responses.imports import AnswerImport
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+def import_bundle(path: Path, name: str) -> dict[str, Any]:
+    """Make a bank, or the next version of one, of a bundle."""
+    sent = SentFile(path.name, path.read_bytes())
+    report = _with(lambda services: services.bundles.import_file(sent, name))
+    return ImportRead.read(report).model_dump(mode="json")
+
+
+def import_files(
+    name: str,
+    *,
+    items: Path | None,
+    mapping: FieldMap | None,
+    parameters: Path | None,
+    scorer: str | None,
+    dry_run: bool,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Import items, parameters or both into a bank, which is made if there is none.
+
+    Args:
+        name: Of the bank.
+        items: File of items.
+        mapping: Which of its fields are which, where it is no item file.
+        parameters: File of their parameters.
+        scorer: Of a new bank.
+        dry_run: Write nothing.
+        settings: Of `BankImport`.
+    """
+    reader = read_items if mapping is None else partial(read_mapped, mapping=mapping)
+    request = BankImport(
+        items=_read(items, reader) or (),
+        parameters=_read(parameters, read_parameters),
+        **settings,
+    )
+    spec = BankSpec(name=name)
+    if scorer is not None:
+        spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
+    report = _with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run))
+    told: dict[str, Any] = ImportRead.read(report).model_dump(mode="json")
+    made = report.version
+    if made is not None and PROVISIONAL in made.knowledge and made.calibration is None:
+        told["guessed"] = describe_guesses(made.knowledge)
+    return told
+
+
+def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> dict[str, Any]:
+    """Import recorded answers into a response set, which is made if there is none."""
+    report = _with(
+        lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)
+    )
+    return AnswerImportRead.of(report).model_dump(mode="json")
+
+
+class _Reader(Protocol[T_co]):
+    def __call__(self, source: BinaryIO, *, name: str) -> T_co: ...
+
+
+def _read(path: Path | None, reader: _Reader[T]) -> T | None:
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        return reader(file, name=path.name)
+
+
+def _with(use: Callable[[Services], Awaitable[T]]) -> T:
+    """Run `use` on the configured database."""
+
+    async def run() -> T:
+        async with runtime() as services:
+            return await use(services)
+
+    return asyncio.run(run())

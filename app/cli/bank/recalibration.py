@@ -1,0 +1,226 @@
+"""`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank.
+
+Registered by `app.cli.commands.banks`.
+"""
+
+import asyncio
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
+
+import typer
+
+from app.cli.commands.response_sets import there
+from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import asked, connected, given
+from app.cli.terminal.console import fail_clearly, out, write_json
+from app.cli.terminal.options import (
+    AllowOption,
+    AskServerOption,
+    KeepOption,
+    NotesOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    ServerOption,
+)
+from app.cli.terminal.signals import run_until_signal
+from app.cli.terminal.tables import number, show_table
+from app.errors import CalibrationError
+from app.records.provisional import Provisional, provisional_words
+
+#: Items that are printed; --json has them all, to this number.
+_SHOWN, _MOST = 20, 100_000
+_POLL_S = 0.2
+_OPTIONS = {
+    "/response_set": "--responses",
+    "/model": "--model",
+    "/keep": "--keep",
+    "/allow": "--allow",
+    "/notes": "--notes",
+    "/unparsed_policy": "--unparsed",
+    "/bank": "NAME",
+}
+
+Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
+Responses = Annotated[
+    str, typer.Option(help="Response set of the new answers, by name or id; see `collect`.")
+]
+
+
+@fail_clearly
+def drift(
+    name: Bank,
+    responses: Responses,
+    version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Say which items are no longer what they were, by answers that came in since."""
+    path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
+    look = asked(server, server_key, lambda client: client.get(path))
+    if json != "-":
+        _show_drift(look)
+    write_json(json, look)
+
+
+@fail_clearly
+def check_join(
+    name: Bank,
+    responses: Annotated[
+        str | None,
+        typer.Option(
+            help="Response set, by name or id, of answers from outside the calibration; by default "
+            "those of the version's live sessions."
+        ),
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Say whether a bank's parameters belong to its questions, by answers to them.
+
+    Exit code 1: they do not, or not to all of them.
+    """
+    path = _of_version(name, version, "join", **given(response_set=responses))
+    look = asked(server, server_key, lambda client: client.get(path))
+    if json != "-":
+        out.say(look["explanation"])
+        if look["rank_correlation"] is not None:
+            out.print(
+                f"rank correlation of right answers with difficulty: "
+                f"{look['rank_correlation']:+.2f}",
+                markup=False,
+            )
+    write_json(json, look)
+    if look["verdict"] in ("broken", "doubtful"):
+        raise typer.Exit(1)
+
+
+@fail_clearly
+def recalibrate(
+    name: Bank,
+    responses: Annotated[
+        str | None,
+        typer.Option(
+            help="Response set of the new answers, by name or id; by default those of all sessions "
+            "on the bank, which are collected first."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Response model of new items; by default that of the version."),
+    ] = None,
+    keep: KeepOption = None,
+    allow: AllowOption = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How answers that nobody could read counted; by default as the response set says, "
+            "else as before."
+        ),
+    ] = None,
+    notes: NotesOption = "",
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Make the next version from new answers, on the scale of the latest one.
+
+    Items in pretest get parameters, the others keep theirs; items that drifted are calibrated anew
+    and quarantined. Provisional parameters are revised, all of them, from what was guessed and all
+    answers. Without a server it runs a worker for as long as it takes.
+    """
+    publication = given(
+        bank=name,
+        notes=notes or None,
+        keep=keep or None,
+        allow=allow or None,
+        unparsed_policy=unparsed,
+    )
+
+    async def run() -> tuple[dict[str, Any], dict[str, Any]]:
+        async with connected(server, server_key, bank=None, changes_banks=True) as client:
+            wanted = responses or await _live(client, name)
+            record = await _calibrated(client, name, wanted, model)
+            publish = f"/v1/calibrations/{record['id']}:publish"
+            return record, await client.post(publish, publication, options=_OPTIONS)
+
+    record, version = run_until_signal(run())
+    result = record["result"]
+    basis = f"{result['scored_answers']} answers of {result['kept']['examinees']} examinees"
+    if moved := result.get("drift"):
+        said = (
+            f"; {moved['judged']} old items judged, {moved['easier']} became easier and "
+            f"{moved['harder']} harder"
+        )
+    else:
+        known = Provisional.of(version["knowledge"])
+        said = "" if known is None else f". {provisional_words(known)}"
+    out.print(f"{basis}{said}", soft_wrap=True, markup=False)
+    states = version["lint"]["items"]
+    out.print(
+        f"version {version['number']} on scale {version['scale']}: {states['active']} active, "
+        f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version['id']}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+async def _calibrated(
+    client: ApiClient, bank: str, responses: str, model: str | None
+) -> dict[str, Any]:
+    """A calibration of the answers onto the scale of the latest version, once it has ended."""
+    version = await client.get(_of_version(bank, None))
+    plan: dict[str, Any]
+    if Provisional.of(version["knowledge"]) is not None:
+        plan = {"prior_version_id": version["id"]}
+    else:
+        link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
+        plan = {"model": model or version["response_model"], "link": link}
+    body = {"response_set": responses, **plan}
+    record = await client.post("/v1/calibrations", body, options=_OPTIONS)
+    while record["finished_at"] is None:
+        await asyncio.sleep(_POLL_S)
+        record = await client.get(f"/v1/calibrations/{record['id']}")
+    if record["failure"] is not None:
+        raise CalibrationError(record["failure"]["detail"])
+    if record["result"] is None:
+        raise CalibrationError(f"The calibration {record['id']} was {record['status']}.")
+    return record
+
+
+async def _live(client: ApiClient, bank: str) -> str:
+    """The set of all answers of sessions on a bank, up to date."""
+    found = await client.get(f"/v1/banks/{quote(bank, safe='')}")
+    name = f"live-{found['id']}"
+    async with there(client, name, make=True):
+        report = await client.post(f"/v1/response-sets/{name}:collect", {"bank": found["id"]})
+    return str(report["response_set"]["id"])
+
+
+def _of_version(bank: str, version: str | None, *what: str, **query: Any) -> str:
+    path = "/".join(["/v1/banks", quote(bank, safe=""), "versions", version or "latest", *what])
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _show_drift(look: dict[str, Any]) -> None:
+    out.say(look["verdict"])
+    rows = []
+    for item in look["data"][:_SHOWN]:
+        if item["z"] is None:
+            continue
+        mark = ""
+        if item["drifted"]:
+            mark = "easier: leaked?" if item["possibly_leaked"] else "harder"
+        rows.append(
+            (
+                item["key"],
+                str(item["answers"]),
+                number(item["old_b"]),
+                number(item["new_b"]),
+                number(item["z"], "+.1f"),
+                number(item["easier"], "+.0%"),
+                mark,
+            )
+        )
+    show_table(("item", "answers", "old b", "new b", "z", "right", ""), rows)

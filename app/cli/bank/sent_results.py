@@ -1,0 +1,159 @@
+"""Recorded results on their way to a server: in parts, each as large as one request may be."""
+
+import gzip
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from app.cli.terminal.console import err
+from app.errors import FileFormatError
+from app.exchange.recorded import Source, SourceFile, open_text
+from app.exchange.response_files import ResponseFormat, sources_of
+
+#: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
+_PART = 11 * 2**20
+#: Bytes of a file of lines that are packed in one piece: text becomes less than half.
+_PIECE = 24 * 2**20
+_PACKED = (b"\x1f\x8b", b"PK", b"PAR1")
+_COMPANIONS = ("results_*.json", "run_spec.json")
+
+Sent = dict[str, str]
+
+
+class Server(Protocol):
+    """Who takes the parts."""
+
+    async def post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        """The answer to a request."""
+        ...
+
+
+async def send(
+    client: Server, files: Sequence[SourceFile], body: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Have the server make a bank of them; what it read of all parts, and what it begins.
+
+    What was read of a part stays: the next one goes on from there, and the last one is calibrated.
+
+    Raises:
+        FileFormatError: Files without answers, or one that fits no request and cannot be cut.
+        ApiError: The server refuses a part.
+    """
+    replies: list[dict[str, Any]] = []
+    settled = dict(body)
+    parts = _parts(files)
+    part: list[Sent] | None = next(parts)
+    while part is not None:
+        following = next(parts, None)
+        wanted = settled if following is None else {**settled, "publish": False}
+        reply = await client.post("/v1/banks:from-results", {**wanted, "files": part})
+        replies.append(reply)
+        if following is not None:
+            err.print(f"sent: part {len(replies)}, {len(part)} files", markup=False)
+        if settled["default_scorer"] is None and reply["asked"]["mode"] != "loglikelihood":
+            # One scorer marks all: what the first part showed of it holds for the others.
+            marking = reply["marking"]
+            settled["default_scorer"] = {"name": marking["scorer"], "params": marking["params"]}
+        part = following
+    return _whole(replies)
+
+
+def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
+    """The files that hold answers, each with those that name its model, in parts that fit."""
+    taken, _ = sources_of(files)
+    part: list[Sent] = []
+    size = 0
+    named: set[str] = set()
+    for file_format, source in taken:
+        beside = [_sent(file.name, _content(file)) for file in _companions(source.siblings)]
+        for piece in _pieces(source.file, file_format):
+            new = [each for each in beside if each["name"] not in named]
+            more = sum(len(each["content_base64"]) for each in (piece, *new))
+            if part and (size + more > _PART * 4 // 3 or piece["name"] in named):
+                yield part
+                part, size, named = [], 0, set()
+                new, more = beside, sum(len(each["content_base64"]) for each in (piece, *beside))
+            part += [piece, *new]
+            size += more
+            named.update(each["name"] for each in (piece, *new))
+    yield part
+
+
+def _companions(beside: Any) -> list[SourceFile]:
+    return list(chain.from_iterable(beside(pattern) for pattern in _COMPANIONS))
+
+
+def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
+    """The file; or its lines, or the samples of its log, in pieces that fit."""
+    if file_format is ResponseFormat.LM_EVAL:
+        with open_text(file) as lines:
+            while piece := lines.readlines(_PIECE):
+                yield _sent(file.name, b"".join(piece))
+        return
+    whole = _packed(_content(file))
+    if len(whole) > _PART and file_format is ResponseFormat.INSPECT:
+        from app.exchange.inspect_pieces import inspect_pieces
+
+        for log in inspect_pieces(Source(file), _PIECE):
+            yield _whole_piece(file, log)
+        return
+    yield _whole_piece(file, whole)
+
+
+def _whole_piece(file: SourceFile, content: bytes) -> Sent:
+    packed = _packed(content)
+    if len(packed) > _PART:
+        raise FileFormatError(
+            f"{file.name}: is {len(packed):,} bytes when packed, or has answers of that size, "
+            f"and a request to a server holds {_PART:,}. Run the same command without --server, "
+            "with the server's DATABASE_URL."
+        )
+    return _sent(file.name, packed)
+
+
+def _content(file: SourceFile) -> bytes:
+    with file.open() as stream:
+        return stream.read()
+
+
+def _packed(content: bytes) -> bytes:
+    return content if content.startswith(_PACKED) else gzip.compress(content, mtime=0)
+
+
+def _sent(name: str, content: bytes) -> Sent:
+    return {"name": name, "content_base64": b64encode(_packed(content)).decode()}
+
+
+def _whole(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last reply, with what was read of all parts."""
+    if len(replies) == 1:
+        return replies[0]
+    first, last = replies[0], replies[-1]
+    choices = {choice["detail"]: choice for reply in replies for choice in reply["choices"]}
+    left: dict[str, dict[str, Any]] = {}
+    for each in chain.from_iterable(reply["left_out"] for reply in replies):
+        known = left.setdefault(each["reason"], {**each, "keys": []})
+        known["keys"] = list(dict.fromkeys([*known["keys"], *each["keys"]]))
+        known["count"] = max(known["count"], each["count"], len(known["keys"]))
+    skipped: Counter[str] = Counter()
+    for each in chain.from_iterable(reply["skipped"] for reply in replies):
+        skipped[each["reason"]] += each["count"]
+    return {
+        **last,
+        "questions": sum(reply["questions"] for reply in replies),
+        "known_questions": first["known_questions"],
+        "files": list(chain.from_iterable(reply["files"] for reply in replies)),
+        "n_files": sum(reply["n_files"] for reply in replies),
+        "incomplete_models": sum(reply["incomplete_models"] for reply in replies),
+        "marking": first["marking"],
+        "choices": list(choices.values()),
+        "left_out": list(left.values()),
+        "skipped": [
+            {**each, "count": skipped[each["reason"]]}
+            for each in {
+                each["reason"]: each for reply in replies for each in reply["skipped"]
+            }.values()
+        ],
+    }

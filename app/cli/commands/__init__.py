@@ -1,0 +1,1 @@
+"""What `sextant` can be told: one module a noun or verb."""

@@ -1,0 +1,297 @@
+"""`sextant banks`: bring item banks in and look at them."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from app.cli.bank import bank_list, bank_views, catalog, from_results, recalibration
+from app.cli.servers.client import ApiClient, ApiError
+from app.cli.servers.connection import asked, given
+from app.cli.servers.logins import target
+from app.cli.terminal import preview
+from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.terminal.options import (
+    AllowOption,
+    AskServerOption,
+    DryRunOption,
+    KeepOption,
+    ServerKeyOption,
+    file_option,
+)
+from app.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from app.exchange.mapped_items import FieldMap
+
+#: Findings that an import prints; `sextant banks lint` has them all.
+_SHOWN = 10
+_MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
+#: Fields of an import by the options that set them.
+_OPTIONS = {
+    "/items": "--items",
+    "/map": "--map",
+    "/target_after": "--target-after",
+    "/parameters": "--parameters",
+    "/bundle": "--bundle",
+    "/response_model": "--response-model",
+    "/scale": "--scale",
+    "/allow": "--allow",
+    "/keep": "--keep",
+    "/unparsed_policy": "--unparsed",
+    "/from_version": "--from-version",
+    "/provisional": "--provisional",
+    "/difficulty": "--difficulty",
+    "/name": "NAME",
+    "/default_scorer": "--scorer",
+}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Install, import, list, show, lint, export, recalibrate and delete item banks.",
+)
+
+
+@app.command("import")
+@fail_clearly
+def import_bank(
+    name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
+    items: Annotated[
+        Path | None,
+        file_option(help="Items, JSONL or CSV."),
+    ] = None,
+    parameters: Annotated[
+        Path | None,
+        file_option(
+            help="Parameters: mirt's CSV (a1,d,g,u), item,a,b,c,d, Parquet, or py-irt's JSON. "
+            "They make a new version."
+        ),
+    ] = None,
+    response_model: Annotated[
+        str | None,
+        typer.Option(help=f"{_MODELS}; by default the smallest that fits."),
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="Marks the items that name none; of a new bank only.")
+    ] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How answers that nobody could read counted when the parameters were made "
+            "(lm-eval: wrong); sessions count them alike."
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Theta scale that the parameters are linked to, if to any.")
+    ] = None,
+    allow: AllowOption = None,
+    keep: KeepOption = None,
+    from_version: Annotated[
+        str | None,
+        typer.Option(
+            help="Number of a version, or latest, whose parameters go over to the next one; new "
+            "items go to pretest."
+        ),
+    ] = None,
+    provisional: Annotated[
+        bool,
+        typer.Option(
+            "--provisional",
+            help="Own questions, no models yet: guess parameters, so that they can be asked at "
+            "once. Standard errors include how uncertain the guesses are.",
+        ),
+    ] = False,
+    difficulty: Annotated[
+        Literal["given", "tags", "position", "none"] | None,
+        typer.Option(
+            help="Where --provisional guesses difficulties from: given (the items' field "
+            "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
+        ),
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="ITEM=FILE,...",
+            help="Fields of a JSONL, CSV or Parquet file of another form, such as "
+            "prompt=question,target=answer,choices=choices.text.",
+        ),
+    ] = None,
+    target_after: Annotated[
+        str | None,
+        typer.Option(help="With --map: the target is what follows this mark, such as '####'."),
+    ] = None,
+    bundle: Annotated[
+        Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Import items, parameters or both, or a whole bank: all of it or nothing."""
+    named = target(server, server_key)
+    mapping = _mapping(fields, target_after, items)
+    if bundle is not None:
+        others = (items, parameters, response_model, scorer, unparsed, scale, from_version)
+        flags = dry_run or provisional
+        if any(value is not None for value in (*others, allow, keep, difficulty)) or flags:
+            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+    elif items is None and parameters is None and not provisional:
+        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
+    if named is None:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank.local_imports import import_bundle, import_files
+
+        if bundle is not None:
+            _show_report(import_bundle(bundle, name))
+            return
+        report = import_files(
+            name,
+            items=items,
+            mapping=mapping,
+            parameters=parameters,
+            scorer=scorer,
+            dry_run=dry_run,
+            response_model=response_model,
+            scale=scale,
+            allow=allow or (),
+            keep=keep or (),
+            unparsed_policy=unparsed,
+            from_version=from_version,
+            provisional=provisional,
+            difficulty=difficulty,
+        )
+        _show_report(report)
+        return
+    body = given(
+        items=items and _sent(items),
+        map=mapping and dict(mapping.fields),
+        target_after=target_after,
+        parameters=parameters and _sent(parameters),
+        response_model=response_model,
+        scale=scale,
+        allow=allow or None,
+        keep=keep or None,
+        unparsed_policy=unparsed,
+        from_version=from_version,
+        provisional=provisional or None,
+        difficulty=difficulty,
+        dry_run=dry_run or None,
+    )
+
+    async def send(client: ApiClient) -> dict[str, Any]:
+        if bundle is not None:
+            whole = {"bundle": _sent(bundle), "name": name}
+            return await client.post("/v1/banks:import", whole, options=_OPTIONS)
+        return await _into(client, name, scorer, body)
+
+    _show_report(asked(server, server_key, send))
+
+
+async def _into(
+    client: ApiClient, name: str, scorer: str | None, body: dict[str, Any]
+) -> dict[str, Any]:
+    """Import into a bank, which is made if there is none, and goes again if nothing comes in."""
+    path = f"/v1/banks/{quote(name, safe='')}"
+    made = False
+    try:
+        await client.get(path)
+    except ApiError as error:
+        if error.kind != "not_found":
+            raise
+        if "dry_run" in body:
+            raise InvalidInputError(
+                f"--dry-run: the server has no bank {name!r} yet, and a dry run makes none."
+            ) from None
+        new = given(name=name, default_scorer=given(name=scorer))
+        await client.post("/v1/banks", new, options=_OPTIONS)
+        made = True
+    else:
+        if scorer is not None:
+            raise InvalidInputError(f"--scorer is of a new bank only: {name!r} is there already.")
+    try:
+        return await client.post(f"{path}/imports", body, options=_OPTIONS)
+    except BaseException:
+        if made:
+            await client.delete(path)
+        raise
+
+
+def _mapping(fields: str | None, target_after: str | None, items: Path | None) -> "FieldMap | None":
+    if fields is None and target_after is None:
+        return None
+    if fields is None or items is None:
+        raise InvalidInputError(
+            "--map is of --items, and --target-after of --map, which names the target's field."
+        )
+    from app.exchange.mapped_items import field_map
+
+    return field_map(fields, target_after)
+
+
+def _sent(path: Path) -> dict[str, str]:
+    """A file as an import takes it."""
+    content = path.read_bytes()
+    try:
+        return {"name": path.name, "content": content.decode()}
+    except UnicodeDecodeError:
+        return {"name": path.name, "content_base64": b64encode(content).decode()}
+
+
+app.command("show")(bank_views.show)
+app.command("lint")(bank_views.lint)
+app.command("export")(bank_views.export)
+app.command("delete")(bank_views.delete)
+app.command("list")(bank_list.list_banks)
+app.command("catalog")(catalog.catalog)
+app.command("install")(catalog.install)
+app.command("from-results")(from_results.from_results)
+app.command("preview")(preview.preview)
+app.command("check-join")(recalibration.check_join)
+app.command("drift")(recalibration.drift)
+app.command("recalibrate")(recalibration.recalibrate)
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    if report["dry_run"]:
+        err.print("Dry run: nothing was written.")
+    _show_tally("items", report["items"])
+    _show_tally("parameters", report["parameters"])
+    renamed = report["renamed"]
+    if renamed:
+        pairs = ", ".join(f"{pair['parameter']} = {pair['item']}" for pair in renamed[:_SHOWN])
+        more = ", ..." if len(renamed) > _SHOWN else ""
+        line = f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}"
+        out.say(line)
+    _show_findings(report["findings"], report["n_findings"])
+    if report["version"] is not None:
+        if "guessed" in report:
+            out.say(report["guessed"])
+        bank_views.show_version(report["version"])
+    elif report["items"]["rows_read"]:
+        err.say("No parameters came in, so there is no new version; --provisional guesses them.")
+
+
+def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
+    """What quarantines before what warns, and what is said of several items once."""
+    lines: dict[tuple[str, str, str], int] = {}
+    for found in sorted(findings, key=lambda one: one["severity"] != "error"):
+        said = (found["severity"], found["code"], found["message"])
+        lines[said] = lines.get(said, 0) + 1
+    for (severity, code, message), times in list(lines.items())[:_SHOWN]:
+        often = f" ({times} times)" if times > 1 else ""
+        out.say(f"{severity}: {code}: {message}{often}")
+    left = count - sum(list(lines.values())[:_SHOWN])
+    if left > 0:
+        out.print(f"... and {left} more findings: sextant banks lint lists all", markup=False)
+
+
+def _show_tally(what: str, tally: dict[str, Any]) -> None:
+    if not tally["rows_read"]:
+        return
+    reasons = "".join(f", {s['count']} skipped ({s['reason']})" for s in tally["skipped"])
+    line = f"{what}: {tally['rows_read']} read, {tally['accepted']} accepted{reasons}"
+    out.say(line)

@@ -1,0 +1,82 @@
+"""`sextant compare`: which of two is better, and how sure that is."""
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.servers.connection import asked
+from app.cli.terminal.console import fail_clearly, out, write_json
+from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.terminal.tables import interval, number
+
+_VERDICTS = {"above": "the first is better", "below": "the second is better"}
+_OPTIONS = {
+    "/session_ids/0": "FIRST",
+    "/session_ids/1": "SECOND",
+    "/examinees/0": "FIRST",
+    "/examinees/1": "SECOND",
+    "/response_set": "--responses",
+    "/confidence": "--confidence",
+}
+
+
+@fail_clearly
+def command(
+    first: Annotated[str, typer.Argument(help="Id of an ended session, or an examinee's name.")],
+    second: Annotated[str, typer.Argument(help="The other one.")],
+    responses: Annotated[
+        str | None,
+        typer.Option(help="Response set in which both are examinees; else they are sessions."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of intervals and verdicts.")] = 0.95,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Compare two ended tests, or two examinees of a response set."""
+    both = [first, second]
+    body: dict[str, Any] = {"confidence": confidence}
+    if responses is None:
+        body["session_ids"] = both
+    else:
+        body |= {"response_set": responses, "examinees": both}
+    found = asked(
+        server, server_key, lambda client: client.post("/v1/comparisons", body, options=_OPTIONS)
+    )
+    write_json(json, found)
+    if json != "-":
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    out.say(f"first   {found['first']['label']}")
+    out.say(f"second  {found['second']['label']}")
+    sure = f"{found['confidence']:.0%}"
+    if found["reason"]:
+        out.say(found["reason"])
+    for side in ("first", "second"):
+        stands = found[side].get("extrapolation")
+        if stands and stands["caution"]:
+            out.say(f"Caution, {side}: {stands['caution']}")
+    if found["caution"]:
+        out.say(f"Caution: {found['caution']}")
+    for what, name in (
+        ("score", "in score"),
+        ("common", f"on {found['n_common']} common items"),
+        ("theta", f"in ability, scale {found['scale']}"),
+    ):
+        difference = found[what]
+        if difference is None or (what == "score" and found["scale"] is None):
+            continue
+        pattern = "+.2f" if what == "theta" else "+.1%"
+        more = difference["items_to_decide"]
+        verdict = _VERDICTS.get(
+            difference["verdict"],
+            "undecided" + (f"; {more} more items each would tell" if more else ""),
+        )
+        out.print(
+            f"{number(difference['delta'], pattern)} {name} ({sure} interval "
+            f"{interval(difference['ci'], pattern)}, p = {difference['p_value']:.3g}): {verdict}",
+            markup=False,
+            soft_wrap=True,
+        )

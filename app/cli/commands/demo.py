@@ -1,0 +1,109 @@
+"""`sextant demo`: the whole way once, against a scripted model; nothing to set up."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.servers.connection import ended_with_us, given, run_to_the_end
+from app.cli.servers.own_server import local_server, own_client
+from app.cli.terminal.console import err, fail_clearly, out, write_json
+from app.cli.terminal.options import ConcurrencyOption, QuietOption, SessionAsJsonOption
+from app.cli.terminal.signals import run_until_signal
+from app.cli.terminal.watch import report, watch
+from app.errors import SextantError
+from app.sandbox import programs
+
+#: Seconds that the model server may take to come up.
+_START_S = 30.0
+
+
+@fail_clearly
+def command(
+    theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
+    seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
+    concurrency: ConcurrencyOption = None,
+    stay: Annotated[
+        bool,
+        typer.Option(
+            "--stay",
+            help="Keep the server up afterwards and say where its pages are; who is logged in "
+            "to this machine sees them without a key.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
+    json: SessionAsJsonOption = None,
+) -> None:
+    """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
+
+    async def measure() -> dict[str, Any]:
+        if not quiet:
+            err.print("Starting Postgres, the API with a worker, and a scripted model ...")
+        async with local_server(stays=stay) as local, scripted_model(theta, seed) as base_url:
+            await local.services.banks.ensure_demo_bank()
+            async with await own_client(local) as client:
+                body = {
+                    "bank": "demo",
+                    "endpoint": {
+                        "kind": "openai_chat",
+                        "base_url": base_url,
+                        "model": "scripted",
+                        "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
+                    },
+                    "stopping": {"se": 0.25, "min_items": 8, "max_items": 60},
+                    **given(concurrency=concurrency),
+                    "seed": seed,
+                    "metadata": {"made_by": "sextant demo"},
+                }
+                if not quiet:
+                    err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
+                created = await client.post("/v1/sessions", body)
+                page = f"{local.base_url}/sessions/{created['id']}"
+                if stay:
+                    err.print(f"Watch it in a browser: {page}", soft_wrap=True)
+                async with ended_with_us(client, "sessions", created["id"]):
+                    ended = await watch(client, created["id"], quiet=quiet)
+            if stay:
+                _show(ended, theta, json)
+                err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)
+                await asyncio.Event().wait()
+            return ended
+
+    if stay:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_until_signal(measure())
+        return
+    _show(run_to_the_end(measure), theta, json)
+
+
+def _show(session: dict[str, Any], theta: float, json: str | None) -> None:
+    write_json(json, session)
+    if json == "-":
+        return
+    report(session)
+    out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
+    out.print(
+        "  uv run --no-dev sextant run --endpoint http://localhost:8000/v1 --model NAME"
+        " --bank demo",
+        style="bold",
+        soft_wrap=True,
+    )
+
+
+@contextlib.asynccontextmanager
+async def scripted_model(theta: float, seed: int, *, latency_s: float = 0.0) -> AsyncIterator[str]:
+    """A scripted OpenAI-compatible model server as a second process; yields its base URL.
+
+    It ends with its standard input, so it cannot outlive this process, however that ends.
+    """
+    arguments = ("--port", "0", "--theta", str(theta), "--seed", str(seed))
+    async with programs.running(
+        "app.demo.model_server", *arguments, "--latency", str(latency_s)
+    ) as server:
+        try:
+            base_url = str((await asyncio.wait_for(server.message(), _START_S))["url"])
+        except (TimeoutError, EOFError, ValueError) as error:
+            raise SextantError("The scripted model server did not start.") from error
+        yield base_url

@@ -1,0 +1,226 @@
+"""`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
+
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from app.cli.servers.connection import asked, given
+from app.cli.terminal.console import err, fail_clearly, out, write_json
+from app.cli.terminal.limits import changes_of, show_limits
+from app.cli.terminal.options import (
+    AskServerOption,
+    EventStreamsOption,
+    OpenSessionsOption,
+    RequestsPerSOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    StoredBytesOption,
+    TokensPerDayOption,
+    UsdPerDayOption,
+)
+from app.cli.terminal.tables import show_table, when
+from app.records.api_keys import Scope
+from app.records.projects import Limits
+
+_COLUMNS = [
+    *("id", "name", "secret", "scopes", "project", "limits"),
+    *("created", "expires", "last used", "state"),
+]
+_STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
+_OPTIONS = {
+    "/name": "NAME",
+    "/scopes": "--scope",
+    "/project": "--project",
+    "/expires_at": "--expires",
+    **{f"/limits/{one.name}": f"--{one.name.replace('_', '-')}" for one in fields(Limits)},
+}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create, list, limit and revoke API keys; rotate the secret key.",
+)
+
+
+@app.command()
+@fail_clearly
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What it may do; give it once for each scope. All but admin if absent."),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            help="Id or name of the project whose data it reaches. Absent: all of them with the "
+            "scope admin, else the default one."
+        ),
+    ] = None,
+    expires: Annotated[
+        datetime | None,
+        typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    ] = None,
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
+    stored_bytes: StoredBytesOption = None,
+    requests_per_s: RequestsPerSOption = None,
+    open_sessions: OpenSessionsOption = None,
+    event_streams: EventStreamsOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Create a key. Its secret is printed once, alone on stdout.
+
+    Limits are of what its project may use: absent or 0, as much as that leaves it.
+    """
+    limits = changes_of(
+        requests_per_s=requests_per_s,
+        open_sessions=open_sessions,
+        event_streams=event_streams,
+        usd_per_day=usd_per_day,
+        tokens_per_day=tokens_per_day,
+        stored_bytes=stored_bytes,
+    )
+    body = given(
+        name=name,
+        scopes=scope or _STANDARD,
+        project=project,
+        expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
+        limits=limits or None,
+    )
+    key = asked(
+        server, server_key, lambda client: client.post("/v1/api-keys", body, options=_OPTIONS)
+    )
+    err.print(
+        f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
+        markup=False,
+        soft_wrap=True,
+    )
+    out.say(key["secret"])
+
+
+@app.command("list")
+@fail_clearly
+def list_keys(
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """List all keys, revoked and expired ones too."""
+    found = asked(server, server_key, lambda client: client.every("/v1/api-keys?order=asc"))
+    write_json(json, {"data": found})
+    if json != "-":
+        show_table(_COLUMNS, map(_row, found))
+
+
+@app.command()
+@fail_clearly
+def limit(
+    key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
+    stored_bytes: StoredBytesOption = None,
+    requests_per_s: RequestsPerSOption = None,
+    open_sessions: OpenSessionsOption = None,
+    event_streams: EventStreamsOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
+
+    Other limits stay. Those of a revoked key hold for what it left running.
+    """
+    limits = changes_of(
+        requests_per_s=requests_per_s,
+        open_sessions=open_sessions,
+        event_streams=event_streams,
+        usd_per_day=usd_per_day,
+        tokens_per_day=tokens_per_day,
+        stored_bytes=stored_bytes,
+    )
+    changed = asked(
+        server,
+        server_key,
+        lambda client: client.change(_path(key_id), {"limits": limits}, options=_OPTIONS),
+    )
+    show_limits(changed["limits"])
+
+
+@app.command()
+@fail_clearly
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Revoke a key: it is refused from now on."""
+    asked(server, server_key, lambda client: client.remove(_path(key_id)))
+    err.say(f"Revoked {key_id}.")
+
+
+@app.command("rotate-secret")
+@fail_clearly
+def rotate_secret() -> None:
+    """Encrypt all stored secrets anew, while servers run.
+
+    With SEXTANT_SECRET_KEY=NEW,OLD everything is encrypted with NEW. Without it the key file in
+    the data directory gets a new key first. What no key opens is listed and left as it is.
+    """
+    # Whoever only talks to a server need not wait until all this is loaded.
+    from app.cli.servers.database import on_database
+    from app.services.secret_keys import SecretKeys
+    from app.settings import Settings
+    from app.storage.secrets import SecretBox
+
+    settings = Settings()
+    box = SecretBox(settings)
+    done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
+    out.print(
+        f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
+        f"{done.answers} answers kept for repeated calls.",
+        soft_wrap=True,
+    )
+    for endpoint, names in done.unreadable:
+        what = "deleted, its sessions cannot go on" if endpoint.is_deleted else "PATCH it"
+        err.print(
+            f"Not readable with any present key, left as it is: {' and '.join(names)} of "
+            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
+            soft_wrap=True,
+        )
+    if done.unreadable_answers:
+        err.print(
+            f"{done.unreadable_answers} answers kept for repeated calls are not readable either; "
+            "they are forgotten after a day.",
+            soft_wrap=True,
+        )
+    if any(not endpoint.is_deleted for endpoint, _ in done.unreadable):
+        err.print(
+            "If you have the old key, put it after the new one (SEXTANT_SECRET_KEY=NEW,OLD, or as "
+            "another line of the key file) and run this again.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
+
+
+def _path(key_id: str) -> str:
+    return f"/v1/api-keys/{quote(key_id, safe='')}"
+
+
+def _row(key: dict[str, Any]) -> tuple[str, ...]:
+    ended = key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+    return (
+        key["id"],
+        key["name"],
+        f"{key['prefix']}...",
+        ",".join(key["scopes"]),
+        key["project_id"] or "all",
+        " ".join(f"{name}={most}" for name, most in key["limits"].items() if most is not None)
+        or "-",
+        when(key["created_at"]),
+        when(key["expires_at"]),
+        when(key["last_used_at"]),
+        "revoked" if key["revoked_at"] else "expired" if ended else "active",
+    )

@@ -1,0 +1,66 @@
+"""`sextant login`: remember a server and the key for it."""
+
+import asyncio
+import sys
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from app.cli.servers.client import ApiClient, ApiError
+from app.cli.servers.logins import Target, address, keep_login
+from app.cli.terminal.console import err, fail_clearly, out, show_warning
+from app.errors import InvalidInputError
+from app.reports.parts import count
+
+_HERE = ("127.0.0.1", "localhost", "::1")
+
+
+@fail_clearly
+def command(
+    server: Annotated[str, typer.Argument(help="Address of a Sextant server.")],
+    server_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEXTANT_API_KEY",
+            help="API key; better typed when asked, or piped in, or set by the variable.",
+        ),
+    ] = None,
+) -> None:
+    """Remember a server and the key for it: from now on commands speak to it.
+
+    The key is kept in a file that you alone can read, is never shown, and goes to no other server.
+    `sextant logout` forgets both; `--server local` means the database of this machine.
+    """
+    url = address(server, given_as="SERVER")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in _HERE:
+        show_warning("the key goes to this server unencrypted: use https:// where others listen.")
+    key = (server_key if server_key is not None else _asked()).strip() or None
+
+    async def look() -> int:
+        async with ApiClient(url, key) as client:
+            return len((await client.get("/v1/banks?limit=100"))["data"])
+
+    try:
+        n_banks = asyncio.run(look())
+    except ApiError as error:
+        raise InvalidInputError(f"Not logged in: {error.detail}") from None
+    path = keep_login(Target(url, key))
+    shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
+    out.say(f"Logged in at {url} ({shown}).")
+    err.print(f"Kept in {path}; `sextant logout` forgets it.", style="dim", soft_wrap=True)
+
+
+def _asked() -> str:
+    if sys.stdin.isatty():
+        return str(
+            typer.prompt(
+                "API key (nothing where the server asks for none)",
+                default="",
+                hide_input=True,
+                show_default=False,
+                err=True,
+            )
+        )
+    return sys.stdin.readline()

@@ -1,0 +1,59 @@
+"""`sextant open`: the page of something in a browser."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from app.cli.servers.logins import target
+from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.terminal.options import AskServerOption
+from app.errors import InvalidInputError
+
+#: Beginnings of ids, and where their pages are.
+_PAGES = {
+    "ses": "sessions",
+    "end": "endpoints",
+    "bnk": "banks",
+    "cal": "calibrations",
+    "rnk": "rankings",
+    "gat": "gates",
+}
+
+
+@fail_clearly
+def command(
+    what: Annotated[
+        str | None,
+        typer.Argument(help="Id of a session, an endpoint, a bank ...; by default the first page."),
+    ] = None,
+    server: AskServerOption = None,
+) -> None:
+    """Open a page of the server in a browser; without one, or in a pipe, print its address."""
+    from app.settings import Settings
+
+    named = target(server, None)
+    settings = Settings()
+    url = named.url if named else f"http://{settings.host}:{settings.port}"
+    address = f"{url}/{page_of(what)}"
+    out.say(address)
+    if named is None:
+        err.print("If no server runs there: sextant serve", style="dim")
+    if sys.stdout.isatty():
+        typer.launch(address)
+
+
+def page_of(what: str | None) -> str:
+    """Path of a page.
+
+    Raises:
+        InvalidInputError: Nothing that has a page.
+    """
+    if what is None:
+        return ""
+    kind, _, rest = what.partition("_")
+    if kind not in _PAGES or not (rest.isascii() and rest.isalnum()):
+        raise InvalidInputError(
+            f"expected an id such as ses_..., end_... or bnk_..., got {what!r}."
+        )
+    return f"{_PAGES[kind]}/{what}"

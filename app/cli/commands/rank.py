@@ -1,0 +1,230 @@
+"""`sextant rank`: rank several endpoints from the shell."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from app.cli.commands.run import OPTIONS as OF_SESSION
+from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import (
+    FAILED,
+    connected,
+    ended_with_us,
+    given,
+    run_to_the_end,
+)
+from app.cli.terminal.asking import ModeOption, Shots, System, prompt_of
+from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.terminal.examinees import examinee, is_url
+from app.cli.terminal.options import (
+    HolmOption,
+    KindOption,
+    PredictionOption,
+    QuietOption,
+    ServerKeyOption,
+    ServerOption,
+)
+from app.cli.terminal.tables import interval, number
+from app.errors import InvalidInputError
+
+
+@fail_clearly
+def command(
+    endpoint: Annotated[
+        list[str],
+        typer.Option(
+            metavar="URL MODEL",
+            help="Base URL and model name, as 'URL MODEL' in one argument, or a saved endpoint by "
+            "name or id; once for each that is ranked.",
+        ),
+    ],
+    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
+    kind: KindOption = "openai_chat",
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
+        ),
+    ] = None,
+    metric: Annotated[
+        Literal["score", "theta"],
+        typer.Option(help="Rank by the score, or by ability, which takes fewer questions."),
+    ] = "score",
+    confidence: Annotated[
+        float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
+    ] = None,
+    holm: HolmOption = False,
+    min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
+    tie_width: Annotated[
+        float | None,
+        typer.Option(help="Difference that does not matter: a share of the score, or logits."),
+    ] = None,
+    budget_items: Annotated[int | None, typer.Option(help="Most items of all.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    prediction: PredictionOption = None,
+    shots: Shots = None,
+    system: System = None,
+    mode: ModeOption = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Items in flight, of each endpoint; 4 by default.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    quiet: QuietOption = False,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the ranking as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Rank several endpoints, as surely as asked for and with as few items as possible.
+
+    Prices differ between endpoints: save them (`sextant endpoints save`) and give their names.
+    """
+    require_writable(json)
+    body: dict[str, Any] = {
+        "bank": bank,
+        "metric": metric,
+        **given(
+            concurrency=concurrency,
+            confidence=confidence,
+            correction="holm" if holm else None,
+            min_items=min_items,
+            max_items=max_items,
+            tie_width=tie_width,
+            prompt=prompt_of(shots, system, mode),
+            seed=seed,
+            budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
+            selection=given(criterion=selector.replace("-", "_") if selector else None),
+            prediction=given(method=prediction),
+        ),
+    }
+
+    async def rank() -> dict[str, Any]:
+        async with connected(server, server_key, bank=bank) as client:
+            body["endpoints"] = [
+                await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
+                for text in endpoint
+            ]
+            created = await client.post("/v1/rankings", body, options=_options(len(endpoint)))
+            async with ended_with_us(client, "rankings", created["id"]):
+                return await _watch(client, created["id"], quiet=quiet)
+
+    ranking = run_to_the_end(rank)
+    if json != "-":
+        out.print(_table(ranking))
+        for tie in ranking["ties"]:
+            out.print(f"Tied: {', '.join(_names(ranking, tie))}.", markup=False)
+        for entry in ranking["order"]:
+            if entry["left_behind"] is not None:
+                name = entry["name"] or entry["model"]
+                err.print(
+                    f"Left behind: {name}. {entry['left_behind']}", markup=False, soft_wrap=True
+                )
+            elif entry["reason"] is not None:
+                name = entry["name"] or entry["model"]
+                err.say(f"Not ranked: {name}. {entry['reason']}")
+        for entry in ranking["order"]:
+            stands = entry["extrapolation"] or {}
+            if stands.get("caution"):
+                name = entry["name"] or entry["model"]
+                out.say(f"Caution: {name}. {stands['caution']}")
+        out.print(_cost(ranking), markup=False)
+        out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
+    write_json(json, ranking)
+    if ranking["status"] != "completed":
+        failure = ranking["failure"] or {"detail": ranking["stop_detail"]}
+        err.print(f"Error: {failure['detail']}", style="red", markup=False)
+        raise typer.Exit(FAILED)
+
+
+def _named(text: str) -> tuple[str, str | None]:
+    """URL and model, or the name of a saved endpoint."""
+    url, _, model = text.strip().partition(" ")
+    if not is_url(text):
+        return text, None
+    if not model or " " in model.strip():
+        raise InvalidInputError(
+            f"--endpoint: expected 'URL MODEL' or a saved endpoint by name or id, got {text!r}."
+        )
+    return url, model.strip()
+
+
+def _options(n_endpoints: int) -> dict[str, str]:
+    """Fields of a ranking by the options that set them."""
+    shared = ("stopping", "pretest", "unparsed_policy", "prompt", "repeats", "cache", "endpoint")
+    own = {
+        field: option
+        for field, option in OF_SESSION.items()
+        if not field.removeprefix("/").startswith(shared)
+    }
+    for name in ("confidence", "min_items", "max_items", "tie_width"):
+        own[f"/{name}"] = f"--{name.replace('_', '-')}"
+    places = {f"/endpoints/{nth}": f"--endpoint {nth + 1}" for nth in range(n_endpoints)}
+    return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
+
+
+async def _watch(client: ApiClient, ranking_id: str, *, quiet: bool) -> dict[str, Any]:
+    """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
+    events = client.events(f"/v1/rankings/{ranking_id}/events")
+    if quiet:
+        async for _ in events:
+            pass
+    elif err.is_terminal:
+        with Live(console=err, auto_refresh=False) as live:
+            async for _, data in events:
+                if "order" in data:
+                    live.update(_table(data), refresh=True)
+    else:
+        shown = 0
+        async for _, data in events:
+            items = data.get("progress", {}).get("items", 0)
+            if items >= shown + _EVERY:
+                shown = items
+                err.say(f"{items} items: {_leading(data)}")
+    return await client.get(f"/v1/rankings/{ranking_id}")
+
+
+def _leading(ranking: dict[str, Any]) -> str:
+    """Who leads whom; who has no ability yet leads nobody."""
+    names = [entry["model"] for entry in ranking["order"] if entry["theta"] is not None]
+    return " > ".join(names) or "no result yet"
+
+
+#: Items between two lines of progress where a table cannot be redrawn.
+_EVERY = 10
+
+
+def _table(ranking: dict[str, Any]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("rank", "endpoint", "score", "theta", "95 % interval", "items", "scored", "cost"):
+        table.add_column(name, justify="left" if name == "endpoint" else "right")
+    for entry in ranking["order"]:
+        lo, hi = entry["rank_lo"], entry["rank_hi"]
+        table.add_row(
+            f"{lo}" if lo == hi else f"{lo}-{hi}",
+            entry["name"] or entry["model"],
+            number((entry.get("accuracy") or {}).get("value"), ".1%"),
+            "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
+            interval(entry.get("ci") or (None, None)),
+            str(entry["items"]),
+            str(entry["scored"]),
+            "" if entry["usd"] is None else f"${entry['usd']:.4f}",
+        )
+    return table
+
+
+def _names(ranking: dict[str, Any], ids: list[str]) -> list[str]:
+    named = {e["endpoint_id"]: e["name"] or e["model"] for e in ranking["order"]}
+    return [named[endpoint_id] for endpoint_id in ids]
+
+
+def _cost(ranking: dict[str, Any]) -> str:
+    usage, items = ranking["usage"], ranking["progress"]["items"]
+    usd = "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
+    tokens = usage["tokens_in"] + usage["tokens_out"]
+    return f"{items} items, {usage['calls']} calls, {tokens} tokens, {usd}."

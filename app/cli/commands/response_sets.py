@@ -1,0 +1,363 @@
+"""`sextant response-sets`: bring recorded answers in and look at them."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from app.cli.bank.bank_views import confirm
+from app.cli.servers.client import ApiClient, ApiError
+from app.cli.servers.connection import asked, given
+from app.cli.servers.logins import target
+from app.cli.terminal.console import err, fail_clearly, out, write_json
+from app.cli.terminal.files import write_blocks
+from app.cli.terminal.options import (
+    AskServerOption,
+    DryRunOption,
+    ExamineeOption,
+    FiltersOption,
+    MetricsOption,
+    SameAsJsonOption,
+    ScorersOption,
+    ServerKeyOption,
+)
+from app.cli.terminal.tables import show_facts, show_table
+from app.errors import InvalidInputError
+from app.exchange.recorded import Choices, SourceFile
+from app.exchange.response_files import ResponseFormat, files_at, format_named
+
+#: Fields of imports and collections by the options that set them.
+_OPTIONS = {
+    "/name": "NAME",
+    "/files": "--from",
+    "/format": "--format",
+    "/filters": "--filter",
+    "/metrics": "--metric",
+    "/scorers": "--scorer",
+    "/examinee": "--examinee",
+    "/no_answer": "--no-answer",
+    "/score_range": "--score-range",
+    "/unparsed_policy": "--unparsed",
+    "/bank": "--bank",
+    "/version": "--version",
+    "/since": "--since",
+}
+#: Names and places that are printed before the rest is only counted.
+_SHOWN = 5
+_REASONS = {
+    "taken_before": "taken before",
+    "not_ended": "not ended",
+    "replay": "replays of others",
+    "simulated": "of simulated examinees",
+}
+
+app = typer.Typer(
+    no_args_is_help=True, help="Import, collect, list, show, export and delete recorded answers."
+)
+
+
+@app.command("import")
+@fail_clearly
+def import_answers(
+    name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
+    more: Annotated[
+        list[Path] | None, typer.Argument(help="Further files and folders.", show_default=False)
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="File or folder; may be given repeatedly."),
+    ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help=f"{', '.join(ResponseFormat)}; by default each file's content tells."
+        ),
+    ] = None,
+    filters: FiltersOption = None,
+    metrics: MetricsOption = None,
+    scorers: ScorersOption = None,
+    examinee: ExamineeOption = None,
+    no_answer: Annotated[
+        Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
+    ] = "wrong",
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How whoever marked the answers counted those that could not be read; by default "
+            "as the format is known for. Banks calibrated from the set ask alike."
+        ),
+    ] = None,
+    score_range: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
+    ] = (0.0, 1.0),
+    dry_run: DryRunOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Import answers from result files of lm-eval, inspect, HELM, py-irt, or from tables."""
+    paths = [*(source or ()), *(more or ())]
+    if not paths:
+        raise InvalidInputError("Name at least one file or folder with --from.")
+    kind = None if file_format is None else format_named(file_format)
+    files = files_at(paths)
+    if target(server, server_key) is None:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank.local_imports import import_answers as import_here
+        from app.services.responses.imports import AnswerImport
+
+        request = AnswerImport(
+            files=files,
+            file_format=kind,
+            choices=Choices(
+                filters=tuple(filters or ()),
+                metrics=tuple(metrics or ()),
+                scorers=tuple(scorers or ()),
+                examinee=examinee,
+                refused_no_answer=no_answer == "refused",
+                score_range=score_range,
+                unparsed_policy=unparsed,
+            ),
+        )
+        _show_report(import_here(name, request, dry_run=dry_run))
+        return
+    body = given(
+        files=[_sent(file) for file in files],
+        format=kind and kind.value,
+        filters=filters or None,
+        metrics=metrics or None,
+        scorers=scorers or None,
+        examinee=examinee,
+        no_answer=no_answer,
+        score_range=list(score_range),
+        unparsed_policy=unparsed,
+        dry_run=dry_run or None,
+    )
+
+    async def send(client: ApiClient) -> dict[str, Any]:
+        async with there(client, name, make=not dry_run):
+            return await client.post(f"{_path(name)}/imports", body, options=_OPTIONS)
+
+    _show_report(asked(server, server_key, send))
+
+
+@app.command()
+@fail_clearly
+def collect(
+    name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
+    bank: Annotated[str, typer.Option(help="Bank whose sessions are taken over, by name or id.")],
+    version: Annotated[
+        str | None, typer.Option(help="Number of a version; by default all versions.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(help="Only sessions that ended then or later, UTC."),
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Take those of simulated examinees, too.")
+    ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Take over the answers of all ended sessions on a bank, each session once."""
+    body = given(
+        bank=bank,
+        version=version,
+        since=since and since.replace(tzinfo=UTC).isoformat(),
+        simulated=simulated,
+    )
+
+    async def take(client: ApiClient) -> dict[str, Any]:
+        async with there(client, name, make=True):
+            return await client.post(f"{_path(name)}:collect", body, options=_OPTIONS)
+
+    report = asked(server, server_key, take)
+    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
+    out.print(f"{report['sessions']} sessions taken over{reasons}", soft_wrap=True)
+    out.print(
+        f"{report['accepted']} answers ({_counts(report['outcomes'])}), "
+        f"{report['pretest_answers']} of them to items in pretest; {report['new_examinees']} new "
+        f"examinees, {report['new_items']} new items",
+        soft_wrap=True,
+    )
+    _show_size(report["response_set"])
+
+
+@app.command("list")
+@fail_clearly
+def list_sets(
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """List all response sets."""
+    found = asked(server, server_key, lambda client: client.every("/v1/response-sets?order=asc"))
+    write_json(json, {"data": found})
+    if json != "-":
+        show_table(
+            ("name", "examinees", "items", "answers", "id"),
+            (
+                (
+                    one["name"],
+                    str(one["n_examinees"]),
+                    str(one["n_items"]),
+                    str(one["n_answers"]),
+                    one["id"],
+                )
+                for one in found
+            ),
+        )
+
+
+@app.command()
+@fail_clearly
+def show(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Show a response set and where its answers come from."""
+    found = asked(server, server_key, lambda client: client.get(_path(name)))
+    write_json(json, found)
+    if json == "-":
+        return
+    facts = {
+        "id": found["id"],
+        "description": found["description"] or "-",
+        "examinees": str(found["n_examinees"]),
+        "items": str(found["n_items"]),
+        "answers": _counts(found["outcomes"]),
+        "unparsed": found["unparsed_policy"] or "unknown",
+    }
+    show_facts(found["name"], facts, width=12)
+    for entry in found["imports"]:
+        files = ", ".join(file["name"] for file in entry["files"][:_SHOWN])
+        rest = entry["n_files"] - min(_SHOWN, len(entry["files"]))
+        more = f" and {rest} more" if rest else ""
+        line = f"  {entry['at']}  {entry['accepted']} of {entry['rows_read']} from {files}{more}"
+        out.say(line)
+
+
+@app.command()
+@fail_clearly
+def export(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    file_format: Annotated[
+        Literal["csv", "parquet", "long", "py-irt", "jsonl"],
+        typer.Option(
+            "--format",
+            help="csv and parquet: a row an examinee; long: a row an answer; py-irt: JSON lines.",
+        ),
+    ] = "csv",
+    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Write all scores of a response set into a file."""
+
+    async def read(client: ApiClient) -> list[bytes]:
+        path = f"{_path(name)}/matrix?format={file_format}"
+        return [block async for block in client.blocks(path)]
+
+    write_blocks(target, asked(server, server_key, read))
+    if target != "-":
+        out.say(f"Wrote {target}.")
+
+
+@app.command()
+@fail_clearly
+def delete(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Delete a response set with all its answers, unless a calibration is made from it."""
+    confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
+    asked(server, server_key, lambda client: client.delete(_path(name)))
+    out.say(f"Deleted {name}.")
+
+
+@asynccontextmanager
+async def there(client: ApiClient, name: str, *, make: bool) -> AsyncIterator[None]:
+    """A set that is there; one that was made for the block goes again if that fails."""
+    made = False
+    try:
+        await client.get(_path(name))
+    except ApiError as error:
+        if error.kind != "not_found":
+            raise
+        if not make:
+            raise InvalidInputError(
+                f"--dry-run: the server has no response set {name!r} yet, and a dry run makes none."
+            ) from None
+        await client.post("/v1/response-sets", {"name": name}, options=_OPTIONS)
+        made = True
+    try:
+        yield
+    except BaseException:
+        if made:
+            await client.delete(_path(name))
+        raise
+
+
+def _sent(file: SourceFile) -> dict[str, str]:
+    """A file as an import takes it."""
+    with file.open() as stream:
+        return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
+
+
+def _path(name: str) -> str:
+    return f"/v1/response-sets/{quote(name, safe='')}"
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    if report["dry_run"]:
+        err.print("Dry run: nothing was written.")
+    for file in report["files"][:_SHOWN]:
+        line = f"{file['name']}: {file['format']}, {file['rows_read']} read"
+        out.say(line)
+    if len(report["files"]) > _SHOWN:
+        out.print(f"... and {len(report['files']) - _SHOWN} more files")
+    if report["passed_over"]:
+        out.print(f"{len(report['passed_over'])} files hold no answers and were passed over")
+    out.print(
+        f"{report['rows_read']} answers read, {report['accepted']} accepted "
+        f"({_counts(report['outcomes'])}); {report['new_examinees']} new examinees, "
+        f"{report['new_items']} new items",
+        soft_wrap=True,
+    )
+    for skipped in report["skipped"]:
+        out.print(f"{skipped['count']} skipped ({skipped['reason']}):", markup=False)
+        for place in skipped["places"][:_SHOWN]:
+            out.say(f"  {place}")
+    without = report["without_scores"]
+    if without:
+        names = ", ".join(without[:_SHOWN])
+        more = ", ..." if len(without) > _SHOWN else ""
+        line = f"{len(without)} examinees without a score: {names}{more}"
+        out.say(line)
+    _show_size(report["response_set"])
+
+
+def _show_size(found: dict[str, Any]) -> None:
+    out.print(
+        f"{found['name']}: {found['n_examinees']} examinees, {found['n_items']} items  "
+        f"{found['id']}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _counts(outcomes: Mapping[str, int]) -> str:
+    """Answers by outcome. A scored answer takes the place of an older one without a score."""
+    come = [f"{count} {outcome}" for outcome, count in outcomes.items() if count > 0]
+    gone = [f"{-count} {outcome}" for outcome, count in outcomes.items() if count < 0]
+    replaced = [f"in place of {' and '.join(gone)}"] if gone else []
+    return ", ".join(come + replaced) or "none"

@@ -1,0 +1,192 @@
+"""`sextant run`: measure one endpoint from the shell."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from app.cli.servers.connection import FAILED, connected, ended_with_us, given, run_to_the_end
+from app.cli.servers.logins import target
+from app.cli.terminal.asking import (
+    ExtraBody,
+    ModeOption,
+    Shots,
+    Stop,
+    System,
+    options_of,
+    prompt_of,
+    stops_of,
+)
+from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
+from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
+from app.cli.terminal.examinees import examinee, require_fitting
+from app.cli.terminal.options import (
+    ConcurrencyOption,
+    EndpointKeyOption,
+    KindOption,
+    MarginOption,
+    PredictionOption,
+    PriceInputOption,
+    PriceOutputOption,
+    QuietOption,
+    ServerKeyOption,
+    ServerOption,
+    SessionAsJsonOption,
+    share_of,
+)
+from app.cli.terminal.watch import announce, report, watch
+
+#: Fields of a session by the options that set them.
+OPTIONS = {
+    **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
+    "/bank": "--bank",
+    "/endpoint_id": "--endpoint",
+    "/preset": "--preset",
+    "/selection/criterion": "--selector",
+    "/prediction/method": "--prediction",
+    "/stopping/se": "--se-target",
+    "/stopping/score_margin": "--margin",
+    "/stopping/min_items": "--min-items",
+    "/stopping/max_items": "--max-items",
+    "/pretest/items_per_session": "--pretest",
+    "/concurrency": "--concurrency",
+    "/budget/usd": "--budget-usd",
+    "/budget/tokens": "--budget-tokens",
+    "/budget/seconds": "--budget-seconds",
+    "/unparsed_policy": "--unparsed",
+    "/prompt/shots": "--shots",
+    "/prompt/system": "--system",
+    "/prompt/mode": "--mode",
+    "/repeats": "--repeats",
+    "/cache": "--cache",
+    "/seed": "--seed",
+}
+
+
+@fail_clearly
+def command(
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
+        ),
+    ],
+    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
+    model: Annotated[
+        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
+    ] = None,
+    kind: KindOption = "openai_chat",
+    api_key: EndpointKeyOption = None,
+    preset: Annotated[str | None, typer.Option(help="score, ability or atlas.")] = None,
+    selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    prediction: PredictionOption = None,
+    margin: MarginOption = None,
+    se_target: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop at this standard error of the ability; asks for that in place of the score."
+        ),
+    ] = None,
+    min_items: Annotated[
+        int | None,
+        typer.Option(
+            help="No goal ends the test before so many answers are marked; by default 20."
+        ),
+    ] = None,
+    max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    pretest: Annotated[
+        int | None,
+        typer.Option(help="Items without parameters to ask beside the test, unscored."),
+    ] = None,
+    concurrency: ConcurrencyOption = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    budget_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    price_input: PriceInputOption = None,
+    price_output: PriceOutputOption = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="What answers that nobody can read count as; by default as when the bank was "
+            "calibrated."
+        ),
+    ] = None,
+    shots: Shots = None,
+    system: System = None,
+    mode: ModeOption = None,
+    stop: Stop = None,
+    extra_body: ExtraBody = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Ask each item so many times; the mean is its score.")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    quiet: QuietOption = False,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SessionAsJsonOption = None,
+) -> None:
+    """Measure one endpoint from the shell, with live progress.
+
+    Runs the API and a worker for as long as the test takes, on DATABASE_URL or the embedded
+    Postgres, unless --server names a Sextant server that is up.
+    """
+    require_writable(json)
+    asked_model = given(
+        kind=kind,
+        api_key=api_key,
+        price=given(input_per_1m=price_input, output_per_1m=price_output),
+        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
+        options=options_of(extra_body),
+    )
+    require_fitting(endpoint, model, asked_model)
+    body: dict[str, Any] = {
+        "bank": bank,
+        **given(
+            preset=preset,
+            concurrency=concurrency,
+            unparsed_policy=unparsed,
+            prompt=prompt_of(shots, system, mode),
+            repeats=repeats,
+            cache=cache or None,
+            seed=seed,
+            selection=given(criterion=selector.replace("-", "_") if selector else None),
+            prediction=given(method=prediction),
+            stopping=given(
+                se=se_target,
+                score_margin=share_of(margin),
+                min_items=min_items,
+                max_items=max_items,
+            ),
+            pretest=given(items_per_session=pretest),
+            budget=given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
+        ),
+    }
+
+    async def measure() -> dict[str, Any]:
+        async with connected(server, server_key, bank=bank) as client:
+            body.update(await examinee(client, endpoint, model, asked_model))
+            created = await client.post("/v1/sessions", body, options=OPTIONS)
+            if not quiet:
+                announce(created)
+            async with ended_with_us(client, "sessions", created["id"]):
+                return await watch(client, created["id"], quiet=quiet)
+
+    session = run_to_the_end(measure)
+    if json != "-":
+        report(session)
+        if not quiet:
+            at = target(server, server_key)
+            found = f"sextant sessions report {session['id']}"
+            if at is not None:
+                found = f"{at.url}/sessions/{session['id']}"
+            err.print(f"As a page: {found}", style="dim", markup=False, soft_wrap=True)
+    write_json(json, session)
+    if session["status"] != "completed":
+        # Why it ended, with the last failure; of one that could not be run, that failure alone.
+        told = session["stop_detail"] or session["failure"]["detail"]
+        err.say(f"Error: {told}", style="red")
+        raise typer.Exit(FAILED)

@@ -1,0 +1,68 @@
+"""`sextant serve`: the API, and a worker in the same process."""
+
+import asyncio
+import contextlib
+import shlex
+from typing import Annotated
+
+import typer
+
+from app.cli.servers.logins import kept_login
+from app.cli.servers.server import serving
+from app.cli.terminal.console import err, fail_clearly
+from app.cli.terminal.signals import run_until_signal
+from app.observability import configure_logging
+from app.settings import Settings
+
+
+def key_command(settings: Settings) -> str:
+    """What makes a key for this server, typed into another shell of this machine."""
+    where = ""
+    if settings.database_url is not None:
+        where = "DATABASE_URL=... "  # its password is not shown: it is this server's
+    elif "data_dir" in settings.model_fields_set:
+        where = f"SEXTANT_DATA_DIR={shlex.quote(str(settings.data_dir))} "
+    # Else commands speak to the server of the login.
+    local = " --server local" if kept_login() else ""
+    return f"{where}sextant keys create NAME{local}"
+
+
+@fail_clearly
+def command(
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; SEXTANT_HOST, else 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="TCP port, 0 for a free one; SEXTANT_PORT, else 8000."),
+    ] = None,
+    worker: Annotated[
+        bool, typer.Option(help="Run sessions in this process too; others may run them as well.")
+    ] = True,
+) -> None:
+    """Serve the API and a worker in one process.
+
+    Uses DATABASE_URL, or starts an embedded Postgres. Stop it with Ctrl-C; nothing is lost.
+    """
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = Settings(**given)
+    configure_logging(settings)
+
+    async def serve() -> None:
+        async with serving(settings, worker=worker) as server:
+            err.print(f"Sextant listens on {server.base_url} (Ctrl-C stops it).")
+            err.print("Open it in a browser, or call its API below /v1.")
+            if settings.private_endpoints == "loopback" and settings.is_loopback:
+                err.print(
+                    "Requests from this machine may call private addresses, such as a local "
+                    "model's. Behind a proxy, set SEXTANT_PRIVATE_ENDPOINTS=never.",
+                    soft_wrap=True,
+                )
+            if settings.auth == "required":
+                same = " (the DATABASE_URL of this server)" if settings.database_url else ""
+                err.print(f"Create a key, to log in or to call with{same}:")
+                err.print(f"  {key_command(settings)}", markup=False, soft_wrap=True)
+            await asyncio.Event().wait()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_until_signal(serve())

@@ -1,0 +1,35 @@
+"""`sextant worker`: one more worker on the same database, here or on another machine."""
+
+import contextlib
+import os
+
+from app.cli.terminal.console import err, fail_clearly
+from app.cli.terminal.runtime import runtime, warn_of_secrets
+from app.cli.terminal.signals import run_until_signal
+from app.observability import configure_logging
+from app.settings import Settings
+from app.worker.loop import work
+
+_NICENESS = 19
+
+
+@fail_clearly
+def command() -> None:
+    """Run one more worker on the same database.
+
+    Workers share the sessions among themselves; one that dies is replaced by the others. Set
+    DATABASE_URL to the database of `sextant serve`, and the same SEXTANT_SECRET_KEY.
+    """
+    settings = Settings()
+    configure_logging(settings)
+    # On a machine shared with the API, people who look at a session come first.
+    os.nice(_NICENESS)
+
+    async def serve() -> None:
+        async with runtime(settings) as services:
+            await warn_of_secrets(services)
+            err.print("Sextant worker takes sessions (Ctrl-C stops it).")
+            await work(services)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_until_signal(serve())

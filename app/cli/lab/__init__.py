@@ -1,0 +1,1 @@
+"""Offline research: commands that work on files alone."""

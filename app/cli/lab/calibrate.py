@@ -1,0 +1,379 @@
+"""`sextant calibrate`: item parameters from recorded answers, no database."""
+
+import gzip
+import math
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.calibration.filters import Dropped, Filtered, FilterSettings
+from app.calibration.linking.linked import LinkMethod
+from app.calibration.pipeline.card import with_card
+from app.calibration.pipeline.fit import decided, fit, prepared
+from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
+from app.cli.lab.inputs import (
+    JsonOption,
+    LowerIsBetterOption,
+    ResponsesOption,
+    ScaleOption,
+    load_bank,
+    load_scores,
+    score_scale,
+)
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.options import (
+    DimensionsOption,
+    FilterConfidenceOption,
+    FilteringOption,
+    KeepForScoreOption,
+    NegativeSlopesOption,
+    PartitionSizeOption,
+    PriorsOption,
+    filter_choices,
+)
+from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.models.continuous import CONTINUOUS
+from app.engine.multidimensional.knowledge import with_abilities
+from app.errors import InvalidInputError
+from app.exchange.item_facts import read_families
+from app.exchange.parameters import write_difficulties, write_mirt
+from app.reports.version.words import shift_words
+
+#: Figures of a report card that the screen shows.
+_CARD = (
+    ("items", "items_mean"),
+    ("theta MAE", "theta_mae"),
+    ("95 % held", "coverage95"),
+    ("raw", "coverage95_raw"),
+    ("score MAE", "accuracy_mae"),
+    ("95 % held", "accuracy_coverage95"),
+    ("raw", "accuracy_coverage95_raw"),
+)
+
+
+@fail_clearly
+def command(
+    responses: ResponsesOption,
+    out: Annotated[
+        Path,
+        typer.Option(
+            dir_okay=False,
+            help="Bank file to write: X,a1,d,g,u as mirt, of continuous scores item,a,b,c,d,k; "
+            ".csv or .csv.gz.",
+        ),
+    ],
+    model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
+    partition_size: PartitionSizeOption = None,
+    filters: FilteringOption = True,
+    keep_for_score: KeepForScoreOption = True,
+    filter_confidence: FilterConfidenceOption = None,
+    priors: PriorsOption = True,
+    negative_slopes: NegativeSlopesOption = None,
+    compare: Annotated[
+        str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
+    ] = "",
+    link_to: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Bank file on whose scale the items are to land."
+        ),
+    ] = None,
+    link_method: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How: {', '.join(LinkMethod)}; by default {LinkMethod.STOCKING_LORD.value}."
+        ),
+    ] = None,
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
+    moments: Annotated[
+        bool,
+        typer.Option(
+            "--moments", help="Continuous scores by the published closed forms, for comparison."
+        ),
+    ] = False,
+    dimensions: DimensionsOption = None,
+    report_card: Annotated[
+        bool,
+        typer.Option(
+            "--report-card",
+            help="Test examinees on banks calibrated without them; takes several times as long.",
+        ),
+    ] = False,
+    families: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="CSV examinee,family: the report card holds families out; by default a family is "
+            "what stands before the first / of a name.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Estimate item parameters from a response file."""
+    started = time.perf_counter()
+    chosen = filter_choices(
+        filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
+    )
+    plan = CalibrationPlan(
+        model=model,
+        priors=priors,
+        negative_slopes=negative_slopes,
+        partition_size=partition_size,
+        seed=seed,
+        compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
+        report_card=report_card,
+        families=_families(families, report_card=report_card),
+        filters=replace(FilterSettings(), **chosen) if filters else FilterSettings.none(),
+        moments=moments,
+        dimensions=dimensions,
+        link=_link(link_to, link_method),
+        target=None if link_to is None else load_bank(link_to),
+    )
+    if not out.parent.is_dir():
+        raise InvalidInputError(f"{out}: the directory {out.parent} does not exist.")
+    marks = score_scale(scale, lower_is_better=lower_is_better)
+    table = load_scores(responses, marks)
+    filtered = prepared(table, plan)
+    plan = decided(filtered.matrix, plan)
+    with _progress() as report:
+        fitted = fit(filtered.matrix, plan, report)
+        if plan.report_card:
+            fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
+    fitted = fitted.warned(filtered.warnings)
+    theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
+    _write_bank(out, with_abilities(bank, fitted.knowledge))
+    document = {
+        "n_examinees": len(table.examinees),
+        "n_items": len(table.items),
+        "n_examinees_kept": filtered.matrix.n_examinees,
+        "kept": filtered.matrix.n_items,
+        "dropped": [_dropped("item", item) for item in filtered.items],
+        "score_only": [_dropped("item", item) for item in filtered.score_only],
+        "dropped_examinees": [_dropped("examinee", examinee) for examinee in filtered.examinees],
+        "constants": filtered.constants,
+        "model": plan.model,
+        "scale": theta_scale,
+        "score_scale": asdict(marks),
+        **fitted.figures,
+        "knowledge": fitted.knowledge,
+        "abilities": _abilities(filtered, fitted),
+        "items": _items(bank, fitted),
+        "seconds": time.perf_counter() - started,
+        "peak_memory_mb": _peak_memory_mb(),
+    }
+    write_json(json, document)
+    _show(json, filtered, plan, fitted, out)
+
+
+def _families(path: Path | None, *, report_card: bool) -> dict[str, str] | None:
+    if path is None:
+        return None
+    if not report_card:
+        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
+    return read_families(path.read_bytes(), path.name)
+
+
+def _link(target: Path | None, method: str | None) -> LinkPlan | None:
+    if target is not None:
+        return LinkPlan() if method is None else LinkPlan(method=method)
+    if method is not None:
+        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
+    return None
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    with console.err.status("Calibrating ...") as status:
+
+        def report(progress: dict[str, Any]) -> None:
+            phase = progress["phase"].replace("_", " ").capitalize()
+            numbers = [
+                f"{name} {value:.6g}"
+                for name, value in progress.items()
+                if isinstance(value, int | float)
+            ]
+            status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
+
+        yield report
+
+
+def _write_bank(path: Path, bank: ItemBank) -> None:
+    content = write_difficulties(bank) if bank.model is CONTINUOUS else write_mirt(bank)
+    try:
+        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    except OSError as exc:
+        raise InvalidInputError(f"{path}: cannot be written: {exc.strerror}.") from exc
+
+
+def _dropped(kind: str, dropped: Dropped) -> dict[str, Any]:
+    return {kind: dropped.name, "reason": dropped.reason.value, "value": dropped.value}
+
+
+def _items(bank: ItemBank, fitted: Fitted) -> list[dict[str, Any]]:
+    columns = {**fitted.columns, "b": bank.b}
+    return [
+        {"item": item_id, **{name: _finite(values[j]) for name, values in columns.items()}}
+        for j, item_id in enumerate(bank.item_ids)
+    ]
+
+
+def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[dict[str, Any]] | None:
+    found = fitted.abilities
+    if found is None:
+        return None
+    columns = (column.tolist() for column in found)
+    return [
+        {"examinee": name, "theta": theta, "se": _finite(se), "score": score}
+        for name, theta, se, score in zip(filtered.matrix.examinees, *columns, strict=True)
+    ]
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _peak_memory_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _show(
+    json: str | None,
+    filtered: Filtered[Any],
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    out: Path,
+) -> None:
+    screen = console.err if json == "-" else console.out
+    figures = fitted.figures
+    for reason, count in filtered.counts.items():
+        screen.print(f"{count:6d} left out: {reason.value}", markup=False)
+    for reason, count in Counter(item.reason for item in filtered.score_only).items():
+        screen.print(f"{count:6d} for scores alone: {reason.value}", markup=False)
+    screen.print(
+        f"{filtered.matrix.n_items} items and {filtered.matrix.n_examinees} examinees: "
+        f"{plan.model}, log-likelihood {figures['log_likelihood']:.1f}, "
+        f"AIC {figures['aic']:.1f}, BIC {figures['bic']:.1f}, "
+        f"{'converged' if figures['converged'] else 'NOT converged'} "
+        f"after {figures['iterations']} cycles.",
+        markup=False,
+    )
+    _show_fit(screen, figures)
+    if (link := figures["link"]) is not None:
+        screen.print(
+            f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
+            f"{link['intercept']:+.4f}.",
+            markup=False,
+        )
+    for other in figures["comparison"]:
+        screen.print(
+            f"  {other['model']}: log-likelihood {other['log_likelihood']:.1f}, "
+            f"AIC {other['aic']:.1f}, BIC {other['bic']:.1f}",
+            markup=False,
+        )
+    if (card := figures.get("report_card")) is not None:
+        screen.print(_card(card))
+        if (tasks := _card_tasks(card)) is not None:
+            screen.print(tasks)
+        _show_shifts(screen, card["shifts"])
+    for warning in figures["warnings"]:
+        console.err.print(f"Note: {warning}", markup=False)
+    screen.print(f"Wrote {out}.", markup=False)
+
+
+def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
+    found = figures["fit"]
+    if "dispersion" in figures:
+        conformance = found["variance_r2"]
+        known = "unknown" if conformance is None else f"{conformance:.3f}"
+        screen.print(
+            f"Fit: {found['verdict']}; common dispersion k = {figures['dispersion']:.4g}; R2 of "
+            f"observed against predicted variance {known}.",
+            markup=False,
+        )
+        return
+    if "dimensionality" in figures:
+        several = figures["dimensionality"]
+        screen.print(
+            f"Abilities: {', '.join(several['names'])}; fitted by the {several['method']} method.",
+            markup=False,
+        )
+        errors = (several["cross_validated_error"] or {}).get("all", {})
+        for count in ("8", "16", "32", "64"):
+            if count in errors:
+                screen.print(
+                    f"  {count:>3} items predict the whole score to {errors[count]:.1%}.",
+                    markup=False,
+                )
+        return
+    srmsr = "unknown" if found["srmsr"] is None else f"{found['srmsr']:.3f}"
+    screen.print(
+        f"Fit: {found['verdict']}; SRMSR {srmsr}; "
+        + (
+            found["m2_missing"]
+            or f"M2 {found['m2']:.1f} on {found['df']} df ({found['m2_items']} items), "
+            f"RMSEA {found['rmsea']:.3f} ({found['rmsea_lo']:.3f} to {found['rmsea_hi']:.3f})"
+        ),
+        markup=False,
+    )
+
+
+def _card(card: dict[str, Any]) -> Table:
+    title = f"Tests of {card['n_examinees']} examinees on banks calibrated without them"
+    table = Table("design", *(heading for heading, _ in _CARD), title=title)
+    for row in card["rows"]:
+        table.add_row(row["design"], *(f"{row[name]:.3g}" for _, name in _CARD))
+    return table
+
+
+def _show_shifts(screen: Console, shifts: Sequence[Mapping[str, Any]]) -> None:
+    """Tests of examinees unlike those learned from."""
+    columns = [heading for heading, _ in _CARD]
+    table = Table("learned from", "tested", "design", *columns, title="Unlike those learned from")
+    for shift in shifts:
+        learned, tested = shift_words(shift["hold_out"])
+        if shift["reason"] is not None:
+            screen.print(f"{learned} to {tested}: {shift['reason']}", markup=False)
+            continue
+        for row in shift["rows"]:
+            table.add_row(
+                f"{learned} ({shift['n_learned']})",
+                f"{tested} ({shift['n_examinees']})",
+                row["design"],
+                *(f"{row[name]:.3g}" for _, name in _CARD),
+            )
+        if shift["families"]:
+            screen.print(f"Families held out: {', '.join(shift['families'])}.", markup=False)
+    if table.row_count:
+        screen.print(table)
+
+
+def _card_tasks(card: dict[str, Any]) -> Table | None:
+    """Predicted scores of the tasks; None where there are none."""
+    tags = list(card["rows"][0]["tasks"])
+    if not tags:
+        return None
+    headings = map(escape, tags)  # a tag in brackets is no markup
+    table = Table("design", *headings, title="MAE of the predicted score of each task (95 % held)")
+    for row in card["rows"]:
+        told = (row["tasks"][tag] for tag in tags)
+        cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)
+        table.add_row(row["design"], *cells)
+    return table

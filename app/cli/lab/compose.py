@@ -1,0 +1,231 @@
+"""`sextant compose`: the best fixed short form of a benchmark, for who cannot test adaptively."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.calibration.multidimensional.score_model import learn_scores
+from app.cli.lab.inputs import (
+    JsonOption,
+    LowerIsBetterOption,
+    ScaleOption,
+    load_scores,
+    score_scale,
+)
+from app.cli.lab.simulate_design import active_items, tags_of
+from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import asked, given
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.options import (
+    AskServerOption,
+    ItemCostsOption,
+    ServerKeyOption,
+    TargetOption,
+    file_option,
+)
+from app.engine.bank import ItemBank
+from app.engine.prediction.short_form import ShortForm, compose
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError
+from app.exchange.forms import write_form
+from app.exchange.item_facts import read_costs
+
+#: Lengths of the form whose error is shown.
+_SHOWN = (4, 8, 16, 32, 64, 128)
+_OPTIONS = {"/items": "--items", "/target": "--target", "/ask": "--ask", "/costs": "--item-costs"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A form.
+
+    Attributes:
+        keys: Of its items.
+        source: What it was made from, for the JSON.
+        errors: Mean errors of forms in cross-validation by number of items, if they are known.
+    """
+
+    form: ShortForm
+    keys: list[str]
+    source: Mapping[str, Any]
+    errors: Mapping[int, float] = field(default_factory=dict)
+
+
+@fail_clearly
+def command(
+    items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
+    train: Annotated[
+        Path | None,
+        file_option(
+            "--train", help="Scores of examinees on the whole benchmark, 20 of them at least."
+        ),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(help="A stored version with several abilities instead: BANK, or BANK/NUMBER."),
+    ] = None,
+    target: TargetOption = WHOLE_BANK,
+    ask: Annotated[
+        str | None, typer.Option(metavar="TAG,...", help="Take items of these tags only.")
+    ] = None,
+    tags: Annotated[Path | None, file_option(help="CSV item,tag.")] = None,
+    item_costs: ItemCostsOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="CSV to write: item,weight; its first row, without an item, is the constant.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Deals the folds.")] = 0,
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Build the fixed form of N items that predicts the score best.
+
+    The predicted score of a new examinee is the constant plus the sum of weight times score over
+    the items of the form.
+    """
+    if (train is None) == (version is None):
+        raise InvalidInputError("Give --train, records to learn from, or a stored --version.")
+    if train is not None:
+        table = load_scores(train, score_scale(scale, lower_is_better=lower_is_better))
+        made = _learned(table, items, target, ask, tags, item_costs, seed)
+    else:
+        if tags is not None or scale is not None or lower_is_better:
+            raise InvalidInputError("--version brings tags and scales along: leave them out.")
+        made = _stored(version or "", items, target, ask, item_costs, server, server_key)
+    form = made.form
+    document = {
+        "target": target,
+        "items": [
+            {"item": key, "weight": weight}
+            for key, weight in zip(made.keys, form.weights, strict=True)
+        ],
+        "constant": form.constant,
+        "half_width95": form.half_width,
+        "expected_error": form.expected_error,
+        "cost": form.cost,
+        **made.source,
+        "error_by_items": {str(n): error for n, error in made.errors.items()},
+    }
+    if out is not None:
+        _write(out, write_form(made.keys, form.weights, form.constant))
+    write_json(json, document)
+    _show(console.err if json == "-" else console.out, form, made.errors)
+
+
+def _learned(
+    table: ResponseTable,
+    items: int,
+    target: str,
+    ask: str | None,
+    tags: Path | None,
+    item_costs: Path | None,
+    seed: int,
+) -> _Made:
+    if not 1 <= items <= len(table.items):
+        raise InvalidInputError(f"--items: expected 1 to {len(table.items)} items, got {items}.")
+    bank = ItemBank.from_intercepts(
+        a=np.ones(len(table.items)), intercept=np.zeros(len(table.items)), item_ids=table.items
+    )
+    known_tags = tags_of(tags, table.items)
+    weights = target_weights(bank, {target: 1.0}, known_tags)
+    askable = active_items(ask, bank, known_tags)
+    if items > np.count_nonzero(askable):
+        raise InvalidInputError(
+            f"--items: expected at most {np.count_nonzero(askable)}, the items that may be asked, "
+            f"got {items}."
+        )
+    costs = None
+    if item_costs is not None:
+        costs = read_costs(item_costs.read_bytes(), table.items, item_costs.name)
+    learned = learn_scores(
+        table.scores,
+        {target: weights},
+        np.random.default_rng(seed),
+        askable=askable,
+        costs=costs,
+    )
+    form = compose(learned.targets[target], items, askable=askable, costs=costs)
+    return _Made(
+        form=form,
+        keys=[table.items[item] for item in form.items],
+        source={"n_examinees": len(table.examinees)},
+        errors=learned.errors[target],
+    )
+
+
+def _stored(
+    reference: str,
+    items: int,
+    target: str,
+    ask: str | None,
+    item_costs: Path | None,
+    server: str | None,
+    server_key: str | None,
+) -> _Made:
+    bank, _, number = reference.partition("/")
+    content = b"" if item_costs is None else item_costs.read_bytes()
+
+    async def composed(client: ApiClient) -> dict[str, Any]:
+        path = f"/v1/banks/{quote(bank, safe='')}/versions/{quote(number, safe='') or 'latest'}"
+        costs = None
+        if item_costs is not None:
+            keys = [item["key"] for item in await client.every(f"{path}/items")]
+            costs = dict(
+                zip(keys, read_costs(content, keys, item_costs.name).tolist(), strict=True)
+            )
+        body = given(
+            items=items,
+            target=None if target == WHOLE_BANK else {target: 1.0},
+            ask=ask and [name.strip() for name in ask.split(",")],
+            costs=costs,
+        )
+        return await client.post(f"{path}:compose", body, options=_OPTIONS)
+
+    found = asked(server, server_key, composed)
+    return _Made(
+        form=ShortForm(
+            items=tuple(range(len(found["items"]))),
+            weights=tuple(item["weight"] for item in found["items"]),
+            constant=found["constant"],
+            half_width=found["half_width95"],
+            cost=found["cost"],
+        ),
+        keys=[item["key"] for item in found["items"]],
+        source={"bank_version_id": found["bank_version_id"]},
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as exc:
+        raise InvalidInputError(f"--out: {path}: cannot be written: {exc.strerror}.") from exc
+
+
+def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None:
+    if errors:
+        table = Table("items", "mean error of the predicted score", title="Forms of this benchmark")
+        for count, error in errors.items():
+            if count in _SHOWN:
+                table.add_row(str(count), f"{error:.2%}")
+        screen.print(table)
+    screen.print(
+        f"The form's predicted score holds to +-{form.half_width:.2%} for 95 of 100 "
+        "examinees like those it was built from.",
+        markup=False,
+    )

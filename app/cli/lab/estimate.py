@@ -1,0 +1,223 @@
+"""`sextant estimate`: thetas of recorded answers, no database."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.cli.lab.inputs import (
+    BankOption,
+    JsonOption,
+    LowerIsBetterOption,
+    ResponsesOption,
+    ScaleOption,
+    load_bank,
+    load_scores,
+    score_scale,
+)
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
+from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
+from app.engine.lint import lint, quarantine
+from app.engine.prediction.p_irt import PREDICTORS, PIrt
+from app.errors import InvalidInputError
+from app.exchange.names import Aligned, align
+
+_SHOWN = 20
+
+
+class Prediction(StrEnum):
+    """Names of `app.engine.prediction.p_irt.PREDICTORS`."""
+
+    P_IRT = "p-irt"
+    P_IRT_C = "p-irt-c"
+
+
+@fail_clearly
+def command(
+    bank: BankOption,
+    responses: ResponsesOption,
+    estimator: Annotated[
+        EstimatorName, typer.Option(help="How theta is estimated.")
+    ] = EstimatorName.EAP,
+    se: Annotated[
+        SeKind | None, typer.Option(help="Another standard error than the estimator's own.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Nodes of a fixed grid; by default the grid adapts.")
+    ] = None,
+    range_: Annotated[
+        tuple[float, float] | None,
+        typer.Option("--range", metavar="LO HI", help="Range of the fixed grid, logits."),
+    ] = None,
+    rule: Annotated[Rule, typer.Option(help="Weights of the fixed grid's ends.")] = Rule.TRAPEZOID,
+    prior_mean: Annotated[float, typer.Option(help="Mean of the normal prior.")] = 0.0,
+    prior_sd: Annotated[float, typer.Option(help="Its standard deviation.")] = 1.0,
+    prediction: Annotated[
+        Prediction,
+        typer.Option(
+            help="How accuracy is predicted: by the model, or by the published rule that takes "
+            "a1 <= 0 as c."
+        ),
+    ] = Prediction.P_IRT,
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Estimate theta from a bank file and a response file."""
+    settings = GridEstimator(
+        method=estimator,
+        prior=NormalPrior(mean=prior_mean, sd=prior_sd),
+        grid=_grid(nodes, range_, rule),
+        se=se,
+    )
+    items = load_bank(bank)
+    table = load_scores(responses, score_scale(scale, lower_is_better=lower_is_better))
+    aligned = align(table, items)
+    rows = estimate_rows(items, aligned.scores, table.examinees, settings, PREDICTORS[prediction])
+    screen = console.err if json == "-" else console.out
+    _show(screen, rows)
+    _warn(items, aligned, rows)
+    write_json(json, {"examinees": rows, **_facts(items, aligned, settings, prediction)})
+
+
+def estimate_rows(
+    bank: ItemBank,
+    scores: FloatArray,
+    examinees: Sequence[str],
+    estimator: GridEstimator,
+    predictor: PIrt = PREDICTORS["p-irt"],
+) -> list[dict[str, Any]]:
+    """One JSON-able row an examinee, in their order.
+
+    Args:
+        bank: The items, all of which are used.
+        scores: Shape (n_examinees, bank.n_items), NaN where not answered.
+        examinees: Names of the rows.
+        estimator: How to estimate.
+        predictor: How to predict accuracy.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    for block in estimate_many(bank, scores, estimator):
+        of_block = scores[block.rows]
+        predictions = predictor.predict_rows(
+            bank,
+            of_block,
+            np.array([belief.theta for belief in block.beliefs]),
+            block.beliefs[0].nodes,
+            np.array([belief.weights for belief in block.beliefs]),
+        )
+        n_items = np.count_nonzero(~np.isnan(of_block), axis=1)
+        for i, row in enumerate(block.rows.tolist()):
+            estimate = asdict(block.beliefs[i].estimate())
+            del estimate["raw"]
+            predicted = predictions[i]
+            accuracy = {"value": predicted.value, "lo": predicted.lo, "hi": predicted.hi}
+            rows[row] = {
+                "examinee": examinees[row],
+                **{key: _finite(value) for key, value in estimate.items()},
+                "n_items": int(n_items[i]),
+                "accuracy": accuracy,
+            }
+    return [rows[i] for i in range(len(rows))]
+
+
+def _grid(nodes: int | None, range_: tuple[float, float] | None, rule: Rule) -> FixedGrid | None:
+    if nodes is None and range_ is None:
+        if rule is not Rule.TRAPEZOID:
+            raise InvalidInputError("--rule belongs to a fixed grid: give --nodes and --range too.")
+        return None
+    if nodes is None or range_ is None:
+        raise InvalidInputError("A fixed grid needs both --nodes and --range.")
+    return FixedGrid(n_nodes=nodes, lo=range_[0], hi=range_[1], rule=rule).require_useful()
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no infinity: answers without information have no finite standard error.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _facts(
+    bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: Prediction
+) -> dict[str, Any]:
+    grid = estimator.grid
+    return {
+        "estimator": {
+            "method": estimator.method.value,
+            "se": estimator.se_kind(estimator.method).value,
+            "prior_mean": estimator.prior.mean,
+            "prior_sd": estimator.prior.sd,
+            "grid": None if grid is None else {**asdict(grid), "rule": grid.rule.value},
+        },
+        "prediction": prediction.value,
+        "bank": {
+            "n_items": bank.n_items,
+            "n_quarantined": len(quarantine(lint(bank))),
+            "scale": bank.scale,
+        },
+        "responses": {
+            "n_items_matched": len(aligned.match.found),
+            "renamed": aligned.match.renamed,
+            "items_not_in_bank": list(aligned.match.unknown),
+            "n_scores_skipped": aligned.n_skipped,
+        },
+    }
+
+
+def _show(screen: Console, rows: Sequence[dict[str, Any]]) -> None:
+    table = Table("examinee", "theta", "se", "95 % interval", "items", "predicted score")
+    for row in rows[:_SHOWN]:
+        accuracy = row["accuracy"]
+        table.add_row(
+            row["examinee"] + ("" if not row["at_bound"] else f" ({row['method']})"),
+            _number(row["theta"]),
+            _number(row["se"]),
+            f"{_number(row['lo'])} to {_number(row['hi'])}",
+            str(row["n_items"]),
+            f"{accuracy['value']:.3f} ({accuracy['lo']:.3f} to {accuracy['hi']:.3f})",
+        )
+    screen.print(table)
+    if len(rows) > _SHOWN:
+        screen.print(f"... and {len(rows) - _SHOWN} more; --json PATH writes all.")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[dict[str, Any]]) -> None:
+    match = aligned.match
+    notes = []
+    if match.unknown:
+        notes.append(
+            f"{len(match.unknown)} items of the responses are not in the bank and were skipped"
+            f" with their {aligned.n_skipped} scores: {', '.join(match.unknown[:5])}"
+            f"{', ...' if len(match.unknown) > 5 else ''}."
+        )
+    if match.renamed:
+        name, item = next(iter(match.renamed.items()))
+        notes.append(
+            f"{len(match.renamed)} items were matched by R's spelling of their names, such as"
+            f" {name!r} to {item!r}."
+        )
+    if bound := sum(row["at_bound"] for row in rows):
+        notes.append(
+            f"{bound} examinees have no finite estimate by this method or lie outside the range;"
+            " see `method` and `at_bound`."
+        )
+    if quarantined := len(quarantine(lint(bank))):
+        notes.append(
+            f"{quarantined} items of the bank have faults that keep them out of adaptive tests;"
+            " they were used here. See `sextant lint`."
+        )
+    for note in notes:
+        console.err.print(f"Note: {note}", markup=False)

@@ -1,0 +1,158 @@
+"""The files that the offline commands read."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from app.calibration.continuous.score_scale import ScoreScale
+from app.cli.terminal.options import file_option
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.responses import ResponseTable
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.cells import plain
+from app.exchange.files import SCORE_RANGE, as_text
+from app.exchange.parameters import read_parameters
+
+BankOption = Annotated[
+    Path,
+    file_option(
+        "--bank",
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
+        " continuous scores; .csv or .csv.gz.",
+    ),
+]
+OptionalBankOption = Annotated[
+    Path | None,
+    file_option(
+        "--bank",
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
+        " continuous scores; .csv or .csv.gz.",
+    ),
+]
+ResponsesOption = Annotated[
+    Path,
+    file_option(
+        "--responses",
+        help="Scores: one row an examinee and one column an item, or examinee,item,score;"
+        " .csv, .csv.gz or .parquet.",
+    ),
+]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write one JSON object there; - is stdout.")
+]
+
+ScaleOption = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--scale",
+        metavar="LO HI",
+        help="Lowest and highest score that there is, such as 1 10 of a judge; by default 0 1.",
+    ),
+]
+LowerIsBetterOption = Annotated[
+    bool, typer.Option("--lower-is-better", help="The lowest score is the best one.")
+]
+
+
+def score_scale(scale: tuple[float, float] | None, *, lower_is_better: bool) -> ScoreScale:
+    """The scale that the options declare."""
+    lo, hi = scale or SCORE_RANGE
+    return ScoreScale(lo=lo, hi=hi, lower_is_better=lower_is_better)
+
+
+def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
+    """The scores in a response file, from 0, the worst, to 1, the best.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, or is not what it should be; a score off the
+            scale is named with row and column.
+    """
+    table = load_responses(path, score_range=(scale.lo, scale.hi))
+    unit = scale.unit(table.scores, table.examinees, table.items)
+    return ResponseTable(table.examinees, table.items, unit)
+
+
+def load_bank(path: Path, *, several: bool = False) -> ItemBank:
+    """The bank in a parameter file.
+
+    Args:
+        path: The file.
+        several: Whether it may measure several abilities.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, or is not what it should be.
+    """
+    try:
+        with path.open("rb") as stream:
+            bank = read_parameters(stream, name=path.name)
+    except OSError as exc:
+        raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+    if bank.abilities is not None and not several:
+        names = ", ".join(bank.abilities.items.names)
+        raise InvalidInputError(
+            f"{path.name}: expected a bank of one ability, got one of several ({names}). Import it "
+            "into a server to test with it, or use `sextant simulate --selector v-optimal --train`."
+        )
+    return bank
+
+
+def load_responses(
+    path: Path, *, score_range: tuple[float, float] | None = SCORE_RANGE
+) -> ResponseTable:
+    """The scores in a response file, within `score_range` (None takes any number).
+
+    Raises:
+        InvalidInputError: The file cannot be opened, or is not what it should be.
+    """
+    from app.exchange.responses import read_responses
+
+    try:
+        with path.open("rb") as stream:
+            return read_responses(stream, name=path.name, score_range=score_range)
+    except OSError as exc:
+        raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+
+
+def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str]) -> FloatArray:
+    """One number of each examinee from a CSV file with a first column of examinees.
+
+    Args:
+        path: The file.
+        expected: What a fault says of a path that cannot be read.
+        column: The column whose name begins so.
+        examinees: Whose numbers, in this order.
+
+    Raises:
+        InvalidInputError: The file cannot be opened.
+        FileFormatError: No such column, a cell that is no number, or an examinee without one.
+    """
+    try:
+        text = as_text(path.read_bytes(), path.name)
+    except OSError as exc:
+        raise InvalidInputError(f"{expected}, got {path}: {exc.strerror}.") from exc
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    header = rows[0] if rows else []
+    at = next((i for i, name in enumerate(header) if i and name.startswith(column)), None)
+    if at is None:
+        raise FileFormatError(
+            f"{path.name}: expected a first column of examinees and a column {column}..., found "
+            f"{','.join(header)!r:.200}."
+        )
+    found: dict[str, float] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            found[plain(row[0])] = float(row[at])
+        except (IndexError, ValueError) as exc:
+            raise FileFormatError(
+                f"{path.name}:{number}: expected an examinee and a number as {header[at]}, "
+                f"got {','.join(row)!r:.200}."
+            ) from exc
+    for examinee in examinees:
+        if not np.isfinite(found.get(examinee, np.nan)):
+            raise FileFormatError(f"{path.name}: no {column} of examinee {examinee!r}.")
+    return np.array([found[examinee] for examinee in examinees])

@@ -1,0 +1,284 @@
+"""`sextant rank-simulate`: rank models by their recorded answers, before any call is paid."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.calibration.pipeline.ranking import bank_from, learned_from
+from app.cli.lab.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.options import HolmOption, file_option
+from app.cli.terminal.tables import interval
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.ranking.ranking import Ranking, RankingState
+from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.simulation import kendall_tau, simulate_ranking
+from app.engine.responses import ResponseTable
+from app.engine.stopping import Stop
+from app.errors import InvalidInputError
+from app.exchange.names import align
+
+
+@fail_clearly
+def command(
+    responses: ResponsesOption,
+    train: Annotated[
+        Path,
+        file_option(help="Scores of other models, which the items are calibrated from."),
+    ],
+    confidence: Annotated[float, typer.Option(help="With which a pair is decided.")] = 0.95,
+    holm: HolmOption = False,
+    budget_items: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
+    ] = None,
+    min_items: Annotated[int, typer.Option(help="Warm-up: items of each model.")] = 10,
+    max_items: Annotated[int, typer.Option(help="Most items of one model.")] = 100,
+    tie_width: Annotated[
+        float, typer.Option(help="Difference in logits that does not matter.")
+    ] = 0.0,
+    costs: Annotated[
+        Path | None,
+        file_option(
+            help="CSV with a first column of models and a column cost...: cost of an item of each."
+        ),
+    ] = None,
+    scale: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LO HI", help="Range of the scores; by default that of --train."),
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="Criterion, such as maximum-information or random.")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Items kept in flight, of all models.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Rank models by their recorded answers, with as few items as possible.
+
+    A score that is missing is an item that cannot be asked of that model.
+    """
+    rules = RankingRules(
+        confidence=confidence,
+        holm=holm,
+        min_items=min_items,
+        max_items=max_items,
+        tie_width=tie_width,
+    )
+    field = Field.load(responses, train, scale)
+    criterion = usual_criterion(field.bank).value if selector is None else selector
+    design = Design.from_dict(
+        {"preset": "ability", "selection": {"criterion": criterion.replace("-", "_")}}
+    )
+    others = align(field.others, field.bank).scores
+    correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
+    test = design.build(field.bank, correction=correction)
+    ranking = Ranking(
+        # Nobody is asked what there is no score of.
+        tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),
+        rules=rules,
+        budget=RankingBudget(
+            items=rules.usual_budget(field.size) if budget_items is None else budget_items
+        ),
+        costs=()
+        if costs is None
+        else tuple(
+            load_numbers(costs, "--costs: expected a CSV file", "cost", field.names).tolist()
+        ),
+    )
+    state, stop = simulate_ranking(ranking, list(field.scores), seed=seed, concurrency=concurrency)
+    document = _document(field, ranking, state, stop)
+    _show(console.err if json == "-" else console.out, document)
+    write_json(json, document | {"rules": asdict(rules), "seed": seed})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Who is ranked, on what.
+
+    Attributes:
+        names: Of the models.
+        others: Scores of the other models, in [0, 1].
+        bank: Calibrated from them.
+        scores: Of the models on the bank's items, in [0, 1]; NaN where there is none.
+        means: Of all recorded scores of each model, as they are, 0 and 1 being the ends of the
+            scale: the order to be found.
+        n_recorded: Number of those scores.
+    """
+
+    names: tuple[str, ...]
+    others: ResponseTable
+    bank: ItemBank
+    scores: FloatArray
+    means: FloatArray
+    n_recorded: int
+
+    @classmethod
+    def load(cls, responses: Path, train: Path, scale: tuple[float, float] | None) -> "Field":
+        """Read both files and calibrate the items."""
+        ranked = recorded = load_responses(responses, score_range=None)
+        others = _without(load_responses(train, score_range=None), ranked.examinees)
+        if scale is None:
+            seen = others.scores[~np.isnan(others.scores)]
+            scale = (float(seen.min()), float(seen.max()))
+            ranked = _held_within(ranked, scale, responses.name)
+        others = _scaled(others, scale, train.name)
+        ranked = _scaled(ranked, scale, responses.name)
+        bank = bank_from(others)
+        aligned = align(ranked, bank)
+        silent = np.isnan(aligned.scores).all(axis=1)
+        if silent.any():
+            raise InvalidInputError(
+                f"{responses.name}: {ranked.examinees[int(silent.argmax())]!r} has no score of an "
+                "item that could be calibrated."
+            )
+        if left_out := len(ranked.items) - len(aligned.match.found):
+            _note(f"{left_out} items of {responses.name} could not be calibrated: never asked.")
+        return cls(
+            ranked.examinees,
+            others,
+            bank,
+            aligned.scores,
+            (np.nanmean(recorded.scores, axis=1) - scale[0]) / (scale[1] - scale[0]),
+            ranked.n_answers,
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of models."""
+        return len(self.names)
+
+
+def _without(table: ResponseTable, names: tuple[str, ...]) -> ResponseTable:
+    """The others: who is ranked is not calibrated from."""
+    kept = [row for row, name in enumerate(table.examinees) if name not in set(names)]
+    if len(kept) < len(table.examinees):
+        _note(f"{len(table.examinees) - len(kept)} models of --train are ranked: not used there.")
+    if len(kept) < 2:
+        raise InvalidInputError(
+            f"--train: expected at least 2 models that are not ranked, got {len(kept)}."
+        )
+    return ResponseTable(
+        tuple(table.examinees[row] for row in kept), table.items, table.scores[kept]
+    )
+
+
+#: Share of scores beyond those of the training models from which on the scale is another one.
+_MOST_BEYOND = 0.2
+
+
+def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
+    """Scores that lie beyond those of the training models count as their lowest and highest."""
+    lo, hi = scale
+    beyond = int(np.count_nonzero((table.scores < lo) | (table.scores > hi)))
+    if beyond > _MOST_BEYOND * table.n_answers:
+        raise InvalidInputError(
+            f"{name}: {beyond} of {table.n_answers} scores lie outside {lo:g} to {hi:g}, the range "
+            "of --train: expected both files on one scale; --scale LO HI gives its true range."
+        )
+    if beyond:
+        _note(
+            f"{name}: {beyond} scores lie outside {lo:g} to {hi:g}, the range of --train, and were "
+            "moved to its ends; --scale LO HI gives the true range."
+        )
+    return ResponseTable(table.examinees, table.items, np.clip(table.scores, lo, hi))
+
+
+def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
+    """Scores from 0 to 1."""
+    lo, hi = scale
+    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
+        raise InvalidInputError(
+            f"A scale of scores needs LO < HI, got {lo:g} and {hi:g}; all scores of --train may be "
+            "the same: give --scale LO HI."
+        )
+    outside = (table.scores < lo) | (table.scores > hi)
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise InvalidInputError(
+            f"{name}: expected scores from {lo:g} to {hi:g}, got {table.scores[row, column]:g} of "
+            f"{table.examinees[row]!r} on {table.items[column]!r}."
+        )
+    return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
+
+
+def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> dict[str, Any]:
+    ranks = ranking.ranks(state)
+    told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
+    names, costs = field.names, ranking.costs or (1.0,) * field.size
+    group_of = {member: number for number, group in enumerate(ranks.groups, 1) for member in group}
+    return {
+        "ranking": [names[member] for member in ranks.order],
+        "tau": kendall_tau(ranks.order, field.means),
+        "items_total": state.n_asked,
+        "items_per_examinee": {
+            name: test.n_asked for name, test in zip(names, state.members, strict=True)
+        },
+        "share_of_full": state.n_asked / field.n_recorded,
+        "cost_total": sum(
+            test.n_asked * cost for test, cost in zip(state.members, costs, strict=True)
+        ),
+        "pairs": [
+            {
+                "a": names[pair.above],
+                "b": names[pair.below],
+                "p_a_above_b": pair.p_above,
+                "decided": pair.decided,
+                "p_value": pair.p_value,
+            }
+            for pair in ranks.pairs
+        ],
+        "ties": [[names[member] for member in tie] for tie in ranks.ties],
+        "order": [
+            {
+                "examinee": names[member],
+                "rank_lo": ranks.rank_ranges[member][0],
+                "rank_hi": ranks.rank_ranges[member][1],
+                "group": group_of[member],
+                "theta": told[member].theta,
+                "se": told[member].se,
+                "ci": [told[member].lo, told[member].hi],
+                "items": state.members[member].n_asked,
+                "full_score": float(field.means[member]),
+            }
+            for member in ranks.order
+        ],
+        "stop_reason": stop.reason.value,
+        "stop_detail": stop.detail,
+    }
+
+
+def _show(screen: Console, document: dict[str, Any]) -> None:
+    table = Table("rank", "model", "theta", "95 % interval", "items", "full score")
+    for entry in document["order"]:
+        lo, hi = entry["rank_lo"], entry["rank_hi"]
+        table.add_row(
+            f"{lo}" if lo == hi else f"{lo}-{hi}",
+            entry["examinee"],
+            f"{entry['theta']:.2f}",
+            interval(entry["ci"]),
+            f"{entry['items']}",
+            f"{entry['full_score']:.3f}",
+        )
+    screen.print(table)
+    for tie in document["ties"]:
+        screen.print(f"Tied: {', '.join(tie)}.", markup=False)
+    screen.print(
+        f"{document['items_total']} items, {document['share_of_full']:.1%} of the recorded scores; "
+        f"tau {document['tau']:.2f}. {document['stop_detail']}",
+        markup=False,
+    )
+
+
+def _note(text: str) -> None:
+    console.err.print(f"Note: {text}", markup=False)

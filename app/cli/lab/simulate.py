@@ -1,0 +1,424 @@
+"""`sextant simulate`: try a test design on recorded answers, before any call is paid."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.multidimensional.curve_errors import learn_curves
+from app.cli.lab.inputs import (
+    JsonOption,
+    LowerIsBetterOption,
+    OptionalBankOption,
+    ScaleOption,
+    load_bank,
+    load_numbers,
+    load_scores,
+    score_scale,
+)
+from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design
+from app.cli.lab.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.options import (
+    ConcurrencyOption,
+    ItemCostsOption,
+    MarginOption,
+    TargetOption,
+    file_option,
+    share_of,
+)
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design, Preset
+from app.engine.design.parts import PredictionMethod
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.prediction.correction import LONGEST, IntervalCorrection
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.forecast import calls_of
+from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
+from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
+from app.errors import InvalidInputError
+from app.exchange.names import align
+
+#: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
+MAX_LEARNED_FROM = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Examinees whose answers are known, on the items of a bank.
+
+    Attributes:
+        examinees: Names.
+        scores: Shape (n_examinees, n_items of the bank), NaN where there is no answer; at least one
+            answer each.
+    """
+
+    examinees: tuple[str, ...]
+    scores: FloatArray
+
+    @classmethod
+    def load(cls, path: Path, bank: ItemBank, scale: ScoreScale) -> "Records":
+        """Read a response file; what cannot be used is left out and said."""
+        table = load_scores(path, scale)
+        aligned = align(table, bank)
+        records = cls(table.examinees, aligned.scores)
+        answered = ~np.isnan(aligned.scores).all(axis=1)
+        if not answered.all():
+            _note(f"{path.name}: {int((~answered).sum())} examinees without answers left out.")
+            records = records.only(np.flatnonzero(answered).tolist())
+        if skipped := len(aligned.match.unknown):
+            _note(f"{path.name}: {skipped} items are not in the bank and were skipped.")
+        return records
+
+    def only(self, rows: Sequence[int]) -> "Records":
+        """Some of the examinees."""
+        return Records(tuple(self.examinees[row] for row in rows), self.scores[list(rows)])
+
+
+@fail_clearly
+def command(
+    responses: Annotated[
+        Path | None,
+        file_option(
+            help="Recorded scores of the examinees to test, as for the other commands; without "
+            "them: a forecast for examinees drawn from the prior."
+        ),
+    ] = None,
+    bank: OptionalBankOption = None,
+    train: Annotated[
+        Path | None,
+        file_option(
+            help="Scores of other examinees: intervals and predicted scores learn from them."
+        ),
+    ] = None,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(
+            help="Design to start from; by default ability where a target or the selector is about "
+            "theta, else score."
+        ),
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="Criterion, such as mutual-information or random.")
+    ] = None,
+    randomesque: Annotated[
+        int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
+    ] = None,
+    se_target: Annotated[
+        float | None, typer.Option(help="Stop at this standard error of theta.")
+    ] = None,
+    margin: MarginOption = None,
+    min_items: Annotated[
+        int | None, typer.Option(help="Fewest items before a target counts.")
+    ] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
+    concurrency: ConcurrencyOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    reference: Annotated[
+        str,
+        typer.Option(
+            help="What theta is compared with: wle (whole-bank estimate) or a CSV file with a "
+            "first column of examinees and a column theta..."
+        ),
+    ] = "wle",
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
+    ] = None,
+    target: TargetOption = WHOLE_BANK,
+    ask: Annotated[
+        str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
+    ] = None,
+    tags: Annotated[
+        Path | None,
+        file_option(
+            help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag."
+        ),
+    ] = None,
+    item_costs: ItemCostsOption = None,
+    prediction: Annotated[
+        PredictionMethod | None,
+        typer.Option(
+            help="How scores are predicted: by the curves that --train taught and by sampled "
+            "questions (combined), as though the curves did not hold (design), by a linear model "
+            "of scores (score-model; v-optimal and its kin), or by the items' parameters alone "
+            "(p-irt)."
+        ),
+    ] = None,
+    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 100,
+    tokens_in: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
+    ] = None,
+    tokens_out: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: tokens of an answer.")
+    ] = None,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: US dollars per million prompt tokens.")
+    ] = None,
+    price_out: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: US dollars per million answer tokens.")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: seconds that a call takes.")
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Try a test design on recorded answers, or forecast what it will take.
+
+    Each examinee is tested on its own recorded answers; an item without an answer is never asked.
+    Without --responses simulated examinees answer by the bank's model: items, cost and time.
+    The selectors v-optimal, d-optimal, a-optimal and trace learn several abilities from --train,
+    and need no bank.
+    """
+    design = Design.from_dict(
+        {
+            "selection": _given(
+                criterion=selector and selector.replace("-", "_"), top_k=randomesque
+            ),
+            "stopping": _given(
+                se=se_target,
+                score_margin=share_of(margin),
+                min_items=min_items,
+                max_items=max_items,
+            ),
+            "prediction": _given(method=prediction and prediction.value),
+            **_given(preset=preset and preset.value, concurrency=concurrency),
+        }
+    )
+    options = DesignOptions(
+        train=train,
+        dimensions=dimensions,
+        target=target,
+        ask=ask,
+        tags=tags,
+        item_costs=item_costs,
+        prediction=prediction,
+        scale=score_scale(scale, lower_is_better=lower_is_better),
+        seed=seed,
+    )
+    if responses is None:
+        options.refuse()
+        refuse_without_answers(train, reference)
+        if bank is None:
+            raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
+        known = load_bank(bank, several=True)
+        calls = calls_of(
+            known.n_items,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            price_in=price_in,
+            price_out=price_out,
+            pace_s=None if latency is None else latency / design.concurrency,
+        )
+        show_forecast(known, design, calls, examinees, seed, json)
+        return
+    refuse_with_answers(
+        {
+            "--tokens-in": tokens_in,
+            "--tokens-out": tokens_out,
+            "--price-in": price_in,
+            "--price-out": price_out,
+            "--latency": latency,
+        }
+    )
+    if bank is None or options.several(design):
+        items_of = None if bank is None else load_bank(bank, several=True)
+        found = simulate_design(design, items_of, responses, options)
+        if reference != "wle":
+            found = replace(found, references=_thetas_in(reference, found.examinees))
+        _report(found, design, seed, json)
+        return
+    options.refuse()
+    items = load_bank(bank)
+    marks = options.scale
+    records = Records.load(responses, items, marks)
+    references = _references(items, records, reference)
+    correction, curves = None, None
+    if train is not None:
+        others = _others(Records.load(train, items, marks), records.examinees)
+        if others.examinees:
+            whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
+            curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
+        correction = _correction(items, others, design, seed, curves)
+    test = design.build(items, correction=correction, curves=curves)
+    taken, seconds = _run(test, records, design.concurrency, seed)
+    summary = summarise(taken, references, test)
+    steps = sum(len(one.items) for one in taken)
+    _show(console.err if json == "-" else console.out, summary, seconds / steps)
+    write_json(
+        json,
+        {
+            "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
+            "design": design.to_dict(),
+            "seed": seed,
+            "learned": _knowledge(correction, curves),
+            "examinees": [
+                _as_json(name, one, theta)
+                for name, one, theta in zip(records.examinees, taken, references, strict=True)
+            ],
+        },
+    )
+
+
+def _report(found: Simulated, design: Design, seed: int, json: str | None) -> None:
+    """Show tests of several abilities, and write them."""
+    summary = summarise(found.taken, found.references, found.test)
+    each = found.seconds / sum(len(one.items) for one in found.taken)
+    extra = found.extra()
+    screen = console.err if json == "-" else console.out
+    _show(screen, summary, each, extra)
+    write_json(
+        json,
+        {
+            "summary": asdict(summary) | {"seconds_per_step": each} | extra,
+            "design": design.to_dict(),
+            "seed": seed,
+            "model": found.model(),
+            "examinees": [
+                _as_json(name, one, theta)
+                for name, one, theta in zip(
+                    found.examinees, found.taken, found.references.tolist(), strict=True
+                )
+            ],
+        },
+    )
+
+
+def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
+    if reference == "wle":
+        return whole_bank_abilities(bank, records.scores)[0]
+    return _thetas_in(reference, records.examinees)
+
+
+def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
+    return load_numbers(Path(reference), "--reference: expected wle or a file", "theta", examinees)
+
+
+def _others(records: Records, tested: Sequence[str]) -> Records:
+    """Who may teach: who is to be tested is not learned from."""
+    others = [row for row, name in enumerate(records.examinees) if name not in set(tested)]
+    if len(others) < len(records.examinees):
+        _note(
+            f"{len(records.examinees) - len(others)} examinees of --train are tested themselves "
+            "and were not learned from."
+        )
+    return records.only(others)
+
+
+def _correction(
+    bank: ItemBank, records: Records, design: Design, seed: int, curves: LearnedCurves | None
+) -> IntervalCorrection | None:
+    """What examinees teach of theta's intervals; None where they are too few."""
+    n = len(records.examinees)
+    if n < LEAST_EXAMINEES:
+        return None
+    rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
+    longest = min(design.stopping.max_items or LONGEST, LONGEST)
+    test = design.open_ended(longest).build(bank, curves=curves)
+    references, _ = whole_bank_abilities(bank, records.scores)
+    seen = glimpses(
+        test, records.scores, references, rows, seed=seed, concurrency=design.concurrency
+    )
+    own = glimpses(
+        design.build(bank, curves=curves),
+        records.scores,
+        references,
+        rows,
+        seed=seed,
+        concurrency=design.concurrency,
+    )
+    ends = list({one.row: one for one in own}.values())
+    return learn_intervals(seen, ends, references)
+
+
+def _knowledge(
+    correction: IntervalCorrection | None, curves: LearnedCurves | None
+) -> dict[str, Any] | None:
+    """What was learned, as a bank version keeps it; None where nothing was."""
+    known: dict[str, Any] = {}
+    if correction is not None:
+        known["interval_correction"] = correction.to_dict()
+    if curves is not None:
+        known[CURVES] = {
+            "n_reference": curves.n_reference,
+            "abilities": len(curves.curves.slopes),
+            "dispersion": curves.curves.dispersion,
+            "errors": {name: error.to_dict() for name, error in curves.errors.items()},
+        }
+    return known or None
+
+
+def _run(
+    test: AdaptiveTest, records: Records, concurrency: int, seed: int
+) -> tuple[list[Taken], float]:
+    """All tests, and the seconds that asking and updating took."""
+    started = time.perf_counter()
+    runs = [
+        take(test, row, seed=[seed, i], concurrency=concurrency)
+        for i, row in enumerate(records.scores)
+    ]
+    seconds = time.perf_counter() - started
+    taken = [judge(test, row, *run) for row, run in zip(records.scores, runs, strict=True)]
+    return taken, seconds
+
+
+def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
+    estimate, prediction = taken.estimate, taken.prediction
+    return {
+        "examinee": name,
+        "theta": estimate.theta,
+        "se": _finite(estimate.se),
+        "lo": _finite(estimate.lo),
+        "hi": _finite(estimate.hi),
+        "raw": estimate.raw and [_finite(end) for end in estimate.raw],
+        "reference": float(reference),
+        "n_items": len(taken.items),
+        "stop_reason": taken.stop.reason.value,
+        "accuracy": {
+            "value": prediction.value,
+            "lo": prediction.lo,
+            "hi": prediction.hi,
+            "raw": prediction.raw and list(prediction.raw),
+            "actual": taken.accuracy,
+        },
+    }
+
+
+def _show(
+    screen: Console,
+    summary: Summary,
+    seconds_per_step: float,
+    extra: Mapping[str, float | None] | None = None,
+) -> None:
+    table = Table("measure", "value", title=f"{summary.n_examinees} simulated tests")
+    for name, value in {**asdict(summary), **(extra or {})}.items():
+        table.add_row(name, "not reached" if value is None else f"{value:.4g}")
+    table.add_row("seconds_per_step", f"{seconds_per_step:.3g}")
+    screen.print(table)
+
+
+def _note(text: str) -> None:
+    console.err.print(f"Note: {text}", markup=False)
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: answers without information have no finite standard error."""
+    return value if math.isfinite(value) else None
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,318 @@
+"""`sextant simulate --selector v-optimal` and its kin: tests of several abilities on records."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.cli.lab.inputs import load_scores
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.design.parts import PredictionMethod
+from app.engine.design.selection import CriterionName
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.index import BoolArray
+from app.engine.prediction.correction import LONGEST
+from app.engine.prediction.p_irt import P_IRT
+from app.engine.prediction.score_model import Target
+from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
+from app.engine.responses import ResponseTable
+from app.engine.selection.design import Optimality
+from app.engine.simulation.simulate import Taken, judge, take
+from app.engine.state import CatState
+from app.errors import InvalidInputError
+from app.exchange.item_facts import read_costs, read_tags
+from app.exchange.names import align
+
+SELECTORS = tuple(optimality.value for optimality in Optimality)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignOptions:
+    """Options of the command that concern several abilities."""
+
+    train: Path | None
+    dimensions: int | None
+    target: str
+    ask: str | None
+    tags: Path | None
+    item_costs: Path | None
+    prediction: PredictionMethod | None
+    scale: ScoreScale
+    seed: int
+
+    def several(self, design: Design) -> bool:
+        """Whether a test takes several abilities, learned from `--train`."""
+        criterion = design.selection.criterion
+        if criterion is not CriterionName.V_OPTIMAL:
+            return criterion.value in SELECTORS
+        by_scores = design.prediction.method is PredictionMethod.SCORE_MODEL
+        return by_scores or any(value is not None for value in self._given().values())
+
+    def refuse(self) -> None:
+        """Refuse them where the selector is another.
+
+        Raises:
+            InvalidInputError: One of them is given.
+        """
+        for name, value in self._given().items():
+            if value is not None:
+                known = ", ".join(name.replace("_", "-") for name in SELECTORS)
+                raise InvalidInputError(f"{name} belongs to the selectors {known}.")
+
+    def _given(self) -> dict[str, object]:
+        return {
+            "--dimensions": self.dimensions,
+            "--ask": self.ask,
+            "--tags": self.tags,
+            "--item-costs": self.item_costs,
+            "--target": None if self.target == WHOLE_BANK else self.target,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulated:
+    """Tests that were simulated.
+
+    Attributes:
+        examinees: Names.
+        taken: Their tests; the predicted score is that of the target.
+        references: Main ability of each examinee by all answers.
+        test: Of an examinee with answers to all items.
+        seconds: That asking and updating took.
+        learned: From the training records.
+        costs: Of the items; None where they were not given.
+        plain: Cost and number of the items that a choice which ignores costs needs to predict these
+            examinees as well; None where all that may be asked do not, or costs were not given.
+    """
+
+    examinees: tuple[str, ...]
+    taken: list[Taken]
+    references: FloatArray
+    test: AdaptiveTest
+    seconds: float
+    learned: LearnedAbilities
+    costs: FloatArray | None
+    plain: tuple[float, int] | None
+
+    def extra(self) -> dict[str, float | int | None]:
+        """Figures that the summary has besides its usual ones: costs, where they are known."""
+        if self.costs is None:
+            return {}
+        spent = float(np.mean([float(self.costs[one.items].sum()) for one in self.taken]))
+        found: dict[str, float | int | None] = {"cost_mean": spent}
+        if self.taken[0].prediction.method != P_IRT:
+            plain, items = self.plain or (None, None)
+            found |= {
+                "cost_mean_ignoring_costs": plain,
+                "items_ignoring_costs": items,
+                "cost_saved": 1.0 - spent / plain if plain else None,
+            }
+        return found
+
+    def model(self) -> dict[str, Any]:
+        """What was learned, as JSON."""
+        fit, scores = self.learned.fit, self.learned.scores
+        return {
+            "dimensions": fit.dimensions,
+            "method": fit.method.value,
+            "held_out_log_likelihood": fit.compared,
+            "parallel_analysis": fit.analysis
+            and {
+                "dimensions": fit.analysis.dimensions,
+                "eigenvalues": list(fit.analysis.eigenvalues),
+                "chance": list(fit.analysis.chance),
+            },
+            "n_examinees": len(fit.abilities),
+            "degenerate_items": int(fit.degenerate.sum()),
+            "shrinkage": scores and scores.shrinkage,
+            "cross_validated_error": scores
+            and {
+                name: {str(count): error for count, error in errors.items()}
+                for name, errors in scores.errors.items()
+            },
+        }
+
+
+def simulate_design(
+    design: Design, bank: ItemBank | None, responses: Path, options: DesignOptions
+) -> Simulated:
+    """Learn from `--train`, and test every examinee of `--responses`.
+
+    Args:
+        design: With a criterion of optimal design.
+        bank: Its items alone are used; None takes all items of the training records.
+        responses: The file of examinees to be tested.
+        options: The others.
+
+    Raises:
+        InvalidInputError: No training records, a target without items, an item without cost, ...
+    """
+    if design.selection.criterion.value not in SELECTORS:
+        raise InvalidInputError("This selector needs --bank with the parameters of the items.")
+    if options.train is None:
+        raise InvalidInputError(
+            "This test needs --train, the scores of other examinees to learn several abilities "
+            "from; a test of one ability needs --bank."
+        )
+    train = load_scores(options.train, options.scale)
+    item_ids = train.items if bank is None else bank.item_ids
+    tags = tags_of(options.tags, item_ids)
+    costs = None
+    if options.item_costs is not None:
+        costs = read_costs(options.item_costs.read_bytes(), item_ids, options.item_costs.name)
+    plain = ItemBank.from_intercepts(
+        a=np.ones(len(item_ids)), intercept=np.zeros(len(item_ids)), item_ids=item_ids
+    )
+    target_weights(plain, {options.target: 1.0}, tags)
+    active = active_items(options.ask, plain, tags)
+    tested = load_scores(responses, options.scale)
+    known = _known(train, tested)
+    learned = learn_abilities(
+        align(known, plain).scores,
+        item_ids,
+        # A comparison of methods would triple the time, and predicted scores do not depend on it.
+        MultidimensionalSettings(dimensions=options.dimensions, method=FitMethod.JOINT),
+        {options.target: target_weights(plain, {options.target: 1.0}, tags)},
+        np.random.default_rng(options.seed),
+        askable=active,
+        costs=costs,
+    )
+    selection = replace(
+        design.selection, target={options.target: 1.0}, cost_weight=float(costs is not None)
+    )
+    test = replace(design, selection=selection).build(
+        learned.bank,
+        active=active,
+        tags=tags,
+        costs=costs,
+        targets=_targets(learned, options.target),
+        curves=learned.curves,
+    )
+    records = align(tested, plain).scores
+    weights = target_weights(plain, {options.target: 1.0}, tags)
+    answered = ~np.isnan(records[:, active]).all(axis=1)
+    answered &= ~np.isnan(records[:, weights > 0.0]).all(axis=1)  # else there is no score to know
+    rows, names = records[answered], np.array(tested.examinees)[answered]
+    if not len(rows):
+        raise InvalidInputError(
+            f"{responses.name}: no examinee answered an item to be asked and an item of the target."
+        )
+    started = time.perf_counter()
+    runs = [
+        take(test, row, seed=[options.seed, i], concurrency=design.concurrency)
+        for i, row in enumerate(rows)
+    ]
+    seconds = time.perf_counter() - started
+    taken = [
+        replace(judge(test, row, *run), accuracy=_score(row, weights))
+        for row, run in zip(rows, runs, strict=True)
+    ]
+    ignoring_costs = None
+    if costs is not None and taken[0].prediction.method != P_IRT:
+        actual = np.array([one.accuracy for one in taken])
+        error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
+        ignoring = replace(design, selection=replace(selection, cost_weight=0.0))
+        ignoring_costs = _as_good(
+            ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
+                learned.bank,
+                active=active,
+                tags=tags,
+                targets=_targets(learned, options.target),
+                curves=learned.curves,
+            ),
+            rows,
+            actual,
+            costs,
+            error,
+            options.seed,
+        )
+    return Simulated(
+        examinees=tuple(names.tolist()),
+        taken=taken,
+        references=whole_bank_abilities(learned.bank, rows)[0],
+        test=test,
+        seconds=seconds,
+        learned=learned,
+        costs=costs,
+        plain=ignoring_costs,
+    )
+
+
+def _as_good(
+    test: AdaptiveTest,
+    records: FloatArray,
+    truth: FloatArray,
+    costs: FloatArray,
+    error: float,
+    seed: int,
+) -> tuple[float, int] | None:
+    """Mean cost and number of items at which a test first reaches the error; None if it never does.
+
+    Examinees without so many answers count by their last prediction.
+    """
+    n_steps = test.pool.n_active
+    missed, spent = np.zeros((2, len(records), n_steps))
+    for i, row in enumerate(records):
+
+        def look(state: CatState, i: int = i) -> None:
+            at = state.n_scored - 1
+            missed[i, at:] = abs(test.predict(state).value - truth[i])
+            spent[i, at:] = costs[[one.item for one in state.responses]].sum()
+
+        take(test, row, seed=[seed, i], watch=look)
+    good = np.flatnonzero(missed.mean(axis=0) <= error)
+    if not good.size:
+        return None
+    return float(spent[:, good[0]].mean()), int(good[0]) + 1
+
+
+def tags_of(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """Tags of items: from a file, else from their ids."""
+    if path is None:
+        return tags_in_ids(item_ids)
+    return read_tags(path.read_bytes(), item_ids, path.name)
+
+
+def active_items(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ...]) -> BoolArray:
+    """Mask of the items that may be asked."""
+    if ask is None:
+        return np.ones(bank.n_items, dtype=np.bool_)
+    wanted = {name.strip(): 1.0 for name in ask.split(",")}
+    known = sorted({name for item in tags for name in item} | {WHOLE_BANK})
+    for name in wanted:
+        if name not in known:
+            raise InvalidInputError(
+                f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
+            )
+    return np.asarray(target_weights(bank, wanted, tags) > 0.0)
+
+
+def _known(train: ResponseTable, tested: ResponseTable) -> ResponseTable:
+    """The training records of examinees who are not tested themselves."""
+    mine = set(tested.examinees)
+    rows = [row for row, name in enumerate(train.examinees) if name not in mine]
+    return ResponseTable(
+        tuple(train.examinees[row] for row in rows), train.items, train.scores[rows]
+    )
+
+
+def _targets(learned: LearnedAbilities, name: str) -> dict[str, Target]:
+    if learned.scores is None:
+        return {}
+    return {WHOLE_BANK: learned.scores.targets[name], name: learned.scores.targets[name]}
+
+
+def _score(row: FloatArray, weights: FloatArray) -> float:
+    """The real score over the items of the target that were answered."""
+    answered = ~np.isnan(row)
+    total = float(weights[answered].sum())
+    if total == 0.0:
+        raise InvalidInputError("An examinee has no answer to any item of the target.")
+    return float(weights[answered] @ row[answered]) / total

@@ -1,0 +1,82 @@
+"""The part of `sextant simulate` that forecasts what a test will take, without any answers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from app.cli.terminal import console
+from app.cli.terminal.console import write_json
+from app.engine.bank import ItemBank
+from app.engine.design.design import Design
+from app.engine.simulation.forecast import forecast
+from app.engine.simulation.forecast_words import summary
+from app.engine.simulation.simulate import Calls, prior_thetas
+from app.errors import InvalidInputError
+
+#: Figures that the screen shows.
+_SHOWN = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
+
+
+def show_forecast(
+    bank: ItemBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
+) -> None:
+    """Simulate examinees drawn from the design's prior; show and write what their tests took."""
+    rng = np.random.default_rng(seed)
+    thetas = prior_thetas(bank, design.estimator, n_examinees, rng)
+    found = forecast(
+        design.build(bank),
+        thetas,
+        seed=seed,
+        concurrency=design.concurrency,
+        se_target=design.stopping.se,
+        margin_target=design.stopping.score_margin,
+        calls=calls,
+    )
+    table = Table("", "median", "5 %", "95 %", title=f"{n_examinees} simulated tests")
+    for name in _SHOWN:
+        if (part := getattr(found, name)) is not None:
+            table.add_row(name, *map(_short, (part.median, part.lo, part.hi)))
+    screen = console.err if json == "-" else console.out
+    screen.print(table)
+    for sentence in summary(found):
+        screen.print(sentence, markup=False, soft_wrap=True)
+    if found.reached is not None:
+        screen.print(f"{found.reached:.0%} are as exact as asked for.", markup=False)
+    write_json(
+        json,
+        {
+            "forecast": found.to_dict(),
+            "summary": summary(found),
+            "design": design.to_dict(),
+            "seed": seed,
+        },
+    )
+
+
+def refuse_without_answers(train: Path | None, reference: str) -> None:
+    """Options that say something about recorded answers, where there are none.
+
+    Raises:
+        InvalidInputError: One was given.
+    """
+    if train is not None or reference != "wle":
+        raise InvalidInputError(
+            "--train and --reference belong to recorded answers: give --responses, too."
+        )
+
+
+def refuse_with_answers(given: Mapping[str, float | None]) -> None:
+    """Options of a forecast, where there are recorded answers.
+
+    Raises:
+        InvalidInputError: One was given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInputError(f"{name} belongs to a forecast: leave --responses out.")
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""How commands reach a server: one that runs, one of their own, or the database alone."""

@@ -1,0 +1,153 @@
+"""What the terminal shows: results on stdout, notes and errors on stderr as one clear line."""
+
+import functools
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from typing_extensions import override
+
+from app.cli.servers.chosen_project import takes_project
+from app.errors import InvalidInputError, SextantError
+from app.printable import printable, printable_json
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+#: Columns of what is no terminal: nothing that goes into a pipe or a file is cut or wrapped.
+_PIPE_COLUMNS = 100_000
+
+
+class SafeConsole(Console):
+    """Shows texts of servers and models as text: none of it reaches the terminal as a command."""
+
+    def __init__(self, *, file: IO[str] | None = None, stderr: bool = False) -> None:
+        # Square brackets and words between colons are text: names of models, items and files may
+        # hold them.
+        super().__init__(file=file, stderr=stderr, highlight=False, markup=False, emoji=False)
+        if not self.is_terminal:
+            self.width = _PIPE_COLUMNS
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Print sentences: a terminal breaks them between words, and no address within itself."""
+        if self.is_terminal:
+            text = "\n".join(self._broken(line) for line in text.split("\n"))
+        self.print(text, style=style, soft_wrap=True)
+
+    def _broken(self, line: str) -> str:
+        return textwrap.fill(line, self.width, break_long_words=False, break_on_hyphens=False)
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        # Every print, table and live display comes through here, before rich adds its own codes.
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
+#: Results go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
+out = SafeConsole()
+err = SafeConsole(stderr=True)
+
+#: What can be missing, and the command that lists what there is.
+_LISTS = {
+    "bank": "banks",
+    "calibration": "calibrations",
+    "endpoint": "endpoints",
+    "gate": "gates",
+    "project": "projects",
+    "response set": "response-sets",
+    "session": "sessions",
+}
+_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.$")
+#: Exit code of a command that refused its input, as in most Unix tools.
+USAGE_ERROR = 2
+#: How many faults of one file are printed before the rest is only counted.
+MAX_PROBLEMS_SHOWN = 20
+
+
+def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callable[P, R]:
+    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback.
+
+    A command that takes the key of a server takes the project to work in as well.
+    """
+    command = takes_project(command)
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except SextantError as error:
+            show_error(error)
+            raise typer.Exit(code) from None
+
+    return wrapped
+
+
+def show_error(error: SextantError) -> None:
+    """Print an error and the places it names."""
+    hint = ""
+    if (missing := _MISSING.match(error.detail)) is not None:
+        hint = f" `sextant {_LISTS[missing[1]]} list` lists all there are."
+    err.say(f"Error: {error.detail}{hint}", style="red")
+    only = error.problems[0] if len(error.problems) == 1 else None
+    if only is not None and only.detail.rstrip(".") in error.detail:
+        return  # told already
+    for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
+        err.say(f"  {problem.pointer}: {problem.detail}")
+    hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
+    if hidden > 0:
+        err.print(f"  ... and {hidden} more")
+
+
+def show_warning(text: str) -> None:
+    """Print what is wrong though the command goes on."""
+    err.say(f"Warning: {text}", style="yellow")
+
+
+def require_writable(target: str | None) -> None:
+    """Refuse a path for JSON that cannot be written, before anything is spent on what goes there.
+
+    Raises:
+        InvalidInputError: No such directory, or no right to write there.
+    """
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    where = path if path.exists() else path.parent
+    if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
+        reason = "no such directory" if not where.exists() else "not a file that can be written"
+        raise InvalidInputError(f"--json: {target}: cannot be written: {reason}.")
+
+
+def write_json(target: str | None, document: Mapping[str, Any]) -> None:
+    """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
+
+    Raises:
+        InvalidInputError: The path cannot be written.
+    """
+    if target is None:
+        return
+    text = printable_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    if target == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        try:
+            Path(target).write_text(text + "\n", encoding="utf-8")
+        except OSError as exc:
+            raise InvalidInputError(
+                f"--json: {target}: cannot be written: {exc.strerror}."
+            ) from exc

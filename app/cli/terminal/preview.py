@@ -1,0 +1,119 @@
+"""`sextant banks preview`: one item put to an endpoint before a test is paid."""
+
+import json as json_text
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from app.cli.commands.run import OPTIONS
+from app.cli.servers.connection import connected, given, run_to_the_end
+from app.cli.terminal.asking import (
+    ExtraBody,
+    ModeOption,
+    Shots,
+    Stop,
+    System,
+    options_of,
+    prompt_of,
+    stops_of,
+)
+from app.cli.terminal.console import fail_clearly, out, require_writable, write_json
+from app.cli.terminal.examinees import examinee, require_fitting
+from app.cli.terminal.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
+
+
+@fail_clearly
+def preview(
+    bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
+    item: Annotated[str, typer.Option(help="Key or id of the item.")],
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
+    ] = None,
+    kind: KindOption = "openai_chat",
+    api_key: EndpointKeyOption = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    shots: Shots = None,
+    system: System = None,
+    mode: ModeOption = None,
+    stop: Stop = None,
+    extra_body: ExtraBody = None,
+    no_call: Annotated[
+        bool, typer.Option("--no-call", help="Show the request and send nothing.")
+    ] = False,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the preview as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Put one item to an endpoint: the exact request, its answer, and how it is marked.
+
+    Nothing is stored; without --no-call the endpoint is really called, once or for each option.
+    """
+    require_writable(json)
+    asked_model = given(
+        kind=kind,
+        api_key=api_key,
+        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
+        options=options_of(extra_body),
+    )
+    require_fitting(endpoint, model, asked_model)
+    body: dict[str, Any] = {
+        "prompt": prompt_of(shots, system, mode),
+        "send": not no_call,
+    }
+
+    async def ask() -> dict[str, Any]:
+        async with connected(server, server_key, bank=bank) as client:
+            path = f"/v1/banks/{quote(bank, safe='')}/items/{quote(item, safe='')}:preview"
+            body.update(await examinee(client, endpoint, model, asked_model))
+            return await client.post(path, body, options=OPTIONS)
+
+    found = run_to_the_end(ask)
+    if json != "-":
+        _show(found)
+    write_json(json, found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    shots = f", {found['shots']} examples" if found["shots"] else ""
+    _line("item", f"{found['item_id']} ({found['mode']}{shots}, marked by {found['scorer']})")
+    for request in found["requests"]:
+        _line("sent to" if found["answer"] else "would go to", request["url"])
+        _text(json_text.dumps(request["body"], ensure_ascii=False, indent=2))
+    answer = found["answer"]
+    if answer is None:
+        return
+    if answer["reasoning"]:
+        _line("reasoning", "")
+        _text(answer["reasoning"])
+    _line("answer", "" if answer["answer"] else "(none)")
+    _text(answer["answer"] or "")
+    for option in (answer["method"] or {}).get("options", []):
+        per_byte = option["logprob"] / option["bytes"]
+        _text(f"{option['option']}  {option['logprob']:.4f}  ({per_byte:.4f} a byte)")
+    _line("expected", " or ".join(found["target"]))
+    _line("outcome", answer["outcome"] + (f": {answer['reason']}" if answer["reason"] else ""))
+    if answer["score"] is not None:
+        read = f" (read: {answer['extracted']}, by {answer['extractor']})"
+        _line("score", f"{answer['score']:g}{read if answer['extracted'] else ''}")
+    tokens = [answer["tokens_in"], answer["tokens_out"]]
+    if None not in tokens:
+        _line("tokens", f"{tokens[0]} in, {tokens[1]} out, {answer['attempts']} calls")
+
+
+def _line(label: str, value: str) -> None:
+    out.print(f"{label:<12}{value}", markup=False, soft_wrap=True)
+
+
+def _text(text: str) -> None:
+    for line in text.splitlines():
+        out.print(f"  {line}", markup=False, soft_wrap=True)

@@ -1,0 +1,178 @@
+"""What a test that runs looks like on the terminal, drawn anew at each event; and in a pipe."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.terminal.tables import number
+
+#: Answers kept in sight while the test runs.
+_ROWS = 10
+#: Columns of the band, and the thetas at its ends; beyond them it is cut.
+_BAND, _FROM, _TO = 48, -4.0, 4.0
+_MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unreadable", "truncated": "cut"}
+
+
+class Progress:
+    """What the events have told so far.
+
+    Args:
+        clock: Seconds that pass.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
+        self._answer: dict[str, Any] = {}
+        self._figures: dict[str, Any] = {}
+        self._status = "queued"
+        self._waits_for = ""
+        self._clock = clock
+        self._began = clock()
+
+    def take(self, kind: str, data: dict[str, Any]) -> str | None:
+        """Take in one event; returns a line for terminals that cannot be redrawn."""
+        if kind == "response.received":
+            self._answer = data
+            self._status = "running"
+            if data.get("outcome") != "error":
+                self._waits_for = ""
+        elif kind == "estimate.updated":
+            self._figures = data
+            self._rows.append(_row(self._answer, data))
+            return _line(self._answer, data)
+        elif kind == "session.waiting":
+            return self._wait(data["reason"], data["until"])
+        elif kind.startswith("session.") and kind != "session.item_selected":
+            self._status = kind.removeprefix("session.")
+        return None
+
+    def _wait(self, reason: str, until: str) -> str | None:
+        """Say why nothing comes, once: what is tried again for the same reason is no news."""
+        reason = reason if reason.endswith((".", "!", "?")) else f"{reason}."
+        self._status = f"waiting: {reason} Tried again at {until[11:19]} UTC."
+        if reason == self._waits_for:
+            return None
+        self._waits_for = reason
+        return f"waiting: {reason} It is tried again by itself."
+
+    def __rich__(self) -> RenderableType:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for name in ("#", "item", "answer", "score", "theta", "SE", "cost"):
+            table.add_column(name, justify="left" if name in {"item", "answer"} else "right")
+        for row in self._rows:
+            table.add_row(*row)
+        shown: list[RenderableType] = [Text(headline(self._figures), style="bold")]
+        if band := _band(self._figures):
+            shown.append(Text(band, style="cyan"))
+        shown += [table, Text(self._rest(), style="dim"), Text(self._status, style="dim")]
+        return Group(*shown)
+
+    def _rest(self) -> str:
+        if not self._figures:
+            return ""
+        progress, usage = self._figures["progress"], self._figures["usage"]
+        items, expected = progress["items"], progress["expected_items"]
+        spent = f"{items} items, {cost(usage)}"
+        if expected is None or not items:
+            return spent
+        left = max(expected - items, 0)
+        seconds = (self._clock() - self._began) / items * left
+        return f"{items} of about {expected} items, {cost(usage)}; about {_duration(seconds)} left"
+
+
+def headline(figures: dict[str, Any]) -> str:
+    """Ability and predicted score, each with its interval."""
+    estimate = figures.get("estimate")
+    if estimate is None or estimate["theta"] is None:
+        return "No result yet: a few answers must be marked first."
+    lo, hi = estimate["ci"]
+    said = (
+        f"theta {number(estimate['theta'])} ± {number(estimate['se'], '.2f')} "
+        f"(95 %: {number(lo)} to {number(hi)})"
+    )
+    accuracy = figures.get("accuracy")
+    if accuracy is not None:
+        known = (
+            f" (95 %: {accuracy['lo']:.1%} to {accuracy['hi']:.1%})"
+            if accuracy["lo"] is not None
+            else ", all questions asked"
+        )
+        said = f"score {accuracy['value']:.1%}{known}   {said}"
+    return said
+
+
+def cost(usage: dict[str, Any]) -> str:
+    """What was spent."""
+    return "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
+
+
+def _band(figures: dict[str, Any]) -> str:
+    """The interval of theta as a line from -4 to 4."""
+    estimate = figures.get("estimate")
+    if estimate is None or None in (estimate["theta"], *estimate["ci"]):
+        return ""
+
+    def column(theta: float) -> int:
+        share = (min(max(theta, _FROM), _TO) - _FROM) / (_TO - _FROM)
+        return round(share * (_BAND - 1))
+
+    lo, hi = map(column, estimate["ci"])
+    line = ["━" if lo <= at <= hi else "·" for at in range(_BAND)]
+    line[column(estimate["theta"])] = "●"
+    return f"{_FROM:+.0f} {''.join(line)} {_TO:+.0f}"
+
+
+def _row(answer: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
+    estimate = figures["estimate"]
+    return (
+        str(figures["progress"]["items"]),
+        _item(answer),
+        _short(answer.get("extracted") or ""),
+        _mark(answer),
+        number(estimate["theta"]),
+        number(estimate["se"], ".2f"),
+        cost(figures["usage"]),
+    )
+
+
+def _line(answer: dict[str, Any], figures: dict[str, Any]) -> str:
+    """One step where lines cannot be redrawn: each figure with its name."""
+    estimate, progress = figures["estimate"], figures["progress"]
+    expected = progress["expected_items"]
+    parts = [
+        f"{progress['items']}" + ("" if expected is None else f" of about {expected}"),
+        _item(answer),
+        _short(answer.get("extracted") or ""),
+        f"score {_mark(answer)}" if answer.get("score") is not None else _mark(answer),
+        ""
+        if estimate["theta"] is None
+        else f"theta {number(estimate['theta'])} SE {number(estimate['se'], '.2f')}",
+        cost(figures["usage"]),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _item(answer: dict[str, Any]) -> str:
+    return f"{answer.get('item_id', '')}{' (pretest)' if answer.get('pretest') else ''}"
+
+
+def _mark(answer: dict[str, Any]) -> str:
+    score = answer.get("score")
+    return _MARKS.get(answer.get("outcome", ""), "") if score is None else f"{score:g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _short(text: str, width: int = 24) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"

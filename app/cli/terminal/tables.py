@@ -1,0 +1,56 @@
+"""Tables and single values as the terminal shows them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.cells import cell_len
+
+from app.cli.terminal.console import out
+from app.printable import printable
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without frames; ids and names stay whole, however narrow the terminal is."""
+    # Not rich's table, which cuts cells to fit: what is shown here is given to other commands.
+    shown = [[" ".join(printable(cell).split("\n")) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    for at, row in enumerate(shown):
+        cells = zip(row, widths, strict=True)
+        line = "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in cells)
+        out.print(line.rstrip(), style=None if at else "bold", markup=False, soft_wrap=True)
+
+
+def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:
+    """Print what is known of one thing, a line each; the names take so many columns."""
+    out.print(title, style="bold", markup=False)
+    width = width or max(map(len, facts), default=0) + 2
+    for label, value in facts.items():
+        out.print(f"  {label:<{width}}{value}", markup=False, soft_wrap=True)
+
+
+def number(value: float | None, pattern: str = "+.2f") -> str:
+    """A number that may be unknown."""
+    return "-" if value is None else format(value, pattern)
+
+
+def interval(ends: Sequence[float | None], pattern: str = "+.2f") -> str:
+    """Both ends of an interval; a dash where there is none."""
+    if all(end is None for end in ends):
+        return "-"
+    return " to ".join(number(end, pattern) for end in ends)
+
+
+def money(usd: float | None) -> str:
+    """US dollars."""
+    return "-" if usd is None else f"${usd:.4f}"
+
+
+def when(time: str | None) -> str:
+    """A time of the API, to the minute, UTC."""
+    return "-" if time is None else f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}"
+
+
+def who(endpoint: Mapping[str, Any] | None) -> str:
+    """What people call an endpoint."""
+    return "-" if endpoint is None else endpoint["name"] or endpoint["model"] or "-"

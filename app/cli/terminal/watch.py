@@ -1,0 +1,179 @@
+"""A session on the terminal: live progress, then a short report."""
+
+from typing import Any
+
+from rich.live import Live
+from rich.table import Table
+
+from app.cli.servers.client import ApiClient
+from app.cli.terminal.console import err, out
+from app.cli.terminal.progress import Progress, cost
+from app.cli.terminal.tables import number
+from app.reports.figures import (
+    answers_right,
+    as_exact_as,
+    counted_wrong,
+    interval_note,
+    uncounted,
+    unmarked,
+    whole_bank,
+)
+
+
+async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
+    """Show a session until it ends; returns it as the API gives it.
+
+    Progress goes to stderr, so that stdout is free for results.
+
+    Args:
+        client: Of the server that runs it.
+        session_id: Its id.
+        quiet: Show nothing, only wait.
+    """
+    progress = Progress()
+    events = client.events(f"/v1/sessions/{session_id}/events")
+    if quiet:
+        async for _ in events:
+            pass
+    elif err.is_terminal:
+        with Live(progress, console=err, auto_refresh=False) as live:
+            async for kind, data in events:
+                progress.take(kind, data)
+                live.refresh()
+    else:
+        async for kind, data in events:
+            line = progress.take(kind, data)
+            if line:
+                err.say(line)
+    return await client.get(f"/v1/sessions/{session_id}")
+
+
+def announce(session: dict[str, Any]) -> None:
+    """What will end a test that begins, and what unreadable answers will count as."""
+    err.say(session["stops_when"])
+    if session["asked"]["caution"]:
+        err.say(session["asked"]["caution"])
+    unparsed = session["unparsed"]
+    if unparsed["policy"] == "wrong" or unparsed["caution"]:
+        alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
+        err.say(unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.")
+    if (short := (session["pretest"] or {}).get("caution")) is not None:
+        err.say(short)
+
+
+def report(session: dict[str, Any]) -> None:
+    """The result in a few lines."""
+    estimate, accuracy = session["estimate"], session["accuracy"]
+    usage, progress = session["usage"], session["progress"]
+    lo, hi = estimate["ci"]
+    bank = session["bank"]
+    whole = whole_bank(bank["n_items"] + bank["n_never_asked"], bank["n_uncalibrated"])
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column()
+    if session["status"] in ("failed", "cancelled"):
+        ended = {"failed": "failed", "cancelled": "was cancelled"}[session["status"]]
+        table.add_row(
+            "caution", f"The test {ended}: what follows rests on the answers that came until then."
+        )
+    if accuracy is not None:
+        table.add_row("score", _score(accuracy, whole))
+    if (right := answers_right(progress)) is not None:
+        table.add_row("answers", right)
+    if estimate["reason"] is None:
+        table.add_row(
+            "ability",
+            f"theta = {number(estimate['theta'], '+.2f')} ± {number(estimate['se'], '.2f')} "
+            f"(95 % interval {number(lo, '+.2f')} to {number(hi, '+.2f')})"
+            + (f"; {note}" if (note := interval_note(estimate)) else ""),
+        )
+    else:
+        table.add_row("ability", f"none. {estimate['reason']}")
+    if (stands := estimate.get("extrapolation")) is not None:
+        table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
+    if accuracy is not None and (never := bank["n_never_asked"]):
+        table.add_row(
+            "", f"{never} quarantined items are never asked; the score of {whole} counts them"
+        )
+    if accuracy is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
+        table.add_row("", not_counted)
+    for name, text in _profile(session["profile"], whole):
+        table.add_row(name, text)
+    table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
+    if left_out := unmarked(session):
+        shown = ", ".join(f"{n} {name}" for name, n in left_out.items())
+        table.add_row("not scored", f"{shown} (kept out of the estimate)")
+    if wrong := counted_wrong(session):
+        table.add_row("unreadable", f"{wrong} unparsed, counted as wrong")
+    if session["asked"]["caution"]:
+        table.add_row("caution", session["asked"]["caution"])
+    if session["unparsed"]["caution"]:
+        table.add_row("caution", session["unparsed"]["caution"])
+    pretest = session["pretest"] or {}
+    if pretest.get("planned"):
+        table.add_row("pretest", f"{pretest['items']} items asked beside the test, not counted")
+    table.add_row(
+        "calls",
+        f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "
+        f"{cost(usage)}, {usage['seconds']:.1f} s",
+    )
+    fit = session["person_fit"] or {}
+    if fit.get("flagged") and (turned := fit.get("inversions")):
+        table.add_row(
+            "answers",
+            f"do not fit this ability: {turned['observed']:.0f} pairs with a hard item right and "
+            f"an easy one wrong, {turned['expected']:.0f} expected",
+        )
+    table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
+    if uncertainty := session["bank"].get("uncertainty"):
+        table.add_row("note", uncertainty)
+    elif session["bank"]["provisional"]:
+        table.add_row("note", "provisional parameters: theta is for trying things out")
+    out.print(table)
+
+
+def _score(accuracy: dict[str, Any], whole: str) -> str:
+    said = f"{accuracy['value']:.1%} of {_target(accuracy.get('target'), whole)}"
+    notes = []
+    if accuracy["lo"] is not None:
+        notes.append(f"95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}")
+    if (exact := as_exact_as(accuracy)) is not None:
+        notes.append(exact)
+    if accuracy["nonresponse"]:
+        notes.append(f"its lower end has room for the {accuracy['nonresponse']:.0%} without a mark")
+    return f"{said} ({'; '.join(notes)})"
+
+
+def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:
+    """Tasks and abilities, in words for someone who knows no item response theory."""
+    if profile is None:
+        return []
+    rows = [
+        (
+            f"  {_target({task['tag']: 1.0}, whole)}",
+            f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
+            + (
+                f"{task['n_asked']} of {task['n_items']} items asked"
+                if task["n_asked"]
+                else "never asked"
+            ),
+        )
+        for task in profile["tasks"]
+    ]
+    return rows + [
+        (
+            ability["name"].replace("_", " "),
+            f"{ability['value']:+.2f} ± {ability['se']:.2f}: above {ability['above']:.0%} of the "
+            "models that the bank was calibrated on",
+        )
+        for ability in profile["abilities"]
+    ]
+
+
+def _target(shares: dict[str, float] | None, whole: str) -> str:
+    """What a score is of: the whole bank, in whose words, a tag, or a mix of both."""
+    named = {(whole if tag == "all" else tag): n for tag, n in (shares or {}).items()}
+    if len(named) < 2:
+        return next(iter(named), whole)
+    total = sum(named.values())
+    return " and ".join(f"{name} ({share / total:.0%})" for name, share in named.items())
