@@ -115,25 +115,25 @@ class AuditEntry:
     audit_id: str | None = None
 
 
-_deed: ContextVar[AuditEntry | None] = ContextVar("deed", default=None)
+_audit_entry: ContextVar[AuditEntry | None] = ContextVar("audit_entry", default=None)
 
 
 def audit_entry() -> AuditEntry | None:
     """What is being done, where changes are to be noted."""
-    return _deed.get()
+    return _audit_entry.get()
 
 
 def request_id() -> str | None:
     """Id of the request in which this is done; None for the command line and for workers."""
-    what = _deed.get()
+    what = _audit_entry.get()
     return None if what is None else what.request_id
 
 
 @contextmanager
 def doing(what: AuditEntry | None) -> Iterator[None]:
     """Note the first change until the block ends, or none."""
-    token = _deed.set(what)
+    token = _audit_entry.set(what)
     try:
         yield
     finally:
-        _deed.reset(token)
+        _audit_entry.reset(token)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -10,8 +11,8 @@ from app.fair_semaphore import FairSemaphore
 
 #: Bytes that are read in a millisecond or two, whatever they hold.
 SMALL: Final = 1 << 16
-#: Values that a reply may hold: 4 MB of log-probabilities, with the bytes of every token, hold less
-#: than half of these. So many take the decoder a third of a second, in which all else waits.
+#: Values that a reply may hold: more than 4 MB of log-probabilities, with the bytes of tokens, ever
+#: do. They take the decoder a third of a second at most, and all else waits.
 MAX_VALUES: Final = 1_000_000
 
 _T = TypeVar("_T")
@@ -25,7 +26,12 @@ async def off_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
     if len(reply.body) <= SMALL:
         return read(reply)
     async with _reading.turn():
-        return await asyncio.to_thread(read, reply)
+        began = time.monotonic()
+        try:
+            return await asyncio.to_thread(read, reply)
+        finally:
+            # As long again the loop has the processor to itself: else one reader follows another.
+            await asyncio.sleep(time.monotonic() - began)
 
 
 class TooManyValuesError(ValueError):

@@ -71,7 +71,7 @@ class Sandbox:
 
     Args:
         preloaded: Modules that the helper loads before it forks.
-        spare: Allotment for small work of keys that have none at work, see `FairSemaphore`.
+        spare: Places for small work of keys that have none at work, see `FairSemaphore`.
     """
 
     def __init__(self, preloaded: Sequence[str] = _PRELOADED, *, spare: int = 0) -> None:

@@ -115,10 +115,11 @@ def _token(text: str) -> str:
     return json.dumps({"token": text, "logprob": -1.2345678, "bytes": list(text.encode())})
 
 
+@pytest.mark.parametrize("token", [" a", "\U0001f600", " circumnavigation"])
 async def test_four_megabytes_of_log_probabilities_are_read(
-    faults: FaultServer, examinee_of: ExamineeOf
+    token: str, faults: FaultServer, examinee_of: ExamineeOf
 ) -> None:
-    others = ",".join(_token(text) for text in (" a", "b", "\U0001f600", ",") * 5)
+    others = ",".join(_token(text) for text in (token, "b", token, ",") * 5)
     position = f'{_token(" the")[:-1]},"top_logprobs":[{others}]}}'.replace(" ", "")
     body = full(
         '{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","logprobs":{"content":[',

@@ -10,7 +10,7 @@ from app.engine.design.design import Design
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.engine.prediction.extrapolation import Extrapolation
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.placing import Place, Placing, Position
+from app.engine.prediction.placing import Place, Placing, PopulationPosition
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation
@@ -39,22 +39,30 @@ def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
 
 @pytest.mark.parametrize(
     ("general", "standing"),
-    [(0.0, Position.WITHIN), (1.0, Position.WITHIN), (5.0, Position.ABOVE), (-5.0, Position.BELOW)],
+    [
+        (0.0, PopulationPosition.WITHIN),
+        (1.0, PopulationPosition.WITHIN),
+        (5.0, PopulationPosition.ABOVE),
+        (-5.0, PopulationPosition.BELOW),
+    ],
 )
 def test_answers_to_items_about_the_general_ability_place_an_examinee(
-    general: float, standing: Position
+    general: float, standing: PopulationPosition
 ) -> None:
     assert place(ABOUT_IT, (general, 0.0)).standing is standing
-    if standing is Position.WITHIN:
+    if standing is PopulationPosition.WITHIN:
         assert not place(ABOUT_IT, (general, 0.0)).is_open
 
 
 @pytest.mark.parametrize(
     ("apart", "standings"),
-    [(0.5, (Position.WITHIN, Position.WITHIN)), (1.5, (Position.ABOVE, Position.BELOW))],
+    [
+        (0.5, (PopulationPosition.WITHIN, PopulationPosition.WITHIN)),
+        (1.5, (PopulationPosition.ABOVE, PopulationPosition.BELOW)),
+    ],
 )
 def test_beyond_all_those_calibrated_is_by_a_standard_deviation(
-    apart: float, standings: tuple[Position, Position]
+    apart: float, standings: tuple[PopulationPosition, PopulationPosition]
 ) -> None:
     known, scores = curves(ABOUT_IT), np.arange(N_ITEMS) % 3 > 0
     at = known.locate(np.arange(N_ITEMS), scores.astype(float))
@@ -72,7 +80,7 @@ def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
 ) -> None:
     found = place(ABOUT_ANOTHER, (general, other))
     assert found.is_open
-    assert found.standing is Position.UNKNOWN
+    assert found.standing is PopulationPosition.UNKNOWN
 
 
 def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None:
@@ -119,7 +127,7 @@ def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
         position=2.3,
         sd=0.4,
         percentile=percentile,
-        standing=Position.WITHIN,
+        standing=PopulationPosition.WITHIN,
         difference=None,
         odds=1.0,
     )

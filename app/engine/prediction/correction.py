@@ -268,7 +268,7 @@ class IntervalCorrection:
     Attributes:
         theta: Of ability.
         n_examinees: How many taught it.
-        placing: Allotment examinees among those calibrated; not kept. None takes all for placed.
+        placing: Places examinees among those calibrated; not kept. None takes all for placed.
     """
 
     theta: Stretch

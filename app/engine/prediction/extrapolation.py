@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.engine.prediction.placing import Place, Position
+from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading
 
 #: So many times likelier answers must be if the curves do not hold, for that to be said.
@@ -38,7 +38,7 @@ class Extrapolation:
     position: float
     sd: float
     percentile: float
-    standing: Position
+    standing: PopulationPosition
     difference: float | None
     odds: float
 
@@ -51,13 +51,19 @@ class Extrapolation:
     def caution(self) -> str | None:
         """Why to trust the result less, in words; None where there is no reason."""
         beyond = {
-            Position.ABOVE: "This examinee is stronger than all that the bank was calibrated on: "
-            "its ability and score are extrapolated.",
-            Position.BELOW: "This examinee is weaker than all that the bank was calibrated on: its "
-            "ability and score are extrapolated.",
-            Position.UNKNOWN: "These answers do not tell whether this examinee is like those that "
-            "the bank was calibrated on: if it is not, its ability is extrapolated and the "
-            "interval need not hold.",
+            PopulationPosition.ABOVE: (
+                "This examinee is stronger than all that the bank was calibrated on: its ability "
+                "and score are extrapolated."
+            ),
+            PopulationPosition.BELOW: (
+                "This examinee is weaker than all that the bank was calibrated on: its ability "
+                "and score are extrapolated."
+            ),
+            PopulationPosition.UNKNOWN: (
+                "These answers do not tell whether this examinee is like those that the bank was "
+                "calibrated on: if it is not, its ability is extrapolated and the interval need "
+                "not hold."
+            ),
         }.get(self.standing)
         found = [] if beyond is None else [beyond]
         if not self.agrees or beyond is not None:
@@ -67,7 +73,7 @@ class Extrapolation:
     @property
     def detail(self) -> str:
         """Both in words."""
-        if self.standing is not Position.WITHIN:
+        if self.standing is not PopulationPosition.WITHIN:
             return self.caution or ""
         return f"{self._place()} of those that the bank was calibrated on. {self._test()}"
 

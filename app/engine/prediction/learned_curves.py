@@ -50,7 +50,7 @@ class LearnedCurves:
 
     @property
     def placing(self) -> Placing | None:
-        """Allotment examinees among the reference models; None where these are not known."""
+        """Places examinees among the reference models; None where these are not known."""
         if not self.population:
             return None
         return Placing(curves=self.curves, population=self.population)

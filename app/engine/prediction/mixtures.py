@@ -104,9 +104,8 @@ class StudentMixture:
         ends = self.below(np.array([first, last]))
         wanted = ends[0] + levels * (ends[1] - ends[0])
         lower, upper = np.full(levels.size, first), np.full(levels.size, last)
-        found: FloatArray = np.clip(
-            np.full(levels.size, self.mass @ self.middle[:, 0]), first, last
-        )
+        middle = float(self.mass @ self.middle[:, 0])
+        found = np.full(levels.size, min(max(middle, first), last))
         for _ in range(_MAX_STEPS):
             missing, density = wanted - self.below(found), self.density(found)
             lower, upper = np.where(missing > 0, found, lower), np.where(missing > 0, upper, found)

@@ -25,7 +25,7 @@ from app.engine.state import Response
 OPEN = 1.0
 
 
-class Position(StrEnum):
+class PopulationPosition(StrEnum):
     """Where an examinee stands to those calibrated."""
 
     WITHIN = "within"
@@ -43,7 +43,7 @@ class Place:
         sd: Of the position, in standard deviations of those calibrated.
     """
 
-    standing: Position
+    standing: PopulationPosition
     sd: float
 
     @property
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placing:
-    """Allotment examinees among those calibrated.
+    """Places examinees among those calibrated.
 
     Attributes:
         curves: Of the bank's items; the general ability with hardly any prior.
@@ -70,9 +70,9 @@ class Placing:
         items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
         at = self.curves.locate(items, np.array([one.score for one in responses]))
         sd = float(at.covariance[0, 0]) ** 0.5
-        standing = Position.UNKNOWN if sd > OPEN else Position.WITHIN
+        standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN
         if at.position - sd > self.population[-1]:
-            standing = Position.ABOVE
+            standing = PopulationPosition.ABOVE
         elif at.position + sd < self.population[0]:
-            standing = Position.BELOW
+            standing = PopulationPosition.BELOW
         return Place(standing, sd)

@@ -92,7 +92,7 @@ class Agreement:
         n_wrong: The others.
         right: Share of the former that it marks as they were; None where there are none.
         wrong: Share of the latter; None where there are none.
-        differing: Allotment of the answers that it marks otherwise.
+        differing: Places of the answers that it marks otherwise.
     """
 
     n_right: int

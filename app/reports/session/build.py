@@ -16,7 +16,7 @@ from app.engine.inference.join import JoinCheck
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.p_irt import P_IRT
-from app.engine.prediction.placing import Position
+from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
@@ -199,7 +199,9 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         value, lo, hi = (population.cdf(predicted[end]) for end in ("value", "lo", "hi"))
         return Share(value=value, lo=lo, hi=hi)
     stands = estimate.get("extrapolation") or {}
-    if stands.get("standing") == Position.UNKNOWN:  # their cautions say that nobody can tell
+    if (
+        stands.get("standing") == PopulationPosition.UNKNOWN
+    ):  # their cautions say that nobody can tell
         return None
     if known.population and "sd" in stands:  # not told by sessions of before
         at, reach = stands["position"], Z_95 * stands["sd"]

@@ -27,7 +27,7 @@ from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
 from app.services.responses.unparsed import in_common
 
-#: Allotment that a report names for each reason.
+#: Places that a report names for each reason.
 MAX_PLACES = 10
 MAX_NAME_LENGTH = 512
 #: Sheets of an import: a byte an item of each examinee, nine where some score is no 0 or 1.
