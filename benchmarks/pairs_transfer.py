@@ -82,7 +82,7 @@ def measured(version, rows):
             se=se,
             n_items=state.n_scored,
             stretch=stretch,
-            is_open=curves.placing.of(state.responses).is_open,
+            place=curves.placing.of(state.responses),
         )
         found.append((ability, ability.by_answers(prior), truths[i]))
     return found
@@ -93,7 +93,7 @@ def compared(first, second, evidence):
     told = of_abilities(first, second)
     sign = {Verdict.ABOVE: 1, Verdict.BELOW: -1, Verdict.UNDECIDED: 0}[told.verdict]
     found = {"stated": (told.lo, told.hi, sign)}
-    first, second = replace(first, is_open=False), replace(second, is_open=False)
+    first, second = replace(first, place=None), replace(second, place=None)
     told = of_abilities(first, second)
     sign = {Verdict.ABOVE: 1, Verdict.BELOW: -1, Verdict.UNDECIDED: 0}[told.verdict]
     found["placed"] = (told.lo, told.hi, sign)

@@ -12,6 +12,7 @@ from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.engine.prediction.placing import UNPLACED
 from app.engine.ranking.ranking import Ranking, RankingState
 from app.engine.ranking.rules import RankingRules
 from app.engine.state import Estimate, Response
@@ -57,9 +58,7 @@ def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Abilit
     if one.stretch is not None:
         known = IntervalCorrection(theta=one.stretch, n_examinees=40)
         plain = known.of_estimate(plain, one.n_items)
-    told = one.stated()
-    assert min(told.middle - 1.959964 * told.sd, one.theta) == pytest.approx(plain.lo)
-    assert max(told.middle + 1.959964 * told.sd, one.theta) == pytest.approx(plain.hi)
+    assert one.stated().ci == pytest.approx((plain.lo, plain.hi))
 
 
 @given(abilities, abilities, st.floats(0.5, 0.999))
@@ -179,17 +178,18 @@ def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_be
     stretch = replace(STRETCH, beyond=replace(LEANING, unplaced=3.0))
     placed = [Ability(theta=at, se=0.3, n_items=30, stretch=stretch) for at in (0.7, -0.7)]
     assert [one.stated().own for one in placed] == [ability(0.7).stated().own] * 2
-    open_ = [replace(one, is_open=True) for one in placed]
+    open_ = [replace(one, place=UNPLACED) for one in placed]
     assert open_[0].stated().own == pytest.approx(3.0 * placed[0].stated().own)
     verdicts = [of_abilities(*two).verdict for two in (placed, open_, (placed[0], open_[1]))]
     assert verdicts == [Verdict.ABOVE, Verdict.UNDECIDED, Verdict.UNDECIDED]
-    assert replace(ability(0.7), is_open=True).stated() == ability(0.7).stated()  # nothing learned
+    nothing_learned = ability(0.7)
+    assert replace(nothing_learned, place=UNPLACED).stated() == nothing_learned.stated()
 
 
 def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() -> None:
     adrift = replace(LEANING, adrift=2.0)
     placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=adrift))
-    open_ = replace(placed, is_open=True)
+    open_ = replace(placed, place=UNPLACED)
     far = 2.0 * adrift.spread / 1.959964
     for times in (1.0, 100.0):
         expected = np.hypot(placed.stated(times).own, far)

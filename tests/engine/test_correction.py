@@ -15,6 +15,7 @@ from app.engine.prediction.correction import (
     Stretch,
     correction_in,
 )
+from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.state import CatState, Estimate, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError
@@ -135,13 +136,13 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
         BANK,
         correction=IntervalCorrection(theta=near, n_examinees=40),
     )
-    factor = beyond.at(plain.estimate(strong).theta)
+    factor = beyond.at(beyond.position(plain.estimate(strong).theta))
     assert factor > 1.05
     told, without = test.estimate(strong), plain.estimate(strong)
     assert told.hi - told.lo == pytest.approx(factor * (without.hi - without.lo))
 
 
-def test_an_interval_lies_where_the_truth_is_thought_to_be_and_holds_the_estimate() -> None:
+def test_an_interval_is_about_where_the_truth_is_thought_to_be_and_about_the_estimate() -> None:
     beyond = Beyond(
         centre=0.0,
         spread=2.0,
@@ -164,10 +165,23 @@ def test_an_interval_lies_where_the_truth_is_thought_to_be_and_holds_the_estimat
         return found.lo, found.hi
 
     assert told(1.9) == pytest.approx((-0.1, 3.9))  # like those calibrated
-    assert told(4.0) == pytest.approx((2.2, 6.2))  # two logits beyond them: 0.2 more
+    assert told(4.0) == pytest.approx((2.0, 6.2))  # two logits beyond them: 0.2 more
     half = math.hypot(2.0, 1.959964 * 0.1)
-    assert told(-4.0) == pytest.approx((-4.8 - half, -4.8 + half))
-    assert told(-8.0)[1] == pytest.approx(-8.0)  # where the truth is thought to be all below
+    assert told(-4.0) == pytest.approx((-4.8 - half, -4.0 + half))
+
+
+def test_whom_score_curves_place_farther_out_than_theta_does_has_the_interval_of_those() -> None:
+    beyond = Beyond(centre=0.0, spread=1.0, above=0.3, below=0.1)
+    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
+
+    def factor(theta: float, standing: PopulationPosition, position: float) -> float:
+        return stretch.at(5, 1.0, theta, Place(standing, 0.2, position))
+
+    above, below = PopulationPosition.ABOVE, PopulationPosition.BELOW
+    assert factor(1.5, above, 4.0) == pytest.approx(stretch.at(5, 1.0, 4.0))
+    assert factor(5.0, above, 4.0) == stretch.at(5, 1.0, 5.0)
+    assert factor(-1.5, below, -4.0) == pytest.approx(stretch.at(5, 1.0, -4.0))
+    assert factor(1.5, PopulationPosition.WITHIN, 4.0) == stretch.at(5, 1.0, 1.5)
 
 
 def test_a_correction_of_before_there_was_growth_is_read() -> None:

@@ -9,6 +9,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.engine.prediction.model_error import Seen, bias_of
+from app.engine.prediction.placing import UNPLACED, Place
 from app.engine.simulation.learning import (
     Glimpse,
     Shifted,
@@ -205,7 +206,7 @@ def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_
     # They are wrong by twice what is usual, and theta leaves them where the calibrated are.
     off = [replace(one, theta=one.estimate.theta + 4.0 * one.estimate.se) for one in seen]
     alike = [one for one in off if abs(one.estimate.theta - references.mean()) < references.std()]
-    open_ = [replace(one, is_open=True) for one in alike]
+    open_ = [replace(one, place=UNPLACED) for one in alike]
 
     def learned(tests: list[Glimpse]) -> IntervalCorrection:
         return learn_correction(
@@ -217,7 +218,7 @@ def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_
     assert placed.theta.beyond.adrift == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
     # The hold-out that takes most says how far, however many others were found where expected.
-    fair = replace(seen[0], is_open=True)
+    fair = replace(seen[0], place=UNPLACED)
     both = learn_correction(
         seen,
         known=references,
@@ -227,12 +228,12 @@ def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_
     assert unplaced.theta.beyond is not None
     assert both.theta.beyond.adrift > 0.5 * unplaced.theta.beyond.adrift
 
-    def held(*, is_open: bool) -> float:
+    def held(place: Place | None) -> float:
         found = 0
         for one in open_:
-            told = unplaced.of_estimate(one.estimate, one.state.n_scored, is_open=is_open)
+            told = unplaced.of_estimate(one.estimate, one.state.n_scored, place)
             found += told.lo <= one.theta <= told.hi
         return found / len(open_)
 
-    assert held(is_open=False) < 0.8
-    assert held(is_open=True) >= 0.94
+    assert held(None) < 0.8
+    assert held(UNPLACED) >= 0.94

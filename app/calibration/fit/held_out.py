@@ -18,6 +18,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.placing import UNPLACED
 from app.engine.prediction.score_model import Target
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,
@@ -228,7 +229,7 @@ def _shifted(
             replace(
                 one,
                 row=numbers[one.row],
-                is_open=placing is None or placing.of(one.state.responses).is_open,
+                place=UNPLACED if placing is None else placing.of(one.state.responses),
             )
             for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
         ],

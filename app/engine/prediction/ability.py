@@ -23,6 +23,7 @@ import math
 from dataclasses import dataclass, replace
 
 from app.engine.prediction.correction import Beyond, Stretch
+from app.engine.prediction.placing import Place
 from app.engine.prediction.score_model import NORMAL_95
 
 
@@ -89,9 +90,9 @@ class Stated:
 
     @property
     def ci(self) -> tuple[float, float]:
-        """Both ends of its 95 % interval, which holds the estimate."""
+        """Both ends of its 95 % interval, about the estimate and about `middle`."""
         half = NORMAL_95 * self.sd
-        return min(self.middle - half, self.theta), max(self.middle + half, self.theta)
+        return min(self.middle, self.theta) - half, max(self.middle, self.theta) + half
 
     def minus(self, other: "Stated") -> Gap:
         """How far it is above another on the same scale."""
@@ -120,14 +121,14 @@ class Ability:
         n_items: Scored answers that it stands on.
         stretch: What was learned of the intervals of tests like this one; None takes the model's
             word.
-        is_open: Whether it is open if the examinee is like those calibrated.
+        place: Where it is among those calibrated; None takes it for placed by theta.
     """
 
     theta: float
     se: float
     n_items: int
     stretch: Stretch | None = None
-    is_open: bool = False
+    place: Place | None = None
 
     def stated(self, times: float = 1.0) -> Stated:
         """As it is stated, or would be had there been `times` as many such answers."""
@@ -135,14 +136,15 @@ class Ability:
         if self.stretch is None:
             return Stated(theta=self.theta, middle=self.theta, own=se)
         answers, half = round(self.n_items * times), NORMAL_95 * se
-        factor, doubt = self.stretch.parts(answers, half, self.theta, is_open=self.is_open)
+        factor, doubt = self.stretch.parts(answers, half, self.theta, self.place)
         beyond = self.stretch.beyond
+        is_above = beyond is not None and beyond.position(self.theta, self.place) > 0.0
         return Stated(
             theta=self.theta,
-            middle=self.theta - self.stretch.bias_at(self.theta),
+            middle=self.theta - self.stretch.bias_at(self.theta, self.place),
             own=se * factor,
             doubt=doubt * se if doubt else 0.0,
-            leans=None if beyond is None else (beyond, beyond.position(self.theta) > 0.0),
+            leans=None if beyond is None else (beyond, is_above),
         )
 
     def by_answers(self, prior: tuple[float, float] | None) -> Stated:

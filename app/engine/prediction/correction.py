@@ -6,8 +6,9 @@ asks most of a small bank they hold more often. Tests simulated on examinees who
 known tell by how much: see `app.engine.simulation.learning`. What they teach is a factor on both
 halves of an interval, given how many answers were in and how wide the interval is for that many,
 and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
-Theta of these may be too high or too low by what grows so, too: its interval lies where the truth
-is thought to be, and holds the estimate. Of whoever is not known to be like those calibrated it is
+Theta of these may be too high or too low by what grows so, too: its interval is as wide about where
+the truth is thought to be as about the estimate, for few who were held out may lean the other way
+than the next one. Of whoever is not known to be like those calibrated it is
 open how far off theta is, however many the answers: their intervals are wider by what that took of
 others; see `app.engine.prediction.placing`.
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.prediction.model_error import Bias, ModelError, distance
-from app.engine.prediction.placing import Placing
+from app.engine.prediction.placing import Place, Placing, PopulationPosition
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
@@ -99,22 +100,27 @@ class Beyond:
             doubt_below=below.sd,
         )
 
-    @property
-    def leaves_open(self) -> bool:
-        """Whether intervals are others where nobody places the examinee."""
-        return self.adrift > 0.0 or self.unplaced > 1.0
+    def position(self, theta: float, place: Place | None = None) -> float:
+        """In standard deviations of those calibrated, from their mean.
 
-    def position(self, theta: float) -> float:
-        """In standard deviations of those calibrated, from their mean."""
-        return (theta - self.centre) / self.spread
+        By theta, or by where score curves place the examinee if that is beyond all those calibrated
+        and farther: a test for theta asks what was steep for them, and may come to its end there.
+        """
+        by_theta = (theta - self.centre) / self.spread
+        if place is None:
+            return by_theta
+        if place.standing is PopulationPosition.ABOVE:
+            return max(by_theta, place.position)
+        if place.standing is PopulationPosition.BELOW:
+            return min(by_theta, place.position)
+        return by_theta
 
-    def at(self, theta: float) -> float:
-        """Factor on intervals of an examinee of that theta, at least 1."""
-        return ModelError(0.0, self.above, self.below).at(self.position(theta))
+    def at(self, position: float) -> float:
+        """Factor on intervals of an examinee of that position, at least 1."""
+        return ModelError(0.0, self.above, self.below).at(position)
 
-    def bias_at(self, theta: float) -> tuple[float, float]:
+    def bias_at(self, position: float) -> tuple[float, float]:
         """By how much such an examinee is thought to be estimated too high, and its sd; logits."""
-        position = self.position(theta)
         far = distance(position) * self.spread
         if position > 0.0:
             return self.leaning_above * far, self.doubt_above * far
@@ -194,17 +200,18 @@ class Stretch:
         """The same with every interval so many times wider."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
-    def bias_at(self, theta: float) -> float:
+    def bias_at(self, theta: float, place: Place | None = None) -> float:
         """By how much a theta is thought to be too high, logits."""
-        return 0.0 if self.beyond is None else self.beyond.bias_at(theta)[0]
+        if self.beyond is None:
+            return 0.0
+        return self.beyond.bias_at(self.beyond.position(theta, place))[0]
 
     def at(
         self,
         answers: int,
         half: float,
         theta: float | None = None,
-        *,
-        is_open: bool = False,
+        place: Place | None = None,
     ) -> float:
         """The factor on an interval of half width `half` after so many answers.
 
@@ -212,17 +219,16 @@ class Stretch:
             answers: Their number.
             half: By the model.
             theta: Estimated by them; None takes an examinee like those calibrated.
-            is_open: Whether it is open who the examinee is like.
+            place: Where score curves put the examinee; None takes it for placed by theta.
         """
-        return math.hypot(*self.parts(answers, half, theta, is_open=is_open))
+        return math.hypot(*self.parts(answers, half, theta, place))
 
     def parts(
         self,
         answers: int,
         half: float,
         theta: float | None,
-        *,
-        is_open: bool = False,
+        place: Place | None = None,
     ) -> tuple[float, float]:
         """What the factor is made of: the square root of the sum of two squares.
 
@@ -230,7 +236,7 @@ class Stretch:
             answers: As for `at`.
             half: As for `at`.
             theta: As for `at`.
-            is_open: As for `at`.
+            place: As for `at`.
 
         Returns:
             The factor by errors seen, and how many times the half width the doubt is about where
@@ -240,11 +246,12 @@ class Stretch:
             return 1.0, 0.0
         farther, doubt, adrift = 1.0, 0.0, 0.0
         if self.beyond is not None and theta is not None:
-            farther = self.beyond.at(theta)
-            if is_open:
+            position = self.beyond.position(theta, place)
+            farther = self.beyond.at(position)
+            if place is not None and place.is_open:
                 farther *= self.beyond.unplaced
                 adrift = self.beyond.adrift * self.beyond.spread / half
-            doubt = _NORMAL_95 * self.beyond.bias_at(theta)[1] / half
+            doubt = _NORMAL_95 * self.beyond.bias_at(position)[1] / half
         factor = farther * self._of_the_known(answers, half)
         return math.hypot(factor, adrift), doubt
 
@@ -292,24 +299,23 @@ class IntervalCorrection:
 
     def of_state(self, state: CatState) -> Estimate:
         """Theta of a test so far with a truer interval, wider where nobody places the examinee."""
-        is_open = self.leaves_open(state)
-        return self.of_estimate(state.belief.estimate(), state.n_scored, is_open=is_open)
+        return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
-    def leaves_open(self, state: CatState) -> bool:
-        """Whether the interval is wider, for the answers place the examinee nowhere."""
+    def place_of(self, state: CatState) -> Place | None:
+        """Where the answers put the examinee; None where intervals are the same everywhere."""
         if self.placing is None or self.theta.beyond is None:
-            return False
-        return self.theta.beyond.leaves_open and self.placing.of(state.responses).is_open
+            return None
+        return self.placing.of(state.responses)
 
-    def of_estimate(self, estimate: Estimate, answers: int, *, is_open: bool = False) -> Estimate:
+    def of_estimate(self, estimate: Estimate, answers: int, place: Place | None = None) -> Estimate:
         """The same theta and standard error after so many answers with a truer interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
-        factor = self.theta.at(answers, (hi - lo) / 2, theta, is_open=is_open)
-        middle = theta - self.theta.bias_at(theta)
+        factor = self.theta.at(answers, (hi - lo) / 2, theta, place)
+        middle = theta - self.theta.bias_at(theta, place)
         return replace(
             estimate,
-            lo=min(middle - factor * (theta - lo), theta),
-            hi=max(middle + factor * (hi - theta), theta),
+            lo=min(middle, theta) - factor * (theta - lo),
+            hi=max(middle, theta) + factor * (hi - theta),
             raw=(lo, hi),
         )
 

@@ -11,6 +11,7 @@ estimate of theta amid those calibrated is no sign that the examinee is one of t
 | s > 1 | not placed: that it is one of those calibrated would tell more of x than the answers do |
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,15 +42,21 @@ class Place:
     Attributes:
         standing: To those calibrated.
         sd: Of the position, in standard deviations of those calibrated.
+        position: In the same, from their mean.
     """
 
     standing: PopulationPosition
     sd: float
+    position: float
 
     @property
     def is_open(self) -> bool:
         """Whether the answers leave open who the examinee is like."""
         return self.sd > OPEN
+
+
+#: Of answers that nobody can place.
+UNPLACED = Place(PopulationPosition.UNKNOWN, math.inf, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,4 +82,4 @@ class Placing:
             standing = PopulationPosition.ABOVE
         elif at.position + sd < self.population[0]:
             standing = PopulationPosition.BELOW
-        return Place(standing, sd)
+        return Place(standing, sd, at.position)

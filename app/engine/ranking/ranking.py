@@ -316,7 +316,7 @@ class Ranking:
             se=so_far.belief.se if so_far.n_scored else math.inf,
             n_items=so_far.n_scored,
             stretch=None if test.correction is None else test.correction.theta,
-            is_open=test.correction is not None and test.correction.leaves_open(so_far),
+            place=None if test.correction is None else test.correction.place_of(so_far),
         )
 
     def _evidence(self, state: RankingState, member: int) -> Stated:

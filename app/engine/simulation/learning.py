@@ -50,6 +50,7 @@ from app.engine.prediction.correction import (
 )
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
 from app.engine.prediction.p_irt import Prediction
+from app.engine.prediction.placing import Place
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
@@ -74,7 +75,7 @@ class Glimpse:
         prediction: Of the score, by the test's own predictor.
         theta: Of the whole record.
         accuracy: Mean of the whole record.
-        is_open: Whether it is open if the examinee is like those that the bank was calibrated from.
+        place: Where score curves put the examinee; None takes it for placed by theta.
     """
 
     row: int
@@ -83,7 +84,7 @@ class Glimpse:
     prediction: Prediction
     theta: float
     accuracy: float
-    is_open: bool = False
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,7 +202,7 @@ class _Interval(NamedTuple):
     lo: float
     hi: float
     true: float
-    theta: float
+    place: Place | None
 
     @property
     def half(self) -> float:
@@ -221,7 +222,7 @@ class _Interval(NamedTuple):
 
 def _theta(one: Glimpse) -> _Interval:
     told = one.estimate
-    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta, told.theta)
+    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta, one.place)
 
 
 def _growing(
@@ -270,13 +271,17 @@ def _errors(
                 by_length.setdefault(one.answers, []).append(one)
         lengths |= set(by_length)
         for rows in by_length.values():
-            error = [one.value - of_known.bias_at(one.theta)[0] - one.true for one in rows]
-            half = [one.half * told.at(one.answers, one.half, one.theta) for one in rows]
+            position = [of_known.position(one.value, one.place) for one in rows]
+            error = [
+                one.value - of_known.bias_at(at)[0] - one.true
+                for one, at in zip(rows, position, strict=True)
+            ]
+            half = [one.half * told.at(one.answers, one.half, one.value, one.place) for one in rows]
             found.append(
                 Seen(
                     error=np.array(error) / of_known.spread,
                     sd=np.array(half) / Z_95 / of_known.spread,
-                    position=np.array([of_known.position(one.theta) for one in rows]),
+                    position=np.array(position),
                 )
             )
     return found, max(len(lengths), 1)
@@ -307,11 +312,12 @@ def _unplaced_error(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
     on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
     stretch = replace(stretch, beyond=on_its_scale)
     missing = []
-    for one in (_theta(each) for each in group.seen if each.is_open):
-        amid = distance(of_known.position(one.theta)) == 0.0
-        if amid and _NO_WIDTH < one.half < math.inf:
-            factor = stretch.at(one.answers, one.half, one.theta)
-            needed = one.needed(stretch.bias_at(one.theta))
+    for one in map(_theta, group.seen):
+        is_open = one.place is not None and one.place.is_open
+        amid = distance(of_known.position(one.value, one.place)) == 0.0
+        if is_open and amid and _NO_WIDTH < one.half < math.inf:
+            factor = stretch.at(one.answers, one.half, one.value)
+            needed = one.needed(stretch.bias_at(one.value))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
     found = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
     return float(found) / of_known.spread
@@ -322,9 +328,10 @@ def _short(stretch: Stretch, intervals: Iterable[_Interval]) -> list[float]:
     short = []
     for one in intervals:
         if _NO_WIDTH < one.half < math.inf:
-            factor, doubt = stretch.parts(one.answers, one.half, one.theta)
+            factor, doubt = stretch.parts(one.answers, one.half, one.value, one.place)
             # Of the two parts of a half width the factors scale one.
-            needed = max(one.needed(stretch.bias_at(one.theta)) ** 2 - doubt**2, 0.0) ** 0.5
+            needed = one.needed(stretch.bias_at(one.value, one.place))
+            needed = max(needed**2 - doubt**2, 0.0) ** 0.5
             short.append(max(needed, _LEAST_FACTOR) / factor)
     return short
 

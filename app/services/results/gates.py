@@ -206,7 +206,7 @@ async def _to_decide(
     result: Result, session: SessionRecord, uow: UnitOfWork
 ) -> tuple[float | None, float | None]:
     """The interval of theta; a wider one of whom nobody knows to be like those calibrated."""
-    if not result.is_open:
+    if result.place is None or not result.place.is_open:
         return result.ci
     taught = await uow.versions.learned({session.bank_version_id})
     return result.to_decide(correction_in(taught[session.bank_version_id]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.placing import OPEN
+from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.records.sessions import ENDED, SessionRecord
@@ -37,10 +37,12 @@ class Result:
     extrapolation: dict[str, Any] | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether the answers leave open if the examinee is like those calibrated."""
-        sd: float = (self.extrapolation or {}).get("sd", 0.0)  # not told by sessions of before
-        return sd > OPEN
+    def place(self) -> Place | None:
+        """Where the examinee is among those calibrated; None where nobody knows them."""
+        stands = self.extrapolation
+        if stands is None or "sd" not in stands:  # not told by sessions of before
+            return None
+        return Place(PopulationPosition(stands["standing"]), stands["sd"], stands["position"])
 
     def ability(self, correction: IntervalCorrection | None) -> Ability:
         """What abilities are compared by, given what was learned of the session's version."""
@@ -49,7 +51,7 @@ class Result:
             se=math.inf if self.se is None else self.se,
             n_items=self.n_scored,
             stretch=None if correction is None else correction.theta,
-            is_open=self.is_open,
+            place=self.place,
         )
 
     def to_decide(self, correction: IntervalCorrection | None) -> tuple[float | None, float | None]:
@@ -58,8 +60,9 @@ class Result:
         That of the session; of whom nobody knows to be like those calibrated one that holds both
         that and theirs by whom abilities are compared, and is nowhere narrower than either.
         """
-        lo, hi = self.ci
-        if not self.is_open or correction is None or lo is None or hi is None:
+        (lo, hi), place = self.ci, self.place
+        is_open = place is not None and place.is_open
+        if not is_open or correction is None or lo is None or hi is None:
             return self.ci
         least, most = self.ability(correction).stated().ci
         return min(lo, least), max(hi, most)
