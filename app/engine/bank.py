@@ -261,6 +261,18 @@ class ItemBank:
         """Fisher information in 1/logit^2, shape (*theta.shape, n_items)."""
         return self.model.information(self._some(items), _outer(theta))
 
+    def printed_information(
+        self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None
+    ) -> FloatArray:
+        """a^2 P (1 - P): exact for the 2PL, and printed for the 3PL, too, in ATLAS eq. 2.
+
+        Shape (*theta.shape, n_items), as `information`.
+        """
+        expected = self.expected_score(theta, items)
+        a = self.a if items is None else self.a[np.asarray(items, dtype=np.intp)]
+        found: FloatArray = a**2 * expected * (1.0 - expected)
+        return found
+
     def log_likelihood(
         self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike
     ) -> FloatArray:

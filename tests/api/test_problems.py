@@ -145,7 +145,7 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
         (
             "/v1/sessions",
             {"bank": "b", "preset": "fast"},
-            "expected 'score', 'ability' or 'atlas', got 'fast'",
+            "expected 'score', 'ability', 'atlas' or 'atlas-traces', got 'fast'",
         ),
         (
             "/v1/gates",

@@ -29,11 +29,13 @@ EVERYTHING: dict[str, Any] = {
         "nodes": 61,
         "range": [-6, 6],
         "rule": "rectangle",
+        "information": "model",
     },
     "selection": {
         "criterion": "mutual_information",
         "top_k": 3,
         "random_start": 2,
+        "nearest_start": False,
         "strata": 5,
         "cost_weight": 0.5,
         "quarantine": False,
@@ -82,9 +84,11 @@ def test_what_was_said_is_what_comes_out() -> None:
 def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
     atlas = Design.from_dict({"preset": "atlas", "stopping": {"se": 0.2}})
     assert (atlas.stopping.se, atlas.stopping.min_items, atlas.stopping.max_items) == (0.2, 30, 500)
-    assert (atlas.estimator.nodes, atlas.estimator.range) == (33, (-4.0, 4.0))
-    assert (atlas.selection.top_k, atlas.selection.random_start) == (5, 1)
+    assert (atlas.selection.top_k, atlas.selection.nearest_start) == (5, True)
     assert not atlas.selection.quarantine
+    traces = Design.from_dict({"preset": "atlas-traces"})
+    assert (traces.estimator.nodes, traces.estimator.range) == (33, (-4.0, 4.0))
+    assert (traces.selection.top_k, traces.selection.random_start) == (5, 1)
     endless = Design.from_dict({"stopping": {"max_items": None}})
     assert endless.stopping.max_items is None
     assert endless.stopping.score_margin == Design.from_dict({}).stopping.score_margin

@@ -29,6 +29,7 @@ from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.services.responses.service import Trials
+from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -475,13 +476,25 @@ async def test_too_few_examinees_for_a_card_teach_how_wide_intervals_must_be(
     assert result["knowledge"]["interval_correction"]["n_examinees"] == 20
 
 
-@pytest.mark.parametrize(("n_examinees", "said"), [(12, True), (20, False)])
-async def test_sessions_say_that_a_bank_of_few_examinees_has_untried_intervals(
-    services: Services, n_examinees: int, said: bool
+@pytest.mark.parametrize(("n_examinees", "withheld"), [(12, True), (20, False)])
+async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_stands(
+    services: Services, n_examinees: int, withheld: bool
 ) -> None:
     await imported(services, csv_of(answers(n_examinees)))
     plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
     record = await completed(services, plan, imports=False)
     await services.calibrations.publish(record.id, Publication(bank="few"))
-    session = await services.sessions.create(spec(mode="manual", endpoint=None, bank="few"))
-    assert ("calibrated on 12 examinees" in session.provenance.get("uncertainty", "")) == said
+    by_hand = spec(mode="manual", endpoint=None, bank="few", plan={"stopping": {"max_items": 8}})
+    session = await services.sessions.create(by_hand)
+    while session.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(session.id)
+        answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
+        session = await services.manual_sessions.answer(session.id, answer)
+    summary = session.summary
+    estimate, told = summary["estimate"], "calibrated on 12 reference models"
+    assert (estimate["theta"] is None) == withheld
+    assert (told in (estimate["reason"] or "")) == withheld
+    assert 0.0 < summary["accuracy"]["lo"] < summary["accuracy"]["hi"] < 1.0
+    if withheld:
+        with pytest.raises(InvalidInputError, match=told):
+            await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))

@@ -26,8 +26,13 @@ def result(extrapolation: dict[str, Any]) -> Result:
     )
 
 
+def at(sd: float) -> dict[str, Any]:
+    """An extrapolation amid those calibrated, or open, by how far off it may be."""
+    return {"standing": "unknown" if sd > 1.0 else "within", "sd": sd, "position": -2.0}
+
+
 def test_nobody_is_decided_about_by_a_narrower_interval_than_is_told() -> None:
-    open_, placed = result({"sd": 1.7}), result({"sd": 0.3})
+    open_, placed = result(at(1.7)), result(at(0.3))
 
     lo, hi = open_.to_decide(LEARNED)
     compared = open_.ability(LEARNED).stated().ci

@@ -19,7 +19,7 @@ from app.engine.design.selection import CriterionName
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
 from app.engine.prediction.correction import LONGEST
-from app.engine.prediction.p_irt import P_IRT
+from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
 from app.engine.responses import ResponseTable
@@ -107,7 +107,7 @@ class Simulated:
             return {}
         spent = float(np.mean([float(self.costs[one.items].sum()) for one in self.taken]))
         found: dict[str, float | int | None] = {"cost_mean": spent}
-        if self.taken[0].prediction.method != P_IRT:
+        if self.taken[0].prediction.method not in BY_THETA:
             plain, items = self.plain or (None, None)
             found |= {
                 "cost_mean_ignoring_costs": plain,
@@ -215,7 +215,7 @@ def simulate_design(
         for row, run in zip(rows, runs, strict=True)
     ]
     ignoring_costs = None
-    if costs is not None and taken[0].prediction.method != P_IRT:
+    if costs is not None and taken[0].prediction.method not in BY_THETA:
         actual = np.array([one.accuracy for one in taken])
         error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
         ignoring = replace(design, selection=replace(selection, cost_weight=0.0))

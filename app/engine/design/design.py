@@ -1,8 +1,10 @@
 """The description of a test: JSON in, JSON out, and the test itself from it.
 
-    {"preset": "score" | "ability" | "atlas",
-     "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule"},
-     "selection": {"criterion", "top_k", "random_start", "strata", "cost_weight", "quarantine",
+    {"preset": "score" | "ability" | "atlas" | "atlas-traces",
+     "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule",
+                   "information"},
+     "selection": {"criterion", "top_k", "random_start", "nearest_start", "strata", "cost_weight",
+                   "quarantine",
                    "content": {"targets": {tag: share}}, "exposure": {"max_rate"},
                    "target": {tag: share}},
      "stopping": {"se", "min_items", "max_items", "theta_change", "min_information",
@@ -37,7 +39,6 @@ from app.engine.design.parts import (
     BudgetDesign,
     EstimatorDesign,
     PredictionDesign,
-    PredictionMethod,
     StoppingDesign,
 )
 from app.engine.design.prediction import Predictors
@@ -47,6 +48,7 @@ from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import Estimator
@@ -61,6 +63,7 @@ class Preset(StrEnum):
     SCORE = "score"
     ABILITY = "ability"
     ATLAS = "atlas"
+    ATLAS_TRACES = "atlas-traces"
 
 
 #: Items in flight at once, where a server asks.
@@ -85,9 +88,23 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "stopping": {"se": 0.05, "min_items": 20, "max_items": 50},
         "concurrency": CONCURRENCY,
     },
-    # The published procedure as its traces show it: the first item at random, then one of the five
-    # most informative of the whole bank, at least 30 and at most 500 items.
+    # ATLAS, Algorithm 1, as it is printed: first the item nearest in difficulty to 0, then one of
+    # the five most informative of the whole bank, at least 30 and at most 500 items.
     Preset.ATLAS: {
+        "estimator": {"method": "eap", "se": "information"},
+        "selection": {
+            "criterion": "maximum_information",
+            "top_k": 5,
+            "nearest_start": True,
+            "quarantine": False,
+        },
+        "stopping": {"se": 0.1, "min_items": 30, "max_items": 500},
+        "prediction": {"method": "p-irt"},
+        "concurrency": 1,
+    },
+    # The same as its published traces show it: the first item at random, EAP on catR's grid, the
+    # prior counted in the standard error.
+    Preset.ATLAS_TRACES: {
         "estimator": {
             "method": "eap",
             "se": "information-with-prior",
@@ -242,7 +259,9 @@ class Design:
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
-            selector=self.selection.build(facts, self.stopping.max_items, self.prediction.method),
+            selector=self.selection.build(
+                facts, self.stopping.max_items, self.prediction.method, self.estimator.information
+            ),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,
             tasks=predictors.of_tags(),
@@ -274,7 +293,7 @@ def implied_preset(document: Mapping[str, Any]) -> Preset:
     if isinstance(criterion, str) and criterion in _BY_THETA:
         return Preset.ABILITY
     prediction = document.get("prediction")
-    if isinstance(prediction, Mapping) and prediction.get("method") == PredictionMethod.P_IRT:
+    if isinstance(prediction, Mapping) and prediction.get("method") in BY_THETA:
         return Preset.ABILITY
     goals = set(_goals_in(document.get("stopping")))
     return Preset.SCORE if goals.isdisjoint(_OF_THETA) else Preset.ABILITY

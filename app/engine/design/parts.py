@@ -6,10 +6,17 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from app.engine.design.json_section import Part, Section, Within
-from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
+from app.engine.estimation.estimators import EstimatorName, GridEstimator, InformationForm, SeKind
 from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
-from app.engine.prediction.p_irt import COMBINED, DESIGN, P_IRT, SCORE_MODEL, Predictor
+from app.engine.prediction.p_irt import (
+    COMBINED,
+    DESIGN,
+    P_IRT,
+    P_IRT_C,
+    SCORE_MODEL,
+    Predictor,
+)
 from app.engine.state import Estimator
 from app.engine.stopping import (
     AllOf,
@@ -42,6 +49,7 @@ class PredictionMethod(StrEnum):
     DESIGN = DESIGN
     SCORE_MODEL = SCORE_MODEL
     P_IRT = P_IRT
+    P_IRT_C = P_IRT_C
 
 
 class DecisionMethod(StrEnum):
@@ -63,6 +71,7 @@ class EstimatorDesign(Part):
         nodes: Nodes of a fixed grid; without nodes, range and rule the grid follows the posterior.
         range: Ends of the fixed grid.
         rule: Quadrature rule of the fixed grid.
+        information: What standard errors by information count, and maximum information maximises.
     """
 
     method: EstimatorName = EstimatorName.EAP
@@ -77,11 +86,18 @@ class EstimatorDesign(Part):
     ] = None
     range: tuple[float, float] | None = None
     rule: Rule | None = None
+    information: Annotated[
+        InformationForm,
+        "`model`: that of the response model. `printed`: a^2 P (1 - P), as ATLAS prints it for the "
+        "3PL.",
+    ] = InformationForm.MODEL
 
     def build(self) -> GridEstimator:
         """The estimator."""
         prior = NormalPrior(mean=self.prior_mean, sd=self.prior_sd)
-        return GridEstimator(method=self.method, prior=prior, grid=self._grid(), se=self.se)
+        return GridEstimator(
+            method=self.method, prior=prior, grid=self._grid(), se=self.se, form=self.information
+        )
 
     def require_useful(self) -> None:
         """Refuse for a new test what a stored one may have: a grid that can hold no posterior.
@@ -163,6 +179,14 @@ class StoppingDesign(Part):
             section.note("min_items", f"expected at most max_items = {most}, got {least}")
         if section.depth and self == StoppingDesign(min_items=self.min_items):
             section.note(None, "expected at least one stopping rule")
+
+    @property
+    def asks_theta(self) -> bool:
+        """Whether a test ends by what is known of theta."""
+        own = (self.se, self.theta_change, self.min_information, self.cut_score)
+        return any(rule is not None for rule in own) or any(
+            rule.asks_theta for rule in (*self.any_of, *self.all_of)
+        )
 
     @property
     def looks(self) -> float:
@@ -262,5 +286,6 @@ class PredictionDesign(Part):
         "weighed by how well either predicted the answers. `design`: as though the curves did not "
         "hold, all questions sampled. `score-model`: linear, from the answers to all "
         "items of the models that the version was calibrated on (nested and mirt). `p-irt`: "
-        "observed answers and, by the abilities, the expected score of the rest.",
+        "observed answers and, by the abilities, the expected score of the rest. `p-irt-c`: at "
+        "the point theta, with c for an item whose slope is not above 0, as published.",
     ] = None

@@ -44,6 +44,8 @@ class Predictors:
                 "a version that predicts scores, from the model nested or mirt and records of at "
                 "least 20 examinees",
             )
+        if self.method is PredictionMethod.P_IRT_C and self.facts.bank.abilities is not None:
+            raise missing("/prediction/method", "a bank of one ability")
 
     def of_target(self, shares: Mapping[str, float] | None) -> Predictor:
         """Of a mix of tags; None is the whole bank.
@@ -55,10 +57,10 @@ class Predictors:
         if by_curves(self.method):
             return self._by_curves(shares)
         target = predicted_target(facts, shares)
-        if target is not None and self.method is not PredictionMethod.P_IRT:
+        if target is not None and self.method is PredictionMethod.SCORE_MODEL:
             return ScorePredictor(target)
         if facts.bank.abilities is None:
-            return PIrt()
+            return PIrt(negative_slope="c" if self.method is PredictionMethod.P_IRT_C else "model")
         return ProfilePIrt(weights_of(facts, shares) if target is None else target.weights)
 
     def _by_curves(self, shares: Mapping[str, float] | None) -> Predictor:

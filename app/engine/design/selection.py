@@ -10,6 +10,7 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.json_section import Part, Section, Within
 from app.engine.design.parts import PredictionMethod
+from app.engine.estimation.estimators import InformationForm
 from app.engine.index import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.placing import Placing
@@ -22,6 +23,7 @@ from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
 from app.engine.selection.exposure import (
     AStratified,
+    NearestStart,
     Random,
     Randomesque,
     RandomStart,
@@ -32,6 +34,7 @@ from app.engine.selection.information import (
     MutualInformation,
     PerCost,
     PosteriorWeighted,
+    PrintedInformation,
 )
 from app.engine.selection.sampled import (
     CurveVariance,
@@ -131,6 +134,8 @@ class SelectionDesign(Part):
         criterion: What makes an item worth asking.
         top_k: Choose at random among that many best.
         random_start: So many items are random at first.
+        nearest_start: The first item is the nearest in difficulty to theta before any answer; after
+            random ones there is none.
         strata: Strata of the a-stratified criterion.
         cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
         quarantine: Leave out the items that lint quarantines, unless the caller says which items
@@ -144,6 +149,9 @@ class SelectionDesign(Part):
     criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
     top_k: Annotated[int, Within(least=1, most=2**53), "Draw among the best so many."] = 1
     random_start: Annotated[int, Within(least=0, most=2**53)] = 0
+    nearest_start: Annotated[
+        bool, "Ask first what is nearest in difficulty to theta before any answer."
+    ] = False
     strata: Annotated[int, Within(least=1, most=2**53)] = 4
     cost_weight: Annotated[
         float,
@@ -172,7 +180,11 @@ class SelectionDesign(Part):
                     section.note(key, "has no effect on random selection")
 
     def build(
-        self, facts: BankFacts, length: int | None, method: PredictionMethod | None = None
+        self,
+        facts: BankFacts,
+        length: int | None,
+        method: PredictionMethod | None = None,
+        form: InformationForm = InformationForm.MODEL,
     ) -> Selector:
         """The selector on a bank.
 
@@ -180,6 +192,7 @@ class SelectionDesign(Part):
             facts: The bank.
             length: Most items of a test; strata are planned by it.
             method: Of prediction; what is predicted by curves is sampled in part.
+            form: The information that maximum information maximises.
 
         Raises:
             InvalidInputError: The design needs a fact that is not given.
@@ -189,7 +202,7 @@ class SelectionDesign(Part):
             # Samples tell of what could be asked: of a task never asked they tell nothing.
             samples = self.criterion is CriterionName.V_OPTIMAL and by_curves(method)
             samples = samples and never_asked(facts, self.target, method) is None
-            criterion = self._criterion(facts, length, by_curves=samples)
+            criterion = self._criterion(facts, length, form, by_curves=samples)
             if self.exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
             else:
@@ -207,6 +220,8 @@ class SelectionDesign(Part):
             elif placing := self._placing(facts, method):
                 sampled = Sampled.of(curves, self._weights(facts), costs)
                 selector = ThetaThenSampled(wanted=selector, sampled=sampled, placing=placing)
+        if self.nearest_start:
+            selector = NearestStart(then=selector)
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
         if self.content is not None:
@@ -237,7 +252,9 @@ class SelectionDesign(Part):
     def _curves(self, facts: BankFacts) -> ScoreCurves:
         return facts.curves.curves.towards(self._weights(facts), facts.active)
 
-    def _criterion(self, facts: BankFacts, length: int | None, *, by_curves: bool) -> Criterion:
+    def _criterion(
+        self, facts: BankFacts, length: int | None, form: InformationForm, *, by_curves: bool
+    ) -> Criterion:
         criterion: Criterion
         if by_curves:
             criterion = CurveVariance(curves=self._curves(facts), weights=self._weights(facts))
@@ -249,6 +266,10 @@ class SelectionDesign(Part):
             )
         elif self.criterion in _OPTIMAL:
             criterion = self._optimal(_OPTIMAL[self.criterion], facts)
+        elif (
+            self.criterion is CriterionName.MAXIMUM_INFORMATION and form is InformationForm.PRINTED
+        ):
+            criterion = PrintedInformation()
         else:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:

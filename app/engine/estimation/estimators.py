@@ -68,6 +68,21 @@ class EstimatorName(StrEnum):
     WLE = "wle"
 
 
+class InformationForm(StrEnum):
+    """Which information of an item counts."""
+
+    MODEL = "model"
+    PRINTED = "printed"
+
+    def of(
+        self, bank: ItemBank, theta: float, items: IntArray | Sequence[int] | None = None
+    ) -> FloatArray:
+        """Of some items of a bank, or all, shape (n_items,)."""
+        if self is InformationForm.PRINTED:
+            return bank.printed_information(theta, items)
+        return bank.information(theta, items)
+
+
 DEFAULT_SE = {
     EstimatorName.EAP: SeKind.POSTERIOR,
     EstimatorName.MAP: SeKind.INFORMATION_WITH_PRIOR,
@@ -163,12 +178,14 @@ class GridEstimator:
         grid: A fixed grid; None lets the grid follow the posterior. Its range bounds theta, and an
             EAP or MAP that it cuts off has `at_bound=True`.
         se: Another standard error than the estimator's own.
+        form: The information that a standard error counts.
     """
 
     method: EstimatorName = EstimatorName.EAP
     prior: NormalPrior = STANDARD_NORMAL
     grid: FixedGrid | None = None
     se: SeKind | None = None
+    form: InformationForm = InformationForm.MODEL
 
     def start(self, bank: ItemBank) -> GridBelief:
         """The belief before any answer."""
@@ -220,7 +237,7 @@ class GridEstimator:
             vague = replace(self.prior, sd=self.prior.sd * math.sqrt(answers))
             mode = replace(self, prior=vague).mode(bank, posterior, belief.responses, None)
             point = point._replace(theta=mode.theta)
-        information = answers * float(bank.information(point.theta, items).sum())
+        information = answers * float(self.form.of(bank, point.theta, items).sum())
         return self.conclude(point, information, posterior, belief.responses)
 
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the estimators' common face; a grid's prior is of no bank
@@ -270,7 +287,7 @@ class GridEstimator:
         information = 0.0
         if self.se_kind(point.method) is not SeKind.POSTERIOR:
             items, _ = _arrays(responses)
-            information = float(bank.information(point.theta, items).sum())
+            information = float(self.form.of(bank, point.theta, items).sum())
         return self.conclude(point, information, posterior, responses, search)
 
     def mode(

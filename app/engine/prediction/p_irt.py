@@ -19,8 +19,10 @@ from app.engine.state import Belief, Response
 from app.errors import InvalidInputError, UnknownNameError
 
 #: Names of the methods in designs and results.
-P_IRT, SCORE_MODEL = "p-irt", "score-model"
+P_IRT, P_IRT_C, SCORE_MODEL = "p-irt", "p-irt-c", "score-model"
 COMBINED, DESIGN = "combined", "design"
+#: Those that go by theta.
+BY_THETA = (P_IRT, P_IRT_C)
 #: In results alone: everything was asked, and nothing is left to be predicted.
 ALL_ITEMS = "all_items"
 
@@ -96,7 +98,7 @@ class PIrt:
     @property
     def name(self) -> str:
         """Name in results."""
-        return P_IRT if self.negative_slope == "model" else "p-irt-c"
+        return P_IRT if self.negative_slope == "model" else P_IRT_C
 
     def predict(
         self,

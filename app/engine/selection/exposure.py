@@ -70,6 +70,29 @@ class RandomStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NearestStart:
+    """The item nearest in difficulty to theta before any answer, then another selector.
+
+    Source: ATLAS, Algorithm 1, line 5.
+    """
+
+    then: Selector
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `app.engine.selection.sampled.Samples`."""
+        if state.responses or state.pending:
+            return choose(self.then, pool, state, rng)
+        distance = np.abs(pool.bank.b - state.belief.theta)
+        nearest = pool.best(-np.nan_to_num(distance, nan=np.inf), state, 1)
+        return Chosen(nearest[0], 1.0) if nearest else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AStratified:
     """The item nearest in difficulty, from strata of rising discrimination.
 

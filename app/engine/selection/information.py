@@ -41,6 +41,22 @@ class MaximumInformation:
 
 
 @dataclass(frozen=True, slots=True)
+class PrintedInformation:
+    """a^2 P (1 - P) at the present theta, as ATLAS eq. 2 prints it for the 3PL.
+
+    Guessing takes information away; this form keeps it.
+    """
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:
+        """a_i^2 P_i(theta) (1 - P_i(theta))."""
+        return pool.bank.printed_information(state.belief.theta)
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """See `Criterion`."""
+        return pool.best(self.values(pool, state), state, count)
+
+
+@dataclass(frozen=True, slots=True)
 class PosteriorWeighted:
     """Fisher information averaged over the posterior: sum_k w_k I_i(theta_k).
 

@@ -15,7 +15,7 @@ from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.extrapolation import share_below
-from app.engine.prediction.p_irt import P_IRT
+from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScorePredictor, Target
@@ -182,7 +182,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
         exactness=as_exact_as(predicted),
         equivalent_random_items=predicted.get("equivalent_random_items"),
         of=of,
-        checked=bool(predicted.get("raw")) or predicted["method"] != P_IRT,
+        checked=bool(predicted.get("raw")) or predicted["method"] not in BY_THETA,
         below=None if identity.provisional else _below(figures, known),
     )
 

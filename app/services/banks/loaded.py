@@ -23,6 +23,7 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.selection.cost import expected_costs
+from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
@@ -264,6 +265,17 @@ class LoadedVersion:
         is_other = self.prompt_style.mode == LOGLIKELIHOOD != style.mode
         wanted = LOGLIKELIHOOD if is_other else self.wanted_mode
         return replace(self, prompt_style=style, wanted_mode=wanted)
+
+    @property
+    def theta_withheld(self) -> str | None:
+        """Why theta of tests on it is not told; None where it is."""
+        n, is_known = self.n_examinees, self.correction or self.uncertainty
+        if is_known or n is None or n >= LEAST_EXAMINEES:
+            return None
+        return (
+            f"Theta is withheld: this bank was calibrated on {n} reference models, and it takes "
+            f"{LEAST_EXAMINEES} to learn how often theta's intervals hold. The score stands."
+        )
 
     @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:

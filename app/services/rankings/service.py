@@ -28,7 +28,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec
 from app.services.leased import Queue
 from app.services.rankings.run import RankingPlan
-from app.services.sessions.checks import require_content
+from app.services.sessions.checks import require_content, require_theta
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
@@ -108,6 +108,8 @@ class RankingService:
             NotFoundError: No such endpoint or bank version.
         """
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
+        if spec.rules.metric is RankingMetric.THETA:
+            require_theta(version, "/metric")
         budget = spec.budget
         if budget.items is None:
             budget = replace(budget, items=spec.rules.usual_budget(len(spec.endpoints)))

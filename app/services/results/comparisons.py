@@ -126,7 +126,7 @@ class ComparisonService:
         reasons = [
             f"Session {side.record.id}: {side.result.reason}"
             for side in (one, other)
-            if side.result.reason is not None
+            if side.result.reason is not None and side.result.accuracy is None
         ]
         return Comparison(
             first=_side(one, [] if reasons else mine),
@@ -139,7 +139,7 @@ class ComparisonService:
             if reasons
             else _difference(mine, theirs, [groups[item] for item in common], confidence),
             theta=None
-            if reasons
+            if reasons or None in (one.result.theta, other.result.theta)
             else of_abilities(one.ability(), other.ability(), confidence=confidence),
             reason=" ".join(reasons) or None,
             caution=" ".join(

@@ -53,6 +53,16 @@ def require_answers(kind: str) -> None:
         )
 
 
+def require_theta(version: LoadedVersion, field: str) -> None:
+    """Refuse a test for theta where theta is withheld; `field` asks for it."""
+    if version.theta_withheld is not None:
+        raise InvalidInputError(
+            f"{version.theta_withheld} Ask for the score: stopping.score_margin, or the metric "
+            "score.",
+            problems=[FieldProblem(field, "expected a test for the score")],
+        )
+
+
 def check_plan(plan: SessionPlan, price: Price | None) -> None:
     """Refuse what could never work, before anything is spent. Manual sessions have no price."""
     design = plan.design

@@ -8,7 +8,6 @@ from typing import Any
 
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
-from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.records.endpoints import Endpoint, NewEndpoint
 from app.records.provisional import provisional_words
 from app.records.sessions import Administration, NewSession
@@ -141,15 +140,5 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str
 
 
 def _uncertainty(version: LoadedVersion) -> dict[str, Any]:
-    known, n_examinees = version.uncertainty, version.n_examinees
-    if known is not None:
-        return {"uncertainty": provisional_words(known)} if known.matters else {}
-    if version.correction or n_examinees is None or n_examinees >= LEAST_EXAMINEES:
-        return {}
-    # Nobody could be held out, and what so few seem to tell of the items is partly their luck.
-    words = (
-        f"The bank was calibrated on {n_examinees} examinees, and how wide intervals must be is "
-        f"learned of {LEAST_EXAMINEES} at least: theirs are what the model says, which from so few "
-        "may be far too narrow."
-    )
-    return {"uncertainty": words}
+    known = version.uncertainty
+    return {"uncertainty": provisional_words(known)} if known and known.matters else {}

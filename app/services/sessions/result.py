@@ -25,7 +25,7 @@ class Result:
         n_scored: Answers that it stands on.
         extrapolation: Where the examinee stands among those calibrated; see
             `app.services.sessions.population_position`.
-        reason: Why there is no ability and no score; `None` where there are.
+        reason: Why there is no ability, and where there is none either no score.
     """
 
     theta: float | None

@@ -277,7 +277,7 @@ class SessionRun:
             belief = self._state.belief
             known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
             figures["person_fit"] = person_fit_of(self._version, self._state.responses, known)
-        return shown(figures)
+        return shown(figures, self._version.theta_withheld)
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""

@@ -31,6 +31,7 @@ from app.services.sessions.checks import (
     require_answers,
     require_content,
     require_options,
+    require_theta,
 )
 from app.services.sessions.drafts import (
     SessionDraft,
@@ -104,6 +105,8 @@ class SessionService:
         plan = SessionPlan.of_new(wanted)
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
+        if plan.design.stopping.asks_theta:
+            require_theta(version, "/stopping")
         reach = await check_reachable(spec.plan, plan, version)
         markers = await self.markers_of(version)
         endpoint: Endpoint | NewEndpoint | None = None

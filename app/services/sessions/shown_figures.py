@@ -5,6 +5,9 @@ that. Intervals that hold are learned from tests that are looked at after `MIN_M
 the earliest (`app.engine.prediction.correction`): after fewer, nobody has checked how often they
 hold. Theta, its error and interval, the predicted score and the profile are null before, and the
 reason is given. What was answered stays in the session, item by item.
+
+Theta has one more condition. From fewer than 20 reference models nobody can learn how often its
+intervals hold, and they hold far too seldom: theta is withheld, and the score stands.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,21 +43,28 @@ def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
     return {"right": int(sum(scores)) if whole else None, "mean": sum(scores) / len(scores)}
 
 
-def shown(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """A session's figures as people may read them: without a result that has nothing under it."""
+def shown(figures: Mapping[str, Any], withheld: str | None = None) -> dict[str, Any]:
+    """A session's figures as people may read them: without a result that has nothing under it.
+
+    Args:
+        figures: All of them.
+        withheld: Why theta is not told; see `LoadedVersion.theta_withheld`.
+    """
     estimate = figures["estimate"]
     reason = no_result(figures["progress"]["scored"])
-    if reason is None:
+    if reason is None and withheld is None:
         return {**figures, "estimate": {**estimate, "reason": None}}
     nothing: dict[str, Any] = {
         "theta": None,
         "se": None,
         "ci": [None, None],
         "ci_raw": None,
-        "extrapolation": None,
         "at_bound": False,
-        "reason": reason,
+        "reason": reason or withheld,
     }
+    if reason is None:
+        return {**figures, "estimate": {**estimate, **nothing}}
+    nothing["extrapolation"] = None
     return {
         **figures,
         "estimate": {**estimate, **nothing},
