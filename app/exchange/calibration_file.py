@@ -83,7 +83,8 @@ class CardRow(_Part):
     accuracy_coverage95_raw: Finite | None = None
     exposure_max: Finite | None = None
     overlap: Finite | None = None
-    ies: Finite | None = None
+    theta_ies: Finite | None = None
+    accuracy_ies: Finite | None = None
     tasks: dict[str, CardTask] = Field(default_factory=dict)
 
 

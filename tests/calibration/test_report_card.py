@@ -59,13 +59,14 @@ def test_every_design_has_its_row(card: ReportCard) -> None:
 @pytest.mark.slow
 def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
     by_design = {row.design: row for row in card.rows}
-    ies = by_design["ability"].ies
+    ies = by_design["ability"].theta_ies
     assert ies is not None
-    assert ies > 1
+    assert ies < 1
     chosen, random = by_design["ability"].summary, by_design["random"].summary
-    spent = chosen.items_mean * chosen.theta_mae
-    assert ies == pytest.approx(100 * random.theta_mae / spent)
-    assert by_design["random"].ies is None
+    assert ies == pytest.approx(chosen.theta_mae / random.theta_mae * chosen.items_mean / 100)
+    score, told = by_design["score"].accuracy_ies, by_design["score"].summary
+    assert score == pytest.approx(told.accuracy_mae / random.accuracy_mae * told.items_mean / 100)
+    assert by_design["random"].theta_ies is None
 
 
 @pytest.mark.slow

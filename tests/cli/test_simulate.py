@@ -15,7 +15,8 @@ app = typer.Typer()
 app.command()(command)
 
 SUMMARY = {
-    "n_examinees", "items_mean", "items_max", "theta_mae", "theta_bias", "theta_rmse",
+    "n_examinees", "items_mean", "items_max", "theta_mae", "theta_mae_se", "theta_bias",
+    "theta_rmse", "accuracy_mae_se", "overlap_jaccard", "spearman", "kendall", "moved_ranks",
     "coverage95",
     "coverage95_raw", "accuracy_mae", "accuracy_coverage95",
     "accuracy_coverage95_raw", "exposure_mean", "exposure_max",

@@ -11,6 +11,7 @@ from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.inference.diagnostics import (
     exposure_rates,
     inversions,
+    jaccard,
     overlap,
     person_fit,
     use_counts,
@@ -167,6 +168,12 @@ def test_overlap_of_equal_lengths_is_chens_formula(tests: list[set[int]]) -> Non
     assert overlap([sorted(test) for test in tests], 20) == pytest.approx(expected)
 
 
+@given(st.lists(st.sets(st.integers(0, 19), min_size=1), min_size=2, max_size=9))
+def test_jaccard_overlap_is_the_mean_over_pairs(tests: list[set[int]]) -> None:
+    shared = [len(one & other) / len(one | other) for one, other in combinations(tests, 2)]
+    assert jaccard([sorted(test) for test in tests], 20) == pytest.approx(np.mean(shared), rel=1e-5)
+
+
 def test_a_single_test_overlaps_with_none() -> None:
-    assert overlap([[0, 1]], 3) == 0.0
+    assert overlap([[0, 1]], 3) == jaccard([[0, 1]], 3) == 0.0
     assert overlap([], 3) == 0.0

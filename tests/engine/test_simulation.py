@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.simulation.simulate import draw_scores, fit_acceptance, simulate, summarise, take
 from app.engine.stopping import StopReason
@@ -77,6 +77,36 @@ def test_a_summary_counts_what_the_tests_used() -> None:
     assert (summary.n_examinees, summary.items_mean, summary.items_max) == (2, 10.0, 10)
     assert (summary.exposure_max, summary.overlap) == (1.0, 1.0)
     assert summary.exposure_mean == pytest.approx(10 / 50)
+
+
+def middle_ranks(values: FloatArray) -> FloatArray:
+    """By hand: as many as are below, and half of those alike."""
+    below = (values[:, None] > values).sum(axis=1)
+    alike = (values[:, None] == values).sum(axis=1)
+    ranks: FloatArray = below + (alike - 1) / 2
+    return ranks
+
+
+def test_a_summary_tells_how_examinees_are_ordered_and_how_sure_its_errors_are() -> None:
+    bank = clean_bank(4, 80)
+    thetas = np.linspace(-1.0, 1.0, 60)
+    test = Design.from_dict({"preset": "ability", "stopping": {"max_items": 6}}).build(bank)
+    taken = simulate(test, draw_scores(bank, thetas, np.random.default_rng(6)), seed=1)
+    summary = summarise(taken, thetas, test)
+    told = np.array([one.estimate.theta for one in taken])
+    score = np.array([one.accuracy for one in taken])
+    missed = np.array([one.prediction.value for one in taken]) - score
+    assert summary.theta_mae_se == pytest.approx(np.abs(told - thetas).std(ddof=1) / 60**0.5)
+    assert summary.accuracy_mae_se == pytest.approx(np.abs(missed).std(ddof=1) / 60**0.5)
+    # ATLAS, appendix E.1, with ranks in the middle for ties.
+    by_theta, by_score = middle_ranks(told), middle_ranks(score)
+    assert summary.spearman == pytest.approx(np.corrcoef(by_theta, by_score)[0, 1])
+    assert summary.moved_ranks == np.mean(np.abs(by_theta - by_score) > 10) > 0.0
+    one, other = (np.sign(column[:, None] - column) for column in (told, score))
+    expected = (one * other).sum() / ((one**2).sum() * (other**2).sum()) ** 0.5
+    assert summary.kendall == pytest.approx(expected)
+    alone = summarise(taken[:1], thetas[:1], test)
+    assert (alone.spearman, alone.kendall, alone.theta_mae_se) == (None, None, None)
 
 
 @pytest.mark.parametrize("row", [np.zeros(9), np.full(10, np.nan)])

@@ -127,10 +127,24 @@ class CardRowRead(TestsRead):
     exposure_mean: float
     exposure_max: float
     overlap: float
-    ies: float | None = Field(
-        description="100 random items times their theta MAE, over this design's items times its "
-        "theta MAE; null for a bank of no more than 100 items."
+    theta_mae_se: float | None = Field(None, description="Standard error of `theta_mae`.")
+    accuracy_mae_se: float | None = Field(None, description="Standard error of `accuracy_mae`.")
+    overlap_jaccard: float | None = Field(
+        None, description="Of the items of any of two tests, the share that both asked, on average."
     )
+    spearman: float | None = Field(None, description="Of theta and the real score.")
+    kendall: float | None = Field(None, description="Of theta and the real score.")
+    moved_ranks: float | None = Field(
+        None,
+        description="Share of examinees whose ranks by theta and by the real score are more than "
+        "ten apart.",
+    )
+    theta_ies: float | None = Field(
+        None,
+        description="Theta MAE over that of 100 random items, times the items over 100: lower is "
+        "better, 1 no better than random items. Null for a bank of no more than 100 items.",
+    )
+    accuracy_ies: float | None = Field(None, description="The same of the score.")
     tasks: dict[str, CardTaskRead] = Field(
         default_factory=dict, description="Of several abilities: predicted score of each tag."
     )

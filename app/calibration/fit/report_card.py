@@ -78,15 +78,18 @@ class CardRow:
         se_target: The standard error that it stops at; None where it stops at none.
         summary: Errors, coverage, use of the bank.
         tasks: Of several abilities: the predicted score of each tag.
-        ies: Item efficiency: 100 random items times their theta MAE, divided by this design's items
-            times its theta MAE. 1 is no better than random items; None where the bank has no more
-            than 100 items, all of which would be asked, and for the random items themselves.
+        theta_ies: Information efficiency score of theta (ATLAS, eq. 4): this design's MAE over that
+            of 100 random items, times its items over 100. Lower is better, 1 no better than random
+            items; None where the bank has no more than 100 items, all of which would be asked, and
+            for the random items themselves.
+        accuracy_ies: The same of the score.
     """
 
     design: str
     se_target: float | None
     summary: Summary
-    ies: float | None
+    theta_ies: float | None = None
+    accuracy_ies: float | None = None
     tasks: Mapping[str, TaskFigures] = field(default_factory=dict)
 
 
@@ -117,7 +120,8 @@ class ReportCard:
                     "design": row.design,
                     "se_target": row.se_target,
                     **asdict(row.summary),
-                    "ies": row.ies,
+                    "theta_ies": row.theta_ies,
+                    "accuracy_ies": row.accuracy_ies,
                     "tasks": {tag: asdict(figures) for tag, figures in row.tasks.items()},
                 }
                 for row in self.rows
@@ -169,7 +173,6 @@ def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
                 design=name,
                 se_target=trial.design.stopping.se if bank.abilities is None else None,
                 summary=summarise(look.taken, look.thetas, trial.design.build(bank)),
-                ies=None,
                 tasks={tag: _figures(told) for tag, told in look.tasks.items()},
             )
     random = rows["random"].summary
@@ -178,9 +181,7 @@ def report_card(held: HeldOut, seed: int = 0) -> ReportCard:
         n_folds=len(held.folds),
         reference="whole-bank wle" if bank.abilities is None else "whole-bank map",
         rows=tuple(
-            row
-            if name == "random"
-            else replace(row, ies=_efficiency(row.summary, random, bank.n_items))
+            row if name == "random" else _with_efficiency(row, random, bank.n_items)
             for name, row in rows.items()
         ),
     )
@@ -248,8 +249,16 @@ def _figures(told: list[tuple[Prediction, float]]) -> TaskFigures:
     )
 
 
-def _efficiency(summary: Summary, random: Summary, n_items: int) -> float | None:
-    if n_items <= RANDOM_ITEMS or not summary.theta_mae:
-        return None
-    spent = summary.items_mean * summary.theta_mae
-    return random.items_mean * random.theta_mae / spent
+def _with_efficiency(row: CardRow, random: Summary, n_items: int) -> CardRow:
+    if n_items <= RANDOM_ITEMS:
+        return row
+    asked = row.summary.items_mean / random.items_mean
+
+    def efficiency(mae: float, of_random: float) -> float | None:
+        return mae / of_random * asked if of_random > 0.0 else None
+
+    return replace(
+        row,
+        theta_ies=efficiency(row.summary.theta_mae, random.theta_mae),
+        accuracy_ies=efficiency(row.summary.accuracy_mae, random.accuracy_mae),
+    )

@@ -213,6 +213,23 @@ def overlap(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
     return int(counts @ (counts - 1)) / ((len(tests) - 1) * administered)
 
 
+def jaccard(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
+    """Mean over all pairs of tests of |A and B| / |A or B|; 0 with fewer than two tests.
+
+    Source: Jaccard (1912), New Phytologist 11.
+    """
+    if len(tests) < 2:
+        return 0.0
+    used = np.zeros((len(tests), n_items), dtype=np.float32)
+    for row, test in zip(used, tests, strict=True):
+        row[np.asarray(test, dtype=np.intp)] = 1.0
+    common, length = used @ used.T, used.sum(axis=1)
+    one, other = np.triu_indices(len(tests), 1)
+    shared = common[one, other]
+    either = length[one] + length[other] - shared
+    return float(np.divide(shared, either, out=np.zeros_like(shared), where=either > 0).mean())
+
+
 def _standardised(residual: FloatArray, weight: FloatArray, variance: FloatArray) -> float | None:
     spread = float((weight * weight) @ variance)
     # Of one answer, or answers to items alike, theta leaves no residual: rounding is no evidence.

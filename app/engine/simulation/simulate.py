@@ -16,7 +16,7 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
 from app.engine.index import BoolArray
-from app.engine.inference.diagnostics import exposure_rates, overlap
+from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap
 from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
@@ -26,6 +26,8 @@ from app.errors import FieldProblem, InvalidInputError
 _FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
 #: An exposure rate this far above the target is not worth another round: it is sampling noise.
 _FIT_TOLERANCE = 0.02
+#: Ranks apart from which on an examinee has moved.
+_FAR_IN_RANKS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,30 +90,44 @@ class Summary:
 
     Attributes:
         theta_mae: Mean absolute error, logits.
+        theta_mae_se: Its standard error: standard deviation of the absolute errors over sqrt(n);
+            None of one examinee.
         theta_bias: Mean error.
         theta_rmse: Root mean squared error.
         coverage95: Share of the 95 % intervals of theta that hold the reference.
         accuracy_mae: Mean absolute error of the predicted score.
+        accuracy_mae_se: Its standard error.
         accuracy_coverage95: Share of its 95 % intervals that hold the real score.
         exposure_mean: Mean exposure rate over the active items.
         exposure_max: Exposure rate of the item used most.
         overlap: Mean share of items that two tests have in common.
+        overlap_jaccard: Mean share of the items of any of two tests that both asked.
+        spearman: Rank correlation of theta and the real score; None where either is constant.
+        kendall: The same by Kendall's tau.
+        moved_ranks: Share of examinees whose ranks by theta and by the real score are more than ten
+            apart.
     """
 
     n_examinees: int
     items_mean: float
     items_max: int
     theta_mae: float
+    theta_mae_se: float | None
     theta_bias: float
     theta_rmse: float
     coverage95: float
     coverage95_raw: float
     accuracy_mae: float
+    accuracy_mae_se: float | None
     accuracy_coverage95: float
     accuracy_coverage95_raw: float
     exposure_mean: float
     exposure_max: float
     overlap: float
+    overlap_jaccard: float
+    spearman: float | None
+    kendall: float | None
+    moved_ranks: float
 
 
 def draw_scores(
@@ -258,16 +274,19 @@ def summarise(
     items = [one.items for one in taken]
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
+    spearman, kendall, moved = _ranks(np.array([one.theta for one in thetas]), accuracies)
     return Summary(
         n_examinees=len(taken),
         items_mean=float(np.mean([len(one) for one in items])),
         items_max=max(len(one) for one in items),
         theta_mae=float(np.abs(errors).mean()),
+        theta_mae_se=_standard_error(np.abs(errors)),
         theta_bias=float(errors.mean()),
         theta_rmse=float(np.sqrt((errors**2).mean())),
         coverage95=coverage([(one.lo, one.hi) for one in thetas], truths),
         coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
         accuracy_mae=float(np.abs(missed).mean()),
+        accuracy_mae_se=_standard_error(np.abs(missed)),
         accuracy_coverage95=coverage([(one.lo, one.hi) for one in scores], accuracies),
         accuracy_coverage95_raw=coverage(
             [one.raw or (one.lo, one.hi) for one in scores], accuracies
@@ -275,6 +294,29 @@ def summarise(
         exposure_mean=float(in_use.mean()),
         exposure_max=float(in_use.max()),
         overlap=overlap(items, test.bank.n_items),
+        overlap_jaccard=jaccard(items, test.bank.n_items),
+        spearman=spearman,
+        kendall=kendall,
+        moved_ranks=moved,
+    )
+
+
+def _standard_error(values: FloatArray) -> float | None:
+    return None if values.size < 2 else float(values.std(ddof=1)) / values.size**0.5
+
+
+def _ranks(
+    thetas: FloatArray, accuracies: Sequence[float]
+) -> tuple[float | None, float | None, float]:
+    """How alike examinees are ordered by theta and by the real score; see `Summary`."""
+    from scipy.stats import kendalltau, rankdata, spearmanr
+
+    by_theta, by_score = rankdata(thetas), rankdata(accuracies)
+    is_known = min(np.ptp(by_theta), np.ptp(by_score)) > 0.0
+    return (
+        float(spearmanr(thetas, accuracies).statistic) if is_known else None,
+        float(kendalltau(thetas, accuracies).statistic) if is_known else None,
+        float(np.mean(np.abs(by_theta - by_score) > _FAR_IN_RANKS)),
     )
 
 

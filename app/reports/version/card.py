@@ -39,8 +39,13 @@ _COLUMNS: tuple[tuple[str, Callable[[SimulatedTest], str]], ...] = (
     ("score intervals that hold", lambda row: _held(row, "accuracy_coverage95")),
     ("most used question", lambda row: number(row.figures.get("exposure_max"), 2)),
     ("overlap", lambda row: number(row.figures.get("overlap"), 2)),
-    ("saving", lambda row: number(row.figures.get("ies"), 1)),
+    ("saving", lambda row: number(_saving(row), 1)),
 )
+
+
+def _saving(row: SimulatedTest) -> float | None:
+    ies = row.figures.get("theta_ies")
+    return 1.0 / ies if ies else None
 
 
 def simulated_tests(report: VersionReport) -> Markup:
