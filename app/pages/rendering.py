@@ -15,9 +15,9 @@ from markupsafe import Markup, escape
 
 from app.pages.access import visitor
 from app.pages.static import address
-from app.reports.figures import answers_right, as_exact_as, uncounted, whole_bank
+from app.reports.figures import answers_right, dollars, headline_lines, uncounted, whole_bank
 from app.reports.parts import count, percent, signed
-from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration, scored_on
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, duration, scored_on
 
 #: Characters of a name that lists show.
 _SHORT = 80
@@ -92,7 +92,7 @@ def environment() -> Environment:
         "scored_on": scored_on,
         "uncounted": uncounted,
         "answers_right": lambda progress: answers_right(progress.model_dump()),
-        "as_exact_as": lambda accuracy: as_exact_as(accuracy.model_dump()),
+        "headline_lines": lambda headline: headline_lines(headline.model_dump()),
         "whole_bank": whole_bank,
         "changed": lambda query, **new: {**query, **new},
         "without": lambda query, name: {key: query[key] for key in query if key != name},

@@ -38,6 +38,37 @@ def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
     return f"as exact as about {size:,} random {'question' if size == 1 else 'questions'}"
 
 
+def dollars(usd: float) -> str:
+    """An amount of money; of small ones the parts of a cent."""
+    return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
+
+
+def headline_lines(headline: Mapping[str, Any]) -> list[str]:
+    """A headline, as REST has it, in four lines."""
+    score, lo, hi = headline["score"], headline["lo"], headline["hi"]
+    share = f"{100 * headline['asked'] / headline['n_items']:.2g} % of the calls"
+    spent = [share] if lo is not None else []
+    if headline["usd"] is not None and headline["usd_all"] and lo is not None:
+        spent.append(f"{dollars(headline['usd'])} instead of {dollars(headline['usd_all'])}")
+    interval = "" if lo is None else f"  (95 % interval {100 * lo:.1f} to {100 * hi:.1f})"
+    answers = "" if headline["answers"] is None else f" ({headline['answers']})"
+    exact = as_exact_as(headline)
+    worth = "; ".join(filter(None, (exact, ", ".join(spent))))
+    better = headline["better_than"]
+    ability = f"ability (theta): {headline['theta_reason']}"
+    if headline["theta"] is not None:
+        error = "?" if headline["se"] is None else f"{headline['se']:.2f}"
+        ability = f"ability (theta) {headline['theta']:+.2f} ± {error}"
+    place = [] if better is None else [f"better than {100 * better:.0f} % of the reference models"]
+    return [
+        f"{headline['examinee']} on {headline['bank']}: {100 * score:.1f} %{interval}",
+        f"from {headline['asked']:,} of {headline['n_items']:,} questions{answers}"
+        + (f": {worth}" if worth else ""),
+        f"trust: {headline['trust']['level']}. {headline['trust']['reason']}",
+        "; ".join((*place, ability)),
+    ]
+
+
 def counted_wrong(figures: Mapping[str, Any]) -> int:
     """Answers nobody could read that count as wrong, as the test was told."""
     ended = sum(n for name, n in figures["outcomes"].items() if name != Outcome.SCORED)
@@ -63,7 +94,8 @@ def many_unmarked(figures: Mapping[str, Any]) -> float:
     """
     progress = figures["progress"]
     failed, closed = sum(unmarked(figures).values()), progress["items"]
-    untold = not progress["scored"] or figures["estimate"].get("reason") is not None
+    no_result = figures["estimate"].get("reason") is not None and figures["accuracy"] is None
+    untold = not progress["scored"] or no_result
     return 0.0 if untold or failed < max(_MANY * closed, 1) else failed / closed
 
 

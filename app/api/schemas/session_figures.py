@@ -68,6 +68,36 @@ class EstimateRead(Output):
     )
 
 
+class TrustRead(Output):
+    """How far to trust a score, and the one reason that matters most."""
+
+    level: Literal["good", "fair", "poor"]
+    reason: str
+
+
+class HeadlineRead(Output):
+    """The few figures of a result that people pass on."""
+
+    examinee: str
+    bank: str = Field(description="With the tags that the score is of.")
+    score: float
+    lo: float | None = Field(description="Null, as `hi`, where everything was asked.")
+    hi: float | None
+    answers: str | None = Field(description="Such as `15 of 20 right`.")
+    asked: int
+    n_items: int = Field(description="Questions that the score is of.")
+    equivalent_random_items: int | None
+    usd: float | None
+    usd_all: float | None = Field(description="What all questions would cost at that price.")
+    trust: TrustRead
+    better_than: float | None = Field(
+        description="Share of the reference models that are weaker; null where nobody can tell."
+    )
+    theta: float | None
+    se: float | None
+    theta_reason: str | None = Field(description="Why theta is not told.")
+
+
 class AccuracyRead(Output):
     """The score: the mean over all questions, predicted with its 95 % interval, or known."""
 

@@ -1,6 +1,7 @@
 """Sessions as JSON."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,7 @@ from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
     FailureRead,
+    HeadlineRead,
     OutcomesRead,
     PersonFitRead,
     PretestRead,
@@ -31,6 +33,7 @@ from app.engine.design.words import stops_when
 from app.records.fields import convert, shallow
 from app.records.sessions import SessionRecord
 from app.reports.figures import asked_caution, unparsed_caution
+from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
@@ -252,6 +255,7 @@ class SessionRead(OwnedRead):
     status: Status
     bank: SessionBank
     endpoint: SessionEndpoint | None
+    headline: HeadlineRead | None = Field(description="Null before there is a score.")
     estimate: EstimateRead
     accuracy: AccuracyRead | None
     profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
@@ -288,7 +292,7 @@ class SessionRead(OwnedRead):
     def of(cls, record: SessionRecord, view: View) -> "SessionRead":
         """From the stored session."""
         record = view.session(record)
-        provenance = record.provenance
+        provenance, headline = record.provenance, headline_of(record)
         return cls.model_validate(
             {
                 **shallow(record),
@@ -317,6 +321,7 @@ class SessionRead(OwnedRead):
                 "person_fit": None,
                 "rescore": None,
                 **record.summary,
+                "headline": None if headline is None else asdict(headline),
                 "stops_when": stops_when(
                     SessionPlan.from_dict(record.design).design,
                     provenance.get("reachable_se"),

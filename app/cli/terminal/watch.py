@@ -11,8 +11,8 @@ from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import number
 from app.reports.figures import (
     answers_right,
-    as_exact_as,
     counted_wrong,
+    headline_lines,
     interval_note,
     uncounted,
     unmarked,
@@ -76,10 +76,14 @@ def report(session: dict[str, Any]) -> None:
         table.add_row(
             "caution", f"The test {ended}: what follows rests on the answers that came until then."
         )
-    if accuracy is not None:
-        table.add_row("score", _score(accuracy, whole))
-    if (right := answers_right(progress)) is not None:
+    if session["headline"] is not None:
+        for line in headline_lines(session["headline"]):
+            out.say(line)
+    elif (right := answers_right(progress)) is not None:
         table.add_row("answers", right)
+    if accuracy is not None and accuracy["nonresponse"]:
+        share = f"{accuracy['nonresponse']:.0%}"
+        table.add_row("score", f"its lower end has room for the {share} without a mark")
     if estimate["reason"] is None:
         table.add_row(
             "ability",
@@ -130,18 +134,6 @@ def report(session: dict[str, Any]) -> None:
     elif session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
-
-
-def _score(accuracy: dict[str, Any], whole: str) -> str:
-    said = f"{accuracy['value']:.1%} of {_target(accuracy.get('target'), whole)}"
-    notes = []
-    if accuracy["lo"] is not None:
-        notes.append(f"95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}")
-    if (exact := as_exact_as(accuracy)) is not None:
-        notes.append(exact)
-    if accuracy["nonresponse"]:
-        notes.append(f"its lower end has room for the {accuracy['nonresponse']:.0%} without a mark")
-    return f"{said} ({'; '.join(notes)})"
 
 
 def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:

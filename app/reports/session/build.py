@@ -23,6 +23,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import convert
 from app.reports.figures import as_exact_as
+from app.reports.headline import Headline
 from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
     Ability,
@@ -114,6 +115,7 @@ def session_report(
     asked: Sequence[Asked],
     ended: Ended,
     known: Known,
+    headline: Headline | None = None,
 ) -> SessionReport:
     """The report of a test.
 
@@ -123,6 +125,7 @@ def session_report(
         asked: Its items in order of asking.
         ended: How it ended.
         known: What its bank version knows.
+        headline: Of the result.
     """
     scored = sorted(
         (
@@ -165,6 +168,7 @@ def session_report(
         items=_items(asked, figures, known),
         n_asked=len(asked),
         join=known.join,
+        headline=headline,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.engine.inference.join import JoinCheck
 from app.reports.figures import whole_bank
+from app.reports.headline import Headline
 from app.reports.plain import plain
 
 
@@ -206,6 +207,7 @@ class SessionReport:
         items: The first of them; `n_asked` counts all.
         join: What all answers to the version so far say of its parameters; None where nobody
             looked.
+        headline: None before there is a score.
     """
 
     identity: SessionIdentity
@@ -224,6 +226,7 @@ class SessionReport:
     items: tuple[AskedItem, ...]
     n_asked: int
     join: JoinCheck | None = None
+    headline: Headline | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""

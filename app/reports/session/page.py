@@ -1,10 +1,11 @@
 """The result of a test as a page: score first, then tasks, course, questions and how to read it."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from app.reports.document import document
-from app.reports.figures import UNPARSED_WORDS, interval_note
+from app.reports.figures import UNPARSED_WORDS, headline_lines, interval_note
 from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import count, number, percent, section, signed, table
@@ -13,7 +14,7 @@ from app.reports.session.facts import SessionReport
 from app.reports.session.glossary import glossary
 from app.reports.session.profile import ability_section, task_section
 from app.reports.session.questions import answer_section, item_section
-from app.reports.session.words import interval, scored_on, summary
+from app.reports.session.words import details, interval, scored_on, summary
 
 _WIDEST_THETA = 6.0
 
@@ -56,8 +57,14 @@ def _in_short(report: SessionReport) -> Markup:
             said = f"predicted score on {on}, {interval(score.lo, score.hi)}"
         small = el("small", said)
         figure = el("p", percent(score.value), " ", small, class_="big")
-    sentences = [el("li", sentence) for sentence in summary(report)]
-    return section("In short", figure, el("ul", *sentences, class_="short"))
+    told: list[Node] = []
+    sentences = summary(report)
+    if report.headline is not None:
+        sentences = details(report)
+        _, *lines = headline_lines(asdict(report.headline))
+        told = [el("p", line) for line in lines]
+    shown = [el("li", sentence) for sentence in sentences]
+    return section("In short", figure, *told, el("ul", *shown, class_="short"))
 
 
 def _cautions(report: SessionReport) -> Markup:

@@ -1,12 +1,12 @@
 """What was asked, what became of it and what it took, as sections of the page of a test."""
 
 from app.items import Outcome
-from app.reports.figures import counted_wrong, unmarked
+from app.reports.figures import counted_wrong, dollars, unmarked
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import capped, count, percent, section, signed, table
 from app.reports.session.cautions import FAILURE_WORDS
 from app.reports.session.facts import AskedItem, SessionReport
-from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, duration
 
 
 def answer_section(report: SessionReport) -> Markup:

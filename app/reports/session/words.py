@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
-from app.reports.figures import answers_right, counted_wrong, uncounted, unmarked
+from app.reports.figures import answers_right, counted_wrong, dollars, uncounted, unmarked
 from app.reports.parts import count, percent
 from app.reports.session.facts import Score, SessionReport, TaskResult
 
@@ -44,6 +44,14 @@ def summary(report: SessionReport) -> list[str]:
         *_failures(report),
         *_effort(report),
     ]
+
+
+def details(report: SessionReport) -> list[str]:
+    """What the headline does not say."""
+    found = [*_tasks(report), *_failures(report), *_effort(report)]
+    if report.score is not None:
+        found[:0] = [*_never_asked(report, report.score), *_uncounted(report)]
+    return found
 
 
 def _who(report: SessionReport) -> str:
@@ -223,11 +231,6 @@ def cost(usage: Mapping[str, Any]) -> str:
     if usage["usd"] is None:
         return f"{tokens} (price unknown)"
     return f"{tokens} for {dollars(usage['usd'])}"
-
-
-def dollars(usd: float) -> str:
-    """An amount of money; of small ones the parts of a cent."""
-    return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
 
 
 def duration(usage: Mapping[str, Any]) -> str:

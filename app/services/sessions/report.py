@@ -8,6 +8,7 @@ from app.items import ItemContent
 from app.records.banks import BankVersion
 from app.records.fields import convert
 from app.records.sessions import SessionRecord
+from app.reports.headline import headline_of
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
 from app.services.banks.joins import JoinChecks
@@ -76,6 +77,7 @@ class SessionReports:
                 [_asked(asked, version, texts) for asked in answers],
                 ended,
                 known,
+                headline_of(record),
             )
         )
 

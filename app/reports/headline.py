@@ -1,0 +1,140 @@
+"""The headline of a result: the few figures that people pass on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.engine.prediction.p_irt import BY_THETA
+from app.engine.prediction.placing import PopulationPosition
+from app.engine.prediction.targets import WHOLE_BANK
+from app.records.sessions import SessionRecord
+from app.reports.figures import (
+    answers_right,
+    asked_caution,
+    many_unmarked,
+    unparsed_caution,
+)
+
+#: Share of answers without a mark from which on a result is trusted least.
+_MOST_UNMARKED = 0.3
+_ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelled"}
+_BEYOND = {
+    PopulationPosition.ABOVE: "The model is stronger than all reference models",
+    PopulationPosition.BELOW: "The model is weaker than all reference models",
+    PopulationPosition.UNKNOWN: "Nobody can tell whether the model is like the reference models",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far to trust a score, and the one reason that matters most."""
+
+    level: Literal["good", "fair", "poor"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """What a test found out.
+
+    Attributes:
+        examinee: Who answered.
+        bank: Name of the bank, with the tags that the score is of.
+        score: In [0, 1].
+        lo: Lower end of its 95 % interval; None, as `hi`, where everything was asked.
+        hi: Upper end.
+        answers: How the answers were scored, such as "15 of 20 right".
+        asked: Questions asked.
+        n_items: Questions that the score is of.
+        equivalent_random_items: Random questions that would be as exact; None where unknown.
+        usd: What the test cost; None where unknown, as `usd_all`.
+        usd_all: What all questions would cost at that price.
+        trust: See `Trust`.
+        better_than: Share of the reference models that are weaker; None where nobody can tell.
+        theta: Ability, logits; None where it is not told.
+        se: Its standard error.
+        theta_reason: Why theta is not told; None where it is.
+    """
+
+    examinee: str
+    bank: str
+    score: float
+    lo: float | None
+    hi: float | None
+    answers: str | None
+    asked: int
+    n_items: int
+    equivalent_random_items: int | None
+    usd: float | None
+    usd_all: float | None
+    trust: Trust
+    better_than: float | None
+    theta: float | None
+    se: float | None
+    theta_reason: str | None
+
+
+def headline_of(session: SessionRecord) -> Headline | None:
+    """The headline of a session by now; None before it has a score."""
+    figures, provenance = session.summary, session.provenance
+    score, estimate = figures.get("accuracy"), figures.get("estimate") or {}
+    if score is None:
+        return None
+    asked = figures["progress"]["items"]
+    n_items = provenance["n_items"] + provenance.get("n_never_asked", 0)
+    usd = figures["usage"]["usd"]
+    stands = estimate.get("extrapolation") or {}
+    is_placed = stands.get("standing") not in (None, PopulationPosition.UNKNOWN)
+    tags = [tag for tag in score.get("target") or {} if tag != WHOLE_BANK]
+    return Headline(
+        examinee=session.endpoint_name or session.endpoint_model or "The examinee",
+        bank=f"{session.bank_name} ({', '.join(tags)})" if tags else session.bank_name,
+        score=score["value"],
+        lo=score["lo"],
+        hi=score["hi"],
+        answers=answers_right(figures["progress"]),
+        asked=asked,
+        n_items=n_items,
+        equivalent_random_items=score.get("equivalent_random_items"),
+        usd=usd,
+        usd_all=None if usd is None or not asked else usd / asked * n_items,
+        trust=_trust(session, score, stands),
+        better_than=stands["percentile"] / 100.0 if is_placed else None,
+        theta=estimate.get("theta"),
+        se=estimate.get("se"),
+        theta_reason=estimate.get("reason"),
+    )
+
+
+def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
+    provenance = session.provenance
+    if session.status in _ENDED_EARLY:
+        ended = _ENDED_EARLY[session.status]
+        return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
+    level: Literal["fair", "poor"]
+    if (share := many_unmarked(session.summary)) > 0.0:
+        level = "poor" if share >= _MOST_UNMARKED else "fair"
+        return Trust(level=level, reason=f"{share:.0%} of the answers have no score.")
+    if score["lo"] is None:
+        return Trust(level="good", reason="All questions were asked.")
+    standing = stands.get("standing")
+    if score["method"] in BY_THETA:
+        reason = "The score rests on curves alone; no question was sampled to check them."
+        level = "fair" if standing == PopulationPosition.WITHIN else "poor"
+        return Trust(level=level, reason=reason)
+    asking = asked_caution(provenance.get("asked", {}), provenance.get("asked_when_calibrated", {}))
+    reading = unparsed_caution(
+        provenance["asking"]["unparsed_policy"], provenance.get("unparsed_when_calibrated")
+    )
+    if (caution := asking or reading) is not None:
+        return Trust(level="fair", reason=caution)
+    if standing in _BEYOND:
+        return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")
+    if standing is None:
+        reason = "The bank knows no reference models: the score rests on a random sample."
+        return Trust(level="fair", reason=reason)
+    if not stands["agrees"]:
+        reason = "The answers do not follow the reference models: the sampled questions count."
+        return Trust(level="fair", reason=reason)
+    reason = "The model lies within the reference models, and its answers agree with them."
+    return Trust(level="good", reason=reason)

@@ -1,0 +1,118 @@
+"""The headline of a result: its lines, and how far it is to be trusted."""
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from app.records.sessions import SessionRecord
+from app.reports.figures import headline_lines
+from app.reports.headline import headline_of
+from app.services.container import Services
+from app.services.sessions.manual import ManualAnswer
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.sessions import opened, spec
+
+HEADLINE: dict[str, Any] = {
+    "examinee": "my-model",
+    "bank": "gsm8k",
+    "score": 0.735,
+    "lo": 0.694,
+    "hi": 0.772,
+    "answers": "15 of 20 right",
+    "asked": 20,
+    "n_items": 1298,
+    "equivalent_random_items": 491,
+    "usd": 0.0004,
+    "usd_all": 0.026,
+    "trust": {"level": "good", "reason": "All is well."},
+    "better_than": 0.92,
+    "theta": 1.02,
+    "se": 0.18,
+    "theta_reason": None,
+}
+
+
+def test_four_lines_say_what_people_pass_on() -> None:
+    assert headline_lines(HEADLINE) == [
+        "my-model on gsm8k: 73.5 %  (95 % interval 69.4 to 77.2)",
+        "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
+        "1.5 % of the calls, $0.0004 instead of $0.0260",
+        "trust: good. All is well.",
+        "better than 92 % of the reference models; ability (theta) +1.02 ± 0.18",
+    ]
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    unknown = dict.fromkeys(("equivalent_random_items", "usd", "usd_all", "better_than", "theta"))
+    reason = {"theta_reason": "Theta is withheld: few models."}
+    assert headline_lines({**HEADLINE, **unknown, **reason})[1:] == [
+        "from 20 of 1,298 questions (15 of 20 right): 1.5 % of the calls",
+        "trust: good. All is well.",
+        "ability (theta): Theta is withheld: few models.",
+    ]
+
+
+def test_what_was_asked_in_full_is_known() -> None:
+    known = {**HEADLINE, "lo": None, "hi": None, "asked": 12, "n_items": 12}
+    first, second, *_ = headline_lines({**known, "answers": "7 of 12 right", "score": 7 / 12})
+    assert first == "my-model on gsm8k: 58.3 %"
+    assert second == "from 12 of 12 questions (7 of 12 right): all questions were asked"
+
+
+@pytest.fixture
+async def ended(settings: Settings, database: Database) -> AsyncIterator[SessionRecord]:
+    async with opened(settings, database) as services:
+        yield await answered(services)
+
+
+async def answered(services: Services) -> SessionRecord:
+    plan = {"stopping": {"max_items": 8}}
+    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
+        record = await services.manual_sessions.answer(record.id, answer)
+    return record
+
+
+def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
+    """Of the same answers, placed so among reference models."""
+    estimate = record.summary["estimate"]
+    if standing:
+        estimate = {**estimate, "extrapolation": {"percentile": 50.0, **standing}}
+    headline = headline_of(replace(record, summary={**record.summary, "estimate": estimate}))
+    assert headline is not None
+    return headline.trust.level, headline.trust.reason
+
+
+async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -> None:
+    headline, score = headline_of(ended), ended.summary["accuracy"]
+    assert headline is not None
+    assert (headline.score, headline.lo, headline.hi) == (score["value"], score["lo"], score["hi"])
+    assert (headline.asked, headline.answers) == (8, "4 of 8 right")
+    assert headline.theta == ended.summary["estimate"]["theta"]
+    assert len(headline_lines(asdict(headline))) == 4
+    assert headline_of(replace(ended, summary={**ended.summary, "accuracy": None})) is None
+
+
+async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) -> None:
+    assert trust_of(ended, standing="within", agrees=True)[0] == "good"
+    for standing in ("above", "below", "unknown"):
+        assert trust_of(ended, standing=standing, agrees=True)[0] == "fair"
+    assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
+    assert "no reference models" in trust_of(ended)[1]
+    level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
+    assert (level, "cancelled" in reason) == ("poor", True)
+    outcomes = {**ended.summary["outcomes"], "refused": 1}
+    progress = {**ended.summary["progress"], "items": 9}
+    some = replace(ended, summary={**ended.summary, "outcomes": outcomes, "progress": progress})
+    assert trust_of(some, standing="within", agrees=True) == (
+        "fair",
+        "11% of the answers have no score.",
+    )
+    curves = {**ended.summary["accuracy"], "method": "p-irt"}
+    alone = replace(ended, summary={**ended.summary, "accuracy": curves})
+    assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
