@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli import COMMANDS
+from app.cli import PANELS
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +27,7 @@ FIELDS = {
     *("targetPort", "minAvailable", "backoffLimit", "ttlSecondsAfterFinished", "restartPolicy"),
     *("podSelector", "policyTypes", "ingress", "protocol", "app", "part", "value"),
 }
+_COMMANDS = {name for commands in PANELS.values() for name in commands}
 SETTINGS = {"DATABASE_URL", *(f"SEXTANT_{name.upper()}" for name in Settings.model_fields)}
 
 
@@ -66,7 +67,7 @@ def test_compose_starts_commands_that_exist_with_settings_that_exist(
     services: dict[str, Any],
 ) -> None:
     for name in ("api", "worker"):
-        assert services[name]["command"][0] in COMMANDS
+        assert services[name]["command"][0] in _COMMANDS
         assert set(services[name]["environment"]) <= SETTINGS
         assert services[name]["environment"]["SEXTANT_PRIVATE_ENDPOINTS"] == "never"
         assert services[name]["depends_on"]["postgres"]["condition"] == "service_healthy"
@@ -151,7 +152,7 @@ def test_no_pod_has_more_rights_than_it_needs(entry: dict[str, Any]) -> None:
     for kind in ("requests", "limits"):
         assert set(container["resources"][kind]) == {"cpu", "memory"}
     assert PINNED.fullmatch(container["image"])
-    assert container["args"][0] in COMMANDS
+    assert container["args"][0] in _COMMANDS
     assert {variable["name"] for variable in container["env"]} <= SETTINGS
     plain = [variable for variable in container["env"] if "valueFrom" not in variable]
     assert plain == [{"name": "SEXTANT_PRIVATE_ENDPOINTS", "value": "never"}]

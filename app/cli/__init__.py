@@ -8,45 +8,52 @@ import typer
 
 from app.acting import AuditEntry, doing
 
-#: Subcommand -> one line of help. Module `app.cli.commands.NAME`, or `app.cli.lab.NAME`, with `_`
-#: for `-`, holds `command` (a function) or `app` (a group of subcommands).
-COMMANDS = {
-    "demo": "Run one adaptive test against a scripted model; nothing to set up.",
-    "run": "Measure one endpoint from the shell, with live progress.",
-    "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
-    "rank": "Rank several endpoints from the shell.",
-    "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
-    "compare": "Compare two tests, or two examinees of a response set.",
-    "leaderboard": "Show the latest results on a bank.",
-    "gates": "List and show decisions that were made.",
-    "endpoints": "Save, list, show, probe and delete endpoints.",
-    "calibrations": "Start, list, show, watch, publish, cancel and delete calibrations.",
-    "open": "Open a page of the server in a browser.",
-    "login": "Remember a server and the key for it.",
-    "logout": "Forget them.",
-    "serve": "Serve the API and a worker in one process.",
-    "worker": "Run one more worker on the same database.",
-    "migrate": "Bring the database schema up to date.",
-    "backup": "Write all that is stored to a file.",
-    "restore": "Put a backup into this database.",
-    "keys": "Create, list and revoke API keys.",
-    "projects": "Create, list and delete projects: whose everything is.",
-    "banks": "Install, import, list, show, lint, export, recalibrate and delete item banks.",
-    "response-sets": "Import, collect, list, show, export and delete recorded answers.",
-    "estimate": "Estimate theta from a bank file and a response file.",
-    "simulate": "Try a test design on recorded answers.",
-    "compose": "Build the best fixed short form of a benchmark.",
-    "rank-simulate": "Rank models by their recorded answers.",
-    "calibrate": "Estimate item parameters from a response file.",
-    "report": "Write what a bank can do as one HTML page.",
-    "lint": "Check the parameters of a bank file.",
+#: Panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or of the
+#: lab `app.cli.lab.NAME`, with `_` for `-`, holds `command` (a function) or `app` (a group of
+#: subcommands).
+LAB = "Lab: research on files, without a server"
+PANELS = {
+    "Measure": {
+        "demo": "Run one adaptive test against a scripted model; nothing to set up.",
+        "run": "Measure one endpoint from the shell, with live progress.",
+        "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
+        "compare": "Compare two tests, or two examinees of a response set.",
+        "rank": "Rank several endpoints from the shell.",
+        "leaderboard": "Show the latest results on a bank.",
+        "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
+        "gates": "List and show decisions that were made.",
+        "open": "Open a page of the server in a browser.",
+    },
+    "Banks": {
+        "banks": "Install, import, list, show, lint, export, recalibrate and delete item banks.",
+        "response-sets": "Import, collect, list, show, export and delete recorded answers.",
+        "calibrations": "Start, list, show, watch, publish, cancel and delete calibrations.",
+    },
+    "Server": {
+        "serve": "Serve the API and a worker in one process.",
+        "login": "Remember a server and the key for it.",
+        "logout": "Forget them.",
+        "keys": "Create, list and revoke API keys.",
+        "endpoints": "Save, list, show, probe and delete endpoints.",
+        "projects": "Create, list and delete projects: whose everything is.",
+    },
+    "Operate": {
+        "worker": "Run one more worker on the same database.",
+        "migrate": "Bring the database schema up to date.",
+        "backup": "Write all that is stored to a file.",
+        "restore": "Put a backup into this database.",
+    },
+    LAB: {
+        "simulate": "Try a test design on recorded answers.",
+        "rank-simulate": "Rank models by their recorded answers.",
+        "estimate": "Estimate theta from a bank file and a response file.",
+        "compose": "Build the best fixed short form of a benchmark.",
+        "calibrate": "Estimate item parameters from a response file.",
+        "lint": "Check the parameters of a bank file.",
+        "report": "Write what a bank can do as one HTML page.",
+    },
 }
 
-
-#: Commands that work on files alone.
-_LAB = frozenset(
-    {"estimate", "simulate", "compose", "rank-simulate", "calibrate", "report", "lint"}
-)
 
 #: Commands of a group that have a module of their own, which loads a fraction of what the group
 #: does.
@@ -82,11 +89,12 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
     cli.callback(
         help="Measure how able a language model is, with as few benchmark items as possible."
     )(_root)
-    for name, help_line in COMMANDS.items():
+    commands = [(panel, *said) for panel, inside in PANELS.items() for said in inside.items()]
+    for panel, name, help_line in commands:
         if name != wanted:
-            cli.command(name, help=help_line)(_not_imported)
+            cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
-        folder = "lab" if name in _LAB else "commands"
+        folder = "lab" if panel == LAB else "commands"
         whole = f"app.cli.{folder}.{name.replace('-', '_')}"
         module = importlib.import_module(_ALONE.get((name, command or ""), whole))
         if hasattr(module, "app"):

@@ -91,6 +91,14 @@ def parse_item(
     return _ItemParser(fields, place).parse(row)
 
 
+#: What others call our fields.
+_OTHER_NAMES = {
+    **dict.fromkeys(("question", "input", "text", "query", "problem"), "prompt"),
+    **dict.fromkeys(("answer", "output", "expected", "gold", "label", "solution"), "target"),
+    "options": "choices",
+}
+
+
 class _ItemParser:
     """Checks the fields of one item and collects every fault before it gives up."""
 
@@ -120,7 +128,13 @@ class _ItemParser:
         return record
 
     def _unknown(self, name: str) -> None:
-        if close := get_close_matches(name[:_MAX_NAME], FIELDS, n=1):
+        if ours := _OTHER_NAMES.get(name.lower()):
+            self._problems.add(
+                self._place(name),
+                f"no such field; if it is the {ours}, name it {ours!r} or map it: "
+                f"--map {ours}={name}",
+            )
+        elif close := get_close_matches(name[:_MAX_NAME], FIELDS, n=1):
             self._problems.add(self._place(name), f"no such field; did you mean {close[0]!r}?")
         else:
             self._fault(name, f"one of the fields {', '.join(sorted(FIELDS))}", name)

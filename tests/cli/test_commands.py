@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from app.cli import COMMANDS, build
+from app.cli import PANELS, build
 
 #: These work on files, on this machine itself, on a database beside any server, or on the login.
 _WITHOUT = {
@@ -39,7 +39,7 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
-    for name in COMMANDS:
+    for name in (name for commands in PANELS.values() for name in commands):
         group: Any = get_command(build(name))
         yield from _leaves(group.commands[name], name)
 

@@ -181,6 +181,18 @@ def test_a_misspelt_field_gets_a_suggestion() -> None:
     assert found["items.jsonl:1:colour"].startswith("expected one of the fields a, b, c, choices")
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("question", "prompt"), ("answer", "target"), ("options", "choices")]
+)
+def test_a_field_under_the_name_that_others_give_it_says_how_it_is_mapped(
+    theirs: str, ours: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_item({"key": "a", "prompt": "1 + 1 = ?", theirs: "2"})
+    (problem,) = [one for one in caught.value.problems if one.pointer == f"/{theirs}"]
+    assert f"--map {ours}={theirs}" in problem.detail
+
+
 @pytest.mark.parametrize("cell", ["nan", "inf", "x", "1e7"])
 def test_a_csv_parameter_that_is_no_finite_number_is_a_fault(cell: str) -> None:
     found = faults(f"key,prompt,b\nq,p,{cell}\n".encode(), name="i.csv")

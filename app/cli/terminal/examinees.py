@@ -73,8 +73,9 @@ def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any
     own = {name for name, value in given(**settings).items() if name not in ("kind", "api_key")}
     if model is not None and not own:
         raise InvalidInputError(
-            f"{endpoint} is saved with its model: leave --model out; an address begins with "
-            "http:// or https://."
+            f"{endpoint!r} is no address, which begins with http:// or https:// (such as "
+            f"http://{endpoint}), and of a saved endpoint of that name the model is known: leave "
+            "--model out."
         )
     if model is not None or own:
         raise InvalidInputError(
