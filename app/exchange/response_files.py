@@ -5,6 +5,7 @@
 | `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness |
 | `inspect` | `.json` and `.eval` logs of inspect |
 | `helm` | `per_instance_stats.json` of a HELM run folder |
+| `openai-evals` | JSON lines of output items of OpenAI Evals |
 | `py-irt` | JSON lines of `subject_id` and `responses` |
 | `table` | CSV, CSV.GZ or Parquet, wide or long |
 """
@@ -21,6 +22,7 @@ from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
 from app.exchange.json_text import MAX_LINE_BYTES
 from app.exchange.lm_eval import is_sample, read_lm_eval
+from app.exchange.openai_evals import is_output_item, read_openai_evals
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
 from app.exchange.results.asked_item import Seen
@@ -41,6 +43,7 @@ class ResponseFormat(StrEnum):
     LM_EVAL = "lm-eval"
     INSPECT = "inspect"
     HELM = "helm"
+    OPENAI_EVALS = "openai-evals"
     PY_IRT = "py-irt"
     TABLE = "table"
 
@@ -149,6 +152,8 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     row = _first_row(file)
     if row is not None and is_sample(row):
         return ResponseFormat.LM_EVAL
+    if row is not None and is_output_item(row):
+        return ResponseFormat.OPENAI_EVALS
     if row is not None and is_examinee(row):
         return ResponseFormat.PY_IRT
     if _INSPECT.match(head) and b'"eval"' in head:
@@ -178,7 +183,7 @@ def read_answers(
         file_format: Of the file.
         source: The file.
         choices: What it does not settle by itself.
-        saw: Is shown each row of a format that says what was asked: lm-eval, inspect.
+        saw: Is shown each row of a format that says what was asked: lm-eval, inspect, openai-evals.
 
     Raises:
         FileFormatError: The file as a whole cannot be read, or needs a choice.
@@ -186,6 +191,8 @@ def read_answers(
     match file_format:
         case ResponseFormat.LM_EVAL:
             yield from read_lm_eval(source, choices, saw)
+        case ResponseFormat.OPENAI_EVALS:
+            yield from read_openai_evals(source, choices, saw)
         case ResponseFormat.HELM:
             yield from read_helm(source, choices)
         case ResponseFormat.PY_IRT:

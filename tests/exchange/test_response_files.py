@@ -447,6 +447,66 @@ def test_a_helm_run_without_its_spec_needs_a_name() -> None:
 # py-irt and tables
 
 
+def output_item(n: int, **fields: Any) -> dict[str, Any]:
+    """A row as the API lists it."""
+    return {
+        "object": "eval.run.output_item",
+        "eval_id": "eval_1",
+        "datasource_item_id": n,
+        "datasource_item": {"question": f"{n} + 1 = ?", "ideal": str(n + 1)},
+        "status": "pass",
+        "results": [{"name": "match", "passed": True, "score": 1.0}],
+        "sample": {"model": "gpt-x", "output": [], "finish_reason": "stop", "error": None},
+        **fields,
+    }
+
+
+def sampled(**fields: Any) -> dict[str, Any]:
+    return {"sample": {"model": "gpt-x", "finish_reason": "stop", **fields}}
+
+
+def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
+    rows = [
+        output_item(1),
+        output_item(2, results=[{"name": "match", "passed": False, "score": None}]),
+        output_item(3, **sampled(error={"code": "rate_limit", "message": "slow down"})),
+        output_item(4, **sampled(finish_reason="length")),
+        output_item(5, **sampled(finish_reason="content_filter")),
+        output_item(6, results=[]),
+        output_item(7, results=[{"name": "match", "passed": None}]),
+    ]
+    file = lines("runs/a.jsonl", rows)
+    assert detect(file) is ResponseFormat.OPENAI_EVALS
+    found = [part for part in read(file) if isinstance(part, Recorded)]
+    assert [(one.examinee, one.score, one.outcome) for one in found] == [
+        ("gpt-x", 1.0, Outcome.SCORED),
+        ("gpt-x", 0.0, Outcome.SCORED),
+        ("gpt-x", None, Outcome.ERROR),
+        ("gpt-x", None, Outcome.TRUNCATED),
+        ("gpt-x", None, Outcome.REFUSED),
+    ]
+    assert reasons(file) == [(6, "not_scored"), (7, "not_a_number")]
+
+
+def test_an_openai_item_is_the_same_in_every_run_and_data_source() -> None:
+    row = output_item(1)
+    other = output_item(99, datasource_item=row["datasource_item"])
+    exported = {"item": row["datasource_item"], "sample": row["sample"], "results": row["results"]}
+    files = [lines("a.jsonl", [one]) for one in (row, other, exported)]
+    (first,), (second,), (third,) = map(records, files)
+    assert first.item == second.item
+    assert first.item.partition("/")[2] == third.item.partition("/")[2]
+
+
+def test_several_graders_of_openai_evals_need_a_choice() -> None:
+    graders = [{"name": "match", "score": 1.0}, {"name": "judge", "score": 0.25, "passed": False}]
+    file = lines("a.jsonl", [output_item(1, results=graders)])
+    with pytest.raises(FileFormatError, match=r"2 graders.*judge, match"):
+        read(file)
+    (one,) = records(file, metrics=("judge",))
+    assert one.score == 0.25
+
+
 def test_py_irt_lines_leave_absent_answers_missing() -> None:
     rows = [
         {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},

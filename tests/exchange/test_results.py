@@ -49,6 +49,41 @@ def row(requests: Sequence[tuple[Any, Any]], doc_id: int = 0, **fields: Any) -> 
     }
 
 
+def test_output_items_of_openai_evals_become_items_in_the_words_that_were_sent() -> None:
+    turns = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "1 + 1 = ?"}]},
+    ]
+    rows = [
+        {
+            "item": {"ideal": "2"},
+            "sample": {
+                "model": f"m{n}",
+                "input": turns,
+                "output": [{"role": "assistant", "content": answer}],
+                "max_completion_tokens": 64,
+            },
+            "results": [{"name": "match", "passed": answer == "2"}],
+        }
+        for n, answer in enumerate(("2", "3"))
+    ]
+    rows.append({**rows[0], "item": {"input": "2 + 2 = ?", "answer": 4}, "sample": {"model": "m0"}})
+    found = found_in(rows[:2])
+    (item,) = found.items
+    assert item["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1 + 1 = ?"},
+    ]
+    assert item["target"] == ["2"]
+    assert found.asked["max_tokens"] == 64
+    assert {(text, score) for _, text, score in found.answers} == {("2", 1.0), ("3", 0.0)}
+    (written,) = found_in(rows[2:]).items
+    assert (written["prompt"], written["target"]) == ("2 + 2 = ?", ["4"])
+    rows[2]["item"] = {"answer": 4}
+    with pytest.raises(FileFormatError, match="says what was asked"):
+        found_in(rows[2:])
+
+
 def test_an_option_in_a_blank_is_put_back_there() -> None:
     sent = [(f"The cup or the box: the {end}", " was big.") for end in ("cup", "box")]
     found = found_in([row(sent)])

@@ -31,7 +31,8 @@ ResultFiles = Annotated[
         min_length=1,
         max_length=1000,
         fail_fast=True,
-        description="Samples of lm-eval with their `results_*.json`, logs of inspect; also gzip.",
+        description="Samples of lm-eval with their `results_*.json`, logs of inspect, output "
+        "items of OpenAI Evals; also gzip.",
     ),
 ]
 

@@ -37,7 +37,7 @@ SetName = Annotated[
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
 FormatName = Annotated[
-    Literal["lm-eval", "inspect", "helm", "py-irt", "table"],
+    Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
     Field(description="Of the files; by default each one's content tells."),
 ]
 

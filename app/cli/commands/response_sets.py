@@ -100,7 +100,7 @@ def import_answers(
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
-    """Import answers from result files of lm-eval, inspect, HELM, py-irt, or from tables."""
+    """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]
     if not paths:
         raise InvalidInputError("Name at least one file or folder with --from.")

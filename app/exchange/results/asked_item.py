@@ -13,7 +13,7 @@ from app.items import Message
 _MAX_TOKENS: Final = 10_000_000
 _MAX_TEMPERATURE: Final = 100.0
 
-Tool = Literal["lm-eval", "inspect"]
+Tool = Literal["lm-eval", "inspect", "openai-evals"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

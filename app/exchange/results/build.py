@@ -84,8 +84,9 @@ class _Builder:
             if not self._seen.unusable:
                 raise FileFormatError(
                     "Expected results that say what was asked (samples of lm-eval, logs of "
-                    "inspect), found none: a bank needs its questions. Import the answers by "
-                    "`sextant response-sets import`, and the questions by `sextant banks import`."
+                    "inspect, output items of OpenAI Evals), found none: a bank needs its "
+                    "questions. Import the answers by `sextant response-sets import`, and the "
+                    "questions by `sextant banks import`."
                 )
             left_out: dict[str, list[str]] = {}
             for key, reason in self._seen.unusable.items():

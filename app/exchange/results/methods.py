@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.exchange.results import inspect_items
+from app.exchange.results import inspect_items, openai_items
 from app.exchange.results.asked_item import Seen, UnusableRowError
 from app.exchange.results.lm_eval_items import BY_METRIC, asked_by, config_of
 
@@ -33,6 +33,8 @@ def _way(seen: Seen) -> dict[str, Any]:
     if seen.tool == "inspect":
         return {**way, "mode": "generate", **inspect_items.drawn(seen.header)}
     try:
+        if seen.tool == "openai-evals":
+            return {**way, "mode": "generate", **openai_items.asked_by(seen.row).drawn}
         asked = asked_by(seen.row)
     except UnusableRowError:
         return way

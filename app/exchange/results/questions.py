@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.errors import FileFormatError
-from app.exchange.results import inspect_items, lm_eval_items
+from app.exchange.results import inspect_items, lm_eval_items, openai_items
 from app.exchange.results.asked_item import (
     AskedItem,
     Seen,
@@ -25,6 +25,13 @@ BY_MARKS = "marks"
 _BY_ACCIDENT = 0.05
 #: Recorded answers that are kept, to be marked again: so many right ones, and as many wrong ones.
 _KEPT_ANSWERS = 100
+#: By tool: the field that numbers a document in its data set, and the answer of a row.
+_NUMBER = {"lm-eval": "doc_id", "inspect": "id", "openai-evals": "datasource_item_id"}
+_WRITTEN = {
+    "lm-eval": lm_eval_items.written,
+    "inspect": inspect_items.written,
+    "openai-evals": openai_items.written,
+}
 
 
 @dataclass(slots=True)
@@ -165,7 +172,7 @@ class Questions:
             self.unusable[seen.item] = str(error)
             return
         if (item := self.items.get(seen.item)) is not None:
-            number = seen.row.get("doc_id" if seen.tool == "lm-eval" else "id")
+            number = seen.row.get(_NUMBER[seen.tool])
             item.numbers.add(str(number)[:100])
         if seen.score is None:
             return
@@ -177,6 +184,8 @@ class Questions:
     def _asked(self, seen: Seen) -> AskedItem:
         """What the row was asked."""
         sent = seen.row.get("arguments" if seen.tool == "lm-eval" else "messages")
+        if seen.tool == "openai-evals":
+            sent = openai_items.sent(seen.row)
         if seen.tool == "inspect" and isinstance(sent, list):
             sent = [
                 {name: turn.get(name) for name in ("role", "content")}
@@ -190,6 +199,8 @@ class Questions:
             return item.words[digest]
         if seen.tool == "lm-eval":
             asked = lm_eval_items.asked_by(seen.row)
+        elif seen.tool == "openai-evals":
+            asked = openai_items.asked_by(seen.row)
         else:
             asked = inspect_items.asked_by(seen.row, seen.header)
         item = self.items.setdefault(seen.item, ItemSeen(seen.task))
@@ -275,8 +286,7 @@ class Questions:
 
     def _keep(self, seen: Seen, score: float) -> None:
         # By lot (a reservoir): every so many-th row of a file is always of the same few items.
-        by_tool = {"lm-eval": lm_eval_items.written, "inspect": inspect_items.written}
-        text = by_tool[seen.tool](seen.row)
+        text = _WRITTEN[seen.tool](seen.row)
         if text is None or not text.strip():
             return
         marked = is_right(score)
