@@ -31,10 +31,14 @@ def simulate(out: Path, *flags: str, responses: Path | None = None) -> dict[str,
     return summary
 
 
-@pytest.mark.parametrize("preset", ["atlas", "atlas-traces"])
 @pytest.mark.parametrize(
-    ("se", "items", "theta", "score"),
-    [(0.1, 49.0, 0.0905, 0.032), (0.2, 32.9, 0.107, 0.034), (0.3, 30.0, 0.109, 0.034)],
+    ("preset", "se", "items", "theta", "score"),
+    [
+        ("atlas", 0.1, 49.0, 0.0905, 0.032),
+        ("atlas", 0.2, 32.9, 0.107, 0.034),
+        ("atlas", 0.3, 30.0, 0.109, 0.034),
+        ("atlas-traces", 0.1, 49.0, 0.0905, 0.032),
+    ],
 )
 def test_the_published_procedure_gives_its_published_error_and_length(
     tmp_path: Path, preset: str, se: float, items: float, theta: float, score: float

@@ -227,7 +227,7 @@ async def test_profiles_are_recovered_within_their_intervals_and_told_in_words(
         told += standing == {good: "stronger", bad: "weaker"}
         sentence = f"stronger than expected at {good}"
         assert (sentence in report["page"]) == (standing[good] == "stronger")
-        assert f"good-at-{good} answered" in report["page"]
+        assert f"good-at-{good} on " in report["page"]
 
     assert set(held) == {"all", *TASKS, "general", "dimension_1", "dimension_2"}
     # With intervals that hold 95 times in 100, fewer than this would be a chance of 1 in 100.
