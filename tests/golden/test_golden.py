@@ -1,0 +1,189 @@
+"""What commands and sessions give, compared with files that are kept: whoever moves code sees it.
+
+    SEXTANT_GOLDEN=write uv run pytest tests/golden -m ""
+
+writes them anew, which belongs into the commit that means to change a number. Answers are drawn
+from a seed. Numbers are compared to nine digits, and to five where an optimizer stops at a
+tolerance: another processor adds in another order. Ids, times and what is too long to read are
+masked.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from app.api.schemas.sessions import SessionRead
+from app.cli import build
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.simulation.simulate import draw_scores
+from app.records.gates import GateSpec
+from app.records.sessions import SessionRecord
+from app.services.container import Services
+from app.services.sessions.manual import ManualAnswer
+from app.services.visibility import View
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.sessions import opened, spec
+
+HERE = Path(__file__).parent
+WRITES = os.environ.get("SEXTANT_GOLDEN") == "write"
+#: Names of what differs from run to run.
+_MASKED = re.compile(
+    r"(^|_)(id|at|hash|seconds|seconds_per_step|peak_memory_mb|code_version|metadata)$"
+)
+_LONGEST = 200
+N_ITEMS = 40
+
+
+def table(path: Path, prefix: str, items: list[str], scores: FloatArray) -> None:
+    lines = [",".join(["model", *items])]
+    lines += [f"{prefix}{i}," + ",".join(f"{v:g}" for v in row) for i, row in enumerate(scores)]
+    path.write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bank, and answers of models to it: right or wrong, in between, of two tasks."""
+    folder, rng = tmp_path_factory.mktemp("golden"), np.random.default_rng(7)
+    bank = ItemBank.from_difficulties(
+        a=rng.lognormal(0.2, 0.3, N_ITEMS),
+        b=rng.normal(size=N_ITEMS),
+        c=rng.uniform(0.0, 0.25, N_ITEMS),
+    )
+    items = [f"{'law' if j % 2 else 'maths'}/{j}" for j in range(N_ITEMS)]
+    rows = [f"{k},{bank.a[j]},{bank.b[j]},{bank.c[j]},1" for j, k in enumerate(items)]
+    (folder / "bank.csv").write_text("\n".join(["item,a,b,c,d", *rows]))
+    for name, n in (("few", 6), ("others", 40), ("many", 250)):
+        scores = np.array(list(draw_scores(bank, rng.normal(size=n), rng)))
+        table(folder / f"{name}.csv", name, items, scores)
+    level = rng.normal(size=(80, 1)) + rng.normal(size=N_ITEMS)
+    graded = 1.0 / (1.0 + np.exp(-level - rng.normal(size=level.shape)))
+    table(folder / "graded.csv", "g", items, graded.round(3))
+    table(folder / "ranked.csv", "r", items, graded[:4].round(3))
+    return folder
+
+
+_FILES = ("--bank", "bank.csv", "--responses", "few.csv")
+_KNOWN = ("--train", "others.csv", "--seed", "3")
+LAB = {
+    "estimate-eap": ("estimate", *_FILES),
+    "estimate-wle": ("estimate", *_FILES, "--estimator", "wle"),
+    "simulate-score": ("simulate", *_FILES, *_KNOWN),
+    "simulate-ability": ("simulate", *_FILES, *_KNOWN, "--preset", "ability"),
+    "simulate-atlas": ("simulate", *_FILES, "--preset", "atlas", "--max-items", "30"),
+    "simulate-random": ("simulate", *_FILES, "--selector", "random", "--max-items", "12"),
+    "simulate-v-optimal": (
+        *("simulate", "--responses", "few.csv", *_KNOWN, "--selector", "v-optimal"),
+        *("--dimensions", "2", "--min-items", "10", "--max-items", "10"),
+    ),
+    "rank-simulate": ("rank-simulate", "--responses", "ranked.csv", "--train", "graded.csv"),
+}
+_FITTED = {
+    **{f"calibrate-{n}pl": ("many.csv", f"{n}pl") for n in (1, 2, 3, 4)},
+    "calibrate-continuous": ("graded.csv", "continuous"),
+    "calibrate-nested": ("others.csv", "nested", "--dimensions", "2"),
+}
+LAB |= {
+    name: ("calibrate", "--responses", file, "--model", model, "--no-filters", *more)
+    for name, (file, model, *more) in _FITTED.items()
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAB)
+def test_a_command_gives_what_it_gave(
+    name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data)
+    command, *words = LAB[name]
+    written = tmp_path / "out.json"
+    out = ("--out", str(tmp_path / "bank.csv")) if command == "calibrate" else ()
+    result = CliRunner().invoke(build(command), [command, *words, *out, "--json", str(written)])
+    assert result.exit_code == 0, result.output
+    digits = 5 if command == "calibrate" or "--train" in words else 9
+    compare(name, json.loads(written.read_text()), digits)
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def answered(services: Services, every: int) -> SessionRecord:
+    """A test by hand of twelve items, of which every so many-th is wrong."""
+    plan = {"stopping": {"max_items": 12}}
+    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        score = float(awaited.step % every != 0)
+        answer = ManualAnswer(step_token=awaited.step_token, score=score)
+        record = await services.manual_sessions.answer(record.id, answer)
+    return record
+
+
+async def test_sessions_their_comparison_and_a_gate_are_what_they_were(services: Services) -> None:
+    first, second = await answered(services, 2), await answered(services, 5)
+    view = View(is_whole=True)
+    compare("session", SessionRead.of(first, view).model_dump(mode="json"), 9)
+    found = await services.comparisons.sessions(first.id, second.id, confidence=0.95)
+    told = {
+        name: vars_of(getattr(found, name)) for name in ("n_common", "score", "common", "theta")
+    }
+    compare("comparison", told, 9)
+    gate = await services.gates.create(GateSpec(threshold=0.5), second.id)
+    compare("gate", {"value": gate.value, "result": vars_of(gate.result)}, 9)
+
+
+def vars_of(value: Any) -> Any:
+    """A small object as JSON."""
+    names = getattr(value, "__slots__", None)
+    return value if names is None else {name: vars_of(getattr(value, name)) for name in names}
+
+
+def compare(name: str, found: Any, digits: int) -> None:
+    path = HERE / f"{name}.json"
+    masked = json.loads(json.dumps(mask(found), default=str))
+    if WRITES:
+        path.write_text(json.dumps(masked, indent=1, sort_keys=True) + "\n")
+    differing = list(differences(json.loads(path.read_text()), masked, "", 10.0**-digits))
+    assert not differing, f"{len(differing)} differ, the first: {differing[:5]}"
+
+
+def mask(value: Any) -> Any:
+    """Without what differs from run to run, and floats with twelve digits."""
+    if isinstance(value, dict):
+        return {key: "-" if _MASKED.search(key) else mask(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask(entry) for entry in value]
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return "long"
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def differences(known: Any, found: Any, place: str, tolerance: float) -> Any:
+    """Where two values differ, and by what."""
+    if isinstance(known, dict) and isinstance(found, dict):
+        for key in sorted(known.keys() | found.keys()):
+            if key not in known or key not in found:
+                yield f"{place}/{key}", "only in one"
+            else:
+                yield from differences(known[key], found[key], f"{place}/{key}", tolerance)
+    elif isinstance(known, list) and isinstance(found, list) and len(known) == len(found):
+        for i, (one, other) in enumerate(zip(known, found, strict=True)):
+            yield from differences(one, other, f"{place}/{i}", tolerance)
+    elif isinstance(known, float) and isinstance(found, int | float):
+        if not math.isclose(known, found, rel_tol=tolerance, abs_tol=tolerance):
+            yield place, known, found
+    elif known != found:
+        yield place, known, found
