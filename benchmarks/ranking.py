@@ -5,8 +5,12 @@ from the others, and the 4 ranked; Kendall's tau is with the order of their full
 it, on the same banks and models:
 
 - random sampling of as many items in all, each model its own, ordered by mean score and by theta;
+- the published ranking (`continuous-paper`), on a bank calibrated as published;
 - tests of fixed length, as long as the ranking's longest, with the same or with own items;
 - and the fixed length that reaches the ranking's tau.
+
+A pair that is not decided is a tie. Whether it is one is told by the bootstrap: the 95 % interval
+of the difference of both full means, over the items, holds zero.
 
 Differences of tau are paired by split: their standard error is far below that of a tau. All splits
 share the same few models, so that it tells of other items, not of other models.
@@ -26,12 +30,18 @@ from pathlib import Path
 
 import numpy as np
 
-from app.calibration.pipeline.ranking import bank_from
+from app.calibration.pipeline.ranking import bank_by_moments, bank_from
 from app.cli.lab.inputs import load_responses
 from app.engine import AdaptiveTest, Design, ItemBank
 from app.engine.bank import FloatArray
 from app.engine.ranking.ranking import Ranking
-from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.rules import (
+    RANKING_PRESETS,
+    RankingBudget,
+    RankingPreset,
+    RankingRules,
+    usual_criterion,
+)
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
@@ -48,12 +58,22 @@ class Split:
     rows: FloatArray
     means: FloatArray
     n_recorded: int
+    tied: frozenset[tuple[int, int]]
+    as_published: ItemBank
+    published_rows: FloatArray
 
-    def tests(self, criterion: str) -> tuple[AdaptiveTest, ...]:
+    def published(self, limit: RankingBudget) -> tuple["Split", Ranking]:
+        """The published ranking, and the split on its bank."""
+        said = dict(RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER])
+        asking = {name: said.pop(name) for name in ("selection", "estimator")}
+        own = replace(self, bank=self.as_published, rows=self.published_rows)
+        tests = own.tests(asking["selection"]["criterion"], estimator=asking["estimator"])
+        return own, Ranking(tests=tests, rules=RankingRules(**said), budget=limit)
+
+    def tests(self, criterion: str, **asking: object) -> tuple[AdaptiveTest, ...]:
         """One a model, which asks what there is a score of."""
-        test = Design.from_dict({"preset": "ability", "selection": {"criterion": criterion}}).build(
-            self.bank
-        )
+        design = {"preset": "ability", "selection": {"criterion": criterion}, **asking}
+        test = Design.from_dict(design).build(self.bank)
         return tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in self.rows)
 
 
@@ -68,16 +88,20 @@ class Line:
     share: list[float] = field(default_factory=list)
     decided: list[bool] = field(default_factory=list)
     right: list[bool] = field(default_factory=list)
+    tied: list[bool] = field(default_factory=list)
 
     def show(self) -> None:
         """One line of the table."""
         tau = np.array(self.tau)
         error = tau.std() / np.sqrt(len(tau))
+        called, tied = ~np.array(self.decided, bool), np.array(self.tied, bool)
+        found = np.sum(called & tied)
         print(
             f"{self.name:44s} {tau.mean():.3f} +- {error:.3f} {np.mean(self.items):7.1f} "
             f"{np.mean(self.share):6.1%} {np.mean(self.longest):8.1f} "
             + (
-                f"{np.mean(self.decided):8.0%} {np.mean(self.right):7.1%}"
+                f"{np.mean(self.decided):8.0%} {np.mean(self.right):7.1%} "
+                f"{found / max(called.sum(), 1):5.2f} {found / max(tied.sum(), 1):6.2f}"
                 if self.decided and any(self.decided)
                 else f"{'-':>8} {'-':>7}"
             )
@@ -109,13 +133,29 @@ def splits(table: ResponseTable, count: int) -> Iterator[Split]:
         at = {item: column for column, item in enumerate(table.items)}
         columns = [at[item] for item in bank.item_ids]
         full = scores[held]
+        published = bank_by_moments(ResponseTable(names, table.items, scores[others]))
         yield Split(
             number,
             bank,
             full[:, columns],
             np.nanmean(full, axis=1),
             int(np.count_nonzero(~np.isnan(full))),
+            ties(full, rng),
+            published,
+            full[:, [at[item] for item in published.item_ids]],
         )
+
+
+def ties(full: FloatArray, rng: np.random.Generator) -> frozenset[tuple[int, int]]:
+    """Pairs whose full means the bootstrap over items cannot tell apart."""
+    drawn = rng.integers(0, full.shape[1], (1000, full.shape[1]))
+    means = np.nanmean(full[:, drawn], axis=2)
+    tied = set()
+    for one, other in itertools.permutations(range(len(full)), 2):
+        lo, hi = np.quantile(means[one] - means[other], [0.025, 0.975])
+        if lo <= 0.0 <= hi:
+            tied.add((one, other))
+    return frozenset(tied)
 
 
 def take_down(line: Line, split: Split, ranking: Ranking) -> int:
@@ -128,6 +168,7 @@ def take_down(line: Line, split: Split, ranking: Ranking) -> int:
     line.share.append(state.n_asked / split.n_recorded)
     for pair in ranks.pairs:
         line.decided.append(pair.decided)
+        line.tied.append((pair.above, pair.below) in split.tied)
         if pair.decided:
             line.right.append(bool(split.means[pair.above] > split.means[pair.below]))
     return line.longest[-1]
@@ -188,6 +229,8 @@ def on_records(path: Path, count: int, budget: int) -> None:
             split,
             Ranking(tests=split.tests(other), rules=rules, budget=limit),
         )
+        own, published = split.published(limit)
+        take_down(line("as published (continuous-paper)"), own, published)
         equal = lines[f"ranking ({usual}, shared items)"].items[-1] // HELD_OUT
         by_mean_score(line("as many random items, by mean score"), split, equal)
         take_down(
@@ -217,7 +260,10 @@ def on_records(path: Path, count: int, budget: int) -> None:
                 asked = fixed(split, criterion, length, shared="shared" in name)
                 take_down(curve[length], split, asked)
     print(f"\n{path.name}: {count} times {HELD_OUT} models held out of {len(table.examinees)}")
-    print(f"{'':44s} {'tau':>14s} {'items':>8s} {'share':>6s} {'longest':>8s} decided   right")
+    print(
+        f"{'':44s} {'tau':>14s} {'items':>8s} {'share':>6s} {'longest':>8s} decided   right "
+        "tie P  tie R"
+    )
     for each in lines.values():
         each.show()
     ranked, *others = lines.values()

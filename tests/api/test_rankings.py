@@ -132,6 +132,17 @@ async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client
         assert None not in (first["theta"], second["theta"])
 
 
+async def test_a_published_ranking_is_named_and_what_is_said_holds(client: Client) -> None:
+    body = {**BODY, "preset": "continuous-paper", "min_items": 5, "max_items": 6}
+    made = (await client.post("/v1/rankings", json={**body, "allocation": "doubt"})).json()
+    assert made["metric"] == "theta"
+    rules = made["rules"]
+    assert (rules["decision"], rules["allocation"]) == ("one_look", "doubt")
+    assert made["asking"]["estimator"]["prior_sd"] == 5.0
+    refused = await client.post("/v1/rankings", json={**BODY, "preset": ["atlas"]})
+    assert refused.status_code == 422
+
+
 async def test_members_beyond_those_calibrated_are_told_of(
     client: Client, database: Database
 ) -> None:

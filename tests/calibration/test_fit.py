@@ -158,6 +158,18 @@ def test_a_word_is_said_where_the_interval_allows_it(
     assert Goodness(m2=m2, m2_missing="", srmsr=0.01, srmsr_items=9).verdict == word
 
 
+@pytest.mark.parametrize(
+    ("srmsr", "word"), [(0.03, "good"), (0.07, "acceptable"), (0.213, "poor"), (np.nan, "good")]
+)
+def test_the_word_is_that_of_the_worse_of_rmsea_and_srmsr(srmsr: float, word: str) -> None:
+    m2 = M2(
+        statistic=1.0, df=9, p_value=0.5, rmsea=0.03, rmsea_lo=0.02, rmsea_hi=0.04, n_items=9,
+        n_examinees=500,
+    )  # fmt: skip
+    fit = Goodness(m2=m2, m2_missing="", srmsr=srmsr, srmsr_items=9, srmsr_chance=0.01)
+    assert fit.verdict == word
+
+
 def test_without_m2_the_word_is_that_of_srmsr_beyond_chance() -> None:
     matrix = simulate(6, Family.TWO_PL, 1000, 20, missing=0.7).matrix
     fit = goodness_of_fit(matrix, _calibrated(matrix))

@@ -184,6 +184,14 @@ def test_options_that_do_not_fit_are_refused(
     assert message in " ".join(result.output.split())
 
 
+def test_a_4pl_from_fewer_than_500_models_is_refused_unless_few_are_allowed(tmp_path: Path) -> None:
+    path = _write(tmp_path / "answers.csv", simulate(1, Family.TWO_PL, 120, 12))
+    refused = _run("--responses", path, "--out", tmp_path / "bank.csv", "--model", "4pl")
+    assert refused.exit_code == 2
+    assert "expected at least 500, got 120" in " ".join(refused.output.split())
+    assert _calibrated(tmp_path, path, "--model", "4pl", "--allow-few")["model"] == "4pl"
+
+
 def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Simulated) -> None:
     path = _write(tmp_path / "answers.csv", data)
     result = _run("--responses", path, "--out", tmp_path / "nowhere" / "bank.csv")

@@ -150,6 +150,17 @@ def test_dear_models_are_asked_less(files: Path) -> None:
     )
 
 
+def test_the_published_ranking_is_switched_on_by_name_and_money_ends_it(files: Path) -> None:
+    (files / "costs.csv").write_text("model,cost\nlow,0.5\nmiddle,1\nhigh,2\n")
+    flags = ("--preset", "continuous-paper", "--costs", str(files / "costs.csv"))
+    document = rank(files, *flags)
+    assert document["rules"]["decision"] == "one_look"
+    assert document["rules"]["allocation"] == "variance_per_cost"
+    cut = rank(files, *flags, "--budget-usd", "20", "--min-items", "4", "--confidence", "0.99999")
+    assert cut["stop_reason"] == "budget_exhausted"
+    assert 15 < cut["cost_total"] <= 20
+
+
 def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Path) -> None:
     rng = np.random.default_rng(6)
     rows = list(draw_scores(BANK, rng.normal(size=4), rng))
@@ -168,6 +179,7 @@ def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Pa
         (("--scale", "2", "2"), "needs LO < HI"),
         (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
         (("--selector", "fisher"), "expected one of maximum_information"),
+        (("--budget-usd", "3"), "--budget-usd needs --costs"),
     ],
 )
 def test_a_ranking_that_cannot_be_is_refused_in_one_sentence(

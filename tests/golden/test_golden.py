@@ -87,7 +87,8 @@ LAB = {
     "rank-simulate": ("rank-simulate", "--responses", "ranked.csv", "--train", "graded.csv"),
 }
 _FITTED = {
-    **{f"calibrate-{n}pl": ("many.csv", f"{n}pl") for n in (1, 2, 3, 4)},
+    **{f"calibrate-{n}pl": ("many.csv", f"{n}pl") for n in (1, 2, 3)},
+    "calibrate-4pl": ("many.csv", "4pl", "--allow-few"),
     "calibrate-continuous": ("graded.csv", "continuous"),
     "calibrate-nested": ("others.csv", "nested", "--dimensions", "2"),
 }

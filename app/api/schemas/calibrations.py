@@ -164,6 +164,9 @@ class CalibrationCreate(Input):
     estimate_density: bool = Field(
         default=False, description="Estimate the distribution of ability instead of N(0, 1)."
     )
+    allow_few: bool = Field(
+        default=False, description="Calibrate a 4PL even from fewer than 500 models."
+    )
     max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
     compare: list[Model] = Field(
         default_factory=list,

@@ -19,7 +19,15 @@ from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, Fai
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
-from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
+from app.engine.ranking.rules import (
+    RANKING_PRESETS,
+    RankingAllocation,
+    RankingBudget,
+    RankingDecision,
+    RankingMetric,
+    RankingPreset,
+    RankingRules,
+)
 from app.records.fields import convert, shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
@@ -97,10 +105,27 @@ class RankingCreate(Input):
     bank: Name | None = Field(
         default=None, description="Or the newest version of a bank, by its id or name."
     )
+    preset: RankingPreset | None = Field(
+        default=None,
+        strict=False,
+        description="A published ranking: what is absent comes from it.",
+    )
     metric: RankingMetric = Field(
         default=RankingMetric.SCORE,
         strict=False,
         description="By the score, or by ability (`theta`), which takes fewer questions.",
+    )
+    decision: RankingDecision = Field(
+        default=_RULES.decision,
+        strict=False,
+        description="A pair counts as decided by a boundary over all looks, or as if it were "
+        "looked at once (`one_look`), which tells equals apart several times as often.",
+    )
+    allocation: RankingAllocation = Field(
+        default=_RULES.allocation,
+        strict=False,
+        description="Whom to ask next: where the order is in doubt, or by the variance that an "
+        "answer takes away for its price alone.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="With which a pair is decided."
@@ -137,6 +162,15 @@ class RankingCreate(Input):
     )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, given: Any) -> Any:
+        named = given.get("preset") if isinstance(given, dict) else None
+        if not isinstance(named, str) or named not in RANKING_PRESETS:
+            return given
+        said = {name: value for name, value in given.items() if value is not None}
+        return {**RANKING_PRESETS[RankingPreset(named)], **said}
 
     @model_validator(mode="after")
     def _one_bank(self) -> Self:

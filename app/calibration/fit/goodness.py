@@ -83,14 +83,22 @@ class Goodness:
 
     @property
     def verdict(self) -> str:
-        """RMSEA in a word, or SRMSR where there is no RMSEA, as far as so few answers tell."""
+        """The worse of RMSEA and of SRMSR beyond chance, as far as so few answers tell.
+
+        RMSEA is per degree of freedom: of many items it may be small where correlations are far
+        from the model's.
+        """
+        known = bool(np.isfinite(self.srmsr))
+        beyond_chance = max(self.srmsr**2 - self.srmsr_chance**2, 0.0) ** 0.5 if known else 0.0
         if self.m2 is None:
-            if not np.isfinite(self.srmsr):
-                return TOO_FEW
-            without_chance = max(self.srmsr**2 - self.srmsr_chance**2, 0.0) ** 0.5
-            return verdict_within(self.srmsr, without_chance, self.srmsr)
+            return verdict_within(self.srmsr, beyond_chance, self.srmsr) if known else TOO_FEW
         word = verdict_within(self.m2.rmsea, self.m2.rmsea_lo, self.m2.rmsea_hi)
-        return TOO_FEW if word != "poor" and self.m2.n_examinees < _LEAST_TOLD else word
+        if word != "poor" and self.m2.n_examinees < _LEAST_TOLD:
+            word = TOO_FEW
+        by_srmsr = verdict(beyond_chance)
+        if by_srmsr == "poor":
+            return by_srmsr
+        return word if word == TOO_FEW else max(word, by_srmsr, key=_WORDS.index)
 
 
 def verdict_within(value: float, lo: float, hi: float) -> str:

@@ -29,7 +29,7 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import BinaryCalibrator
 from app.calibration.pipeline.drift import DriftCheck, prepared_with_drift
 from app.calibration.pipeline.fitted import Fitted, Report, replaced
-from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan, anchors_for
+from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, anchors_for
 from app.calibration.pipeline.provisional import (
     PROVISIONAL,
     after_answers,
@@ -39,6 +39,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
+from app.errors import CalibrationError
 
 _BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
 
@@ -67,7 +68,16 @@ class LogisticCalibrator(BinaryCalibrator):
 
         They may be negative if an item correlates negatively with the rest, by more than chance: no
         filter has removed it. Elsewhere positive slopes are known better.
+
+        Raises:
+            CalibrationError: A 4PL from too few examinees.
         """
+        few = matrix.n_examinees < LEAST_OF_4PL and not plan.allow_few
+        if plan.model == Family.FOUR_PL and few:
+            raise CalibrationError(
+                f"A 4PL cannot be told from so few models: expected at least {LEAST_OF_4PL}, got "
+                f"{matrix.n_examinees}. Take the 3pl, or say --allow-few (allow_few over REST)."
+            )
         if plan.negative_slopes is not None:
             return plan
         least = plan.filters.least_point_biserial

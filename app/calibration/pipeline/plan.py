@@ -28,6 +28,7 @@ _OF_FAMILIES = (
     "compare",
     "link",
     "priors",
+    "allow_few",
 )
 _SETTINGS: Mapping[str, Collection[str]] = {
     **dict.fromkeys((family.value for family in Family), _OF_FAMILIES),
@@ -47,6 +48,8 @@ _NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
 LEAST_ANSWERS = DriftSettings().least_answers
+#: Examinees of a 4PL at the least: from fewer, its upper asymptotes are those of the prior.
+LEAST_OF_4PL = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class CalibrationPlan:
         negative_slopes: Items may fall with ability. None: if some of those that take part do, see
             `decided`.
         estimate_density: The latent density is estimated, too.
+        allow_few: A 4PL even from fewer examinees than `LEAST_OF_4PL`.
         max_cycles: Most cycles of the estimation.
         partition_size: Items of a part, where parts are calibrated each for itself and linked.
         seed: Deals the items to the parts.
@@ -120,6 +124,7 @@ class CalibrationPlan:
     priors: bool = True
     negative_slopes: bool | None = None
     estimate_density: bool = False
+    allow_few: bool = False
     max_cycles: int = 2000
     partition_size: int | None = None
     seed: int = 0
@@ -234,6 +239,7 @@ class CalibrationPlan:
             "compare": bool(self.compare),
             "link": self.link is not None,
             "priors": not self.priors,
+            "allow_few": self.allow_few,
         }
         for name, is_given in given.items():
             if is_given and name not in _SETTINGS[self.model]:

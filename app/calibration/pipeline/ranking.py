@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
@@ -43,6 +44,16 @@ def bank_from(table: ResponseTable) -> ItemBank:
     plan = CalibrationPlan(model=family.value, filters=_MEASURING)
     settings = CalibrationSettings(family=family, with_errors=False)
     return calibrate(prepared(table, plan).matrix, settings).bank()
+
+
+def bank_by_moments(table: ResponseTable) -> ItemBank:
+    """Calibrate every item that can be as arXiv 2601.13885 does, eq. 8 and 9.
+
+    Raises:
+        CalibrationError: Scores from which nothing can be estimated.
+    """
+    plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=_MEASURING, moments=True)
+    return calibrate_by_moments(prepared(table, plan).matrix).bank
 
 
 def learned_from(

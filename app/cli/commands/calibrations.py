@@ -18,6 +18,7 @@ from app.cli.servers.connection import (
 from app.cli.servers.logins import target
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import (
+    AllowFewOption,
     AllowOption,
     AskServerOption,
     DimensionsOption,
@@ -85,6 +86,7 @@ def start(
     keep_for_score: KeepForScoreOption = True,
     filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
+    allow_few: AllowFewOption = False,
     negative_slopes: NegativeSlopesOption = None,
     report_card: Annotated[
         bool,
@@ -128,6 +130,7 @@ def start(
                 dimensions=dimensions,
                 partition_size=partition_size,
                 priors=priors,
+                allow_few=allow_few,
                 negative_slopes=negative_slopes,
                 report_card=report_card,
                 filters=chosen if filters else dict.fromkeys(_FILTERS),

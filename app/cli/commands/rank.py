@@ -23,6 +23,7 @@ from app.cli.terminal.options import (
     KindOption,
     PredictionOption,
     QuietOption,
+    RankingPresetOption,
     ServerKeyOption,
     ServerOption,
 )
@@ -48,10 +49,13 @@ def command(
             envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
         ),
     ] = None,
+    preset: RankingPresetOption = None,
     metric: Annotated[
-        Literal["score", "theta"],
-        typer.Option(help="Rank by the score, or by ability, which takes fewer questions."),
-    ] = "score",
+        Literal["score", "theta"] | None,
+        typer.Option(
+            help="Rank by the score, as usual, or by ability, which takes fewer questions."
+        ),
+    ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
     ] = None,
@@ -88,8 +92,9 @@ def command(
     require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
-        "metric": metric,
         **given(
+            preset=preset,
+            metric=metric,
             concurrency=concurrency,
             confidence=confidence,
             correction="holm" if holm else None,

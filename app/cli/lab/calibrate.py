@@ -35,6 +35,7 @@ from app.cli.lab.inputs import (
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
 from app.cli.terminal.options import (
+    AllowFewOption,
     DimensionsOption,
     FilterConfidenceOption,
     FilteringOption,
@@ -81,6 +82,7 @@ def command(
     keep_for_score: KeepForScoreOption = True,
     filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
+    allow_few: AllowFewOption = False,
     negative_slopes: NegativeSlopesOption = None,
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
@@ -133,6 +135,7 @@ def command(
     plan = CalibrationPlan(
         model=model,
         priors=priors,
+        allow_few=allow_few,
         negative_slopes=negative_slopes,
         partition_size=partition_size,
         seed=seed,

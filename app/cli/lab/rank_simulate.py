@@ -10,16 +10,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.calibration.pipeline.ranking import bank_from, learned_from
+from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
 from app.cli.lab.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
-from app.cli.terminal.options import HolmOption, file_option
+from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
 from app.cli.terminal.tables import interval
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
-from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.rules import (
+    RANKING_PRESETS,
+    RankingBudget,
+    RankingPreset,
+    RankingRules,
+    usual_criterion,
+)
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop
@@ -34,11 +40,15 @@ def command(
         Path,
         file_option(help="Scores of other models, which the items are calibrated from."),
     ],
+    preset: RankingPresetOption = None,
     confidence: Annotated[float, typer.Option(help="With which a pair is decided.")] = 0.95,
     holm: HolmOption = False,
     budget_items: Annotated[
         int | None,
         typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option(help="Stop when this is spent, by --costs.")
     ] = None,
     min_items: Annotated[int, typer.Option(help="Warm-up: items of each model.")] = 10,
     max_items: Annotated[int, typer.Option(help="Most items of one model.")] = 100,
@@ -68,18 +78,23 @@ def command(
 
     A score that is missing is an item that cannot be asked of that model.
     """
+    if budget_usd is not None and costs is None:
+        raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
+    published = {} if preset is None else dict(RANKING_PRESETS[RankingPreset(preset)])
+    asking = {name: published.pop(name) for name in ("selection", "estimator") if published}
     rules = RankingRules(
+        **published,
         confidence=confidence,
         holm=holm,
         min_items=min_items,
         max_items=max_items,
         tie_width=tie_width,
     )
-    field = Field.load(responses, train, scale)
-    criterion = usual_criterion(field.bank).value if selector is None else selector
-    design = Design.from_dict(
-        {"preset": "ability", "selection": {"criterion": criterion.replace("-", "_")}}
-    )
+    field = Field.load(responses, train, scale, as_published=preset is not None)
+    if selector is not None or not asking:
+        criterion = usual_criterion(field.bank).value if selector is None else selector
+        asking["selection"] = {"criterion": criterion.replace("-", "_")}
+    design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores
     correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
     test = design.build(field.bank, correction=correction)
@@ -88,7 +103,8 @@ def command(
         tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),
         rules=rules,
         budget=RankingBudget(
-            items=rules.usual_budget(field.size) if budget_items is None else budget_items
+            items=rules.usual_budget(field.size) if budget_items is None else budget_items,
+            usd=budget_usd,
         ),
         costs=()
         if costs is None
@@ -124,7 +140,14 @@ class Field:
     n_recorded: int
 
     @classmethod
-    def load(cls, responses: Path, train: Path, scale: tuple[float, float] | None) -> "Field":
+    def load(
+        cls,
+        responses: Path,
+        train: Path,
+        scale: tuple[float, float] | None,
+        *,
+        as_published: bool = False,
+    ) -> "Field":
         """Read both files and calibrate the items."""
         ranked = recorded = load_responses(responses, score_range=None)
         others = _without(load_responses(train, score_range=None), ranked.examinees)
@@ -134,7 +157,7 @@ class Field:
             ranked = _held_within(ranked, scale, responses.name)
         others = _scaled(others, scale, train.name)
         ranked = _scaled(ranked, scale, responses.name)
-        bank = bank_from(others)
+        bank = bank_by_moments(others) if as_published else bank_from(others)
         aligned = align(ranked, bank)
         silent = np.isnan(aligned.scores).all(axis=1)
         if silent.any():

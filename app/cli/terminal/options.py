@@ -78,6 +78,10 @@ FiltersOption = Annotated[
 HolmOption = Annotated[
     bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
 ]
+RankingPresetOption = Annotated[
+    Literal["continuous-paper"] | None,
+    typer.Option("--preset", help="A published ranking, as it is printed."),
+]
 ItemCostsOption = Annotated[
     Path | None,
     file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost."),
@@ -126,6 +130,9 @@ PriceInputOption = Annotated[
 ]
 PriceOutputOption = Annotated[
     float | None, typer.Option(help="US dollars per million completion tokens.")
+]
+AllowFewOption = Annotated[
+    bool, typer.Option("--allow-few", help="A 4pl even from fewer than 500 models.")
 ]
 PriorsOption = Annotated[
     bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")

@@ -27,7 +27,9 @@ a test that is looked at again and again finds a difference where none is. A pai
 decided when of two *equal* members one would ever come that far above the other, at any look, with
 probability at most alpha. With Holm's correction no difference is found among equals, in any pair,
 with that confidence. Order is transitive: above somebody who is above a third is above the third.
-See `app.engine.ranking.ranks`.
+See `app.engine.ranking.ranks`. The published rule (`one_look`) decides a pair when its posterior
+probability (eq. 10) is more than 1 - alpha / 2, as if it were looked at once: equals that are
+looked at after every answer are told apart several times as often.
 
 **Tied.** Members that cannot be told apart are tied, never ordered. A pair of neighbours needs no
 more answers when it is decided; when it is *equal*: the difference is within `tie_width` with the
@@ -46,12 +48,12 @@ and those whose order is hardly in doubt take as many as those where it is a gue
 how much the least sure pair comes first: with 1 all share, with infinity it gets everything, which
 is right in the long run (the rate at which a wrong order becomes unlikely is that of the pair with
 the smallest z) and rash after few answers. From 2 to 4 it makes no difference that could be
-measured.
+measured. As published (eq. 11) the sum is left out.
 
-Sources: arXiv 2601.13885 for the variance by cost; Glynn & Juneja (2004), Winter Simulation
-Conference, for the pair with the smallest z; Siegmund (1985), Sequential Analysis, section 4.3, for
-the boundary; Holm (1979), Scandinavian Journal of Statistics 6; Spiegelhalter, Freedman &
-Blackburn (1986), Controlled Clinical Trials 7, for the predictive power.
+Sources: arXiv 2601.13885 for the variance by cost and for one look; Glynn & Juneja (2004), Winter
+Simulation Conference, for the pair with the smallest z; Siegmund (1985), Sequential Analysis,
+section 4.3, for the boundary; Holm (1979), Scandinavian Journal of Statistics 6; Spiegelhalter,
+Freedman & Blackburn (1986), Controlled Clinical Trials 7, for the predictive power.
 """
 
 import math
@@ -69,7 +71,14 @@ from app.engine.estimation.intervals import boundary
 from app.engine.prediction.ability import Ability, Stated
 from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Pair, Ranks, ranks_of
-from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingMetric, RankingRules
+from app.engine.ranking.rules import (
+    NO_LIMIT,
+    RankingAllocation,
+    RankingBudget,
+    RankingDecision,
+    RankingMetric,
+    RankingRules,
+)
 from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
@@ -230,8 +239,17 @@ class Ranking:
             evidence=[self._evidence(state, member) for member in range(len(state.members))],
             confidence=self.rules.confidence,
             holm=self.rules.holm,
-            looks=self.rules.max_items / self.rules.min_items,
+            looks=self._looks,
+            either_way=self._once,
         )
+
+    @property
+    def _once(self) -> bool:
+        return self.rules.decision is RankingDecision.ONE_LOOK
+
+    @property
+    def _looks(self) -> float:
+        return 1.0 if self._once else self.rules.max_items / self.rules.min_items
 
     def verdict(self, state: RankingState, pair: Pair) -> Verdict:
         """What is known of two neighbours."""
@@ -244,6 +262,9 @@ class Ranking:
         )
         if within >= self.rules.confidence:
             return Verdict.EQUAL
+        if self._once and not self.rules.futility:
+            both = all(self._remaining(state, one) for one in (pair.above, pair.below))
+            return Verdict.OPEN if both else Verdict.TOO_CLOSE
         if self._chance(state, pair) <= self.rules.futility:
             return Verdict.TOO_CLOSE
         return Verdict.OPEN
@@ -284,8 +305,9 @@ class Ranking:
                 f"{state.n_asked} items{usd} and {spent.tokens} tokens spent; the next item would "
                 "go beyond the budget.",
             )
+        shared = self.rules.allocation is RankingAllocation.VARIANCE_PER_COST
         worths = {
-            member: self._worth(state, member) * sum(doubts[member].values())
+            member: self._worth(state, member) * (1.0 if shared else sum(doubts[member].values()))
             for member in affordable
         }
         least = 0.0 if self._cold(state) else _WORTH_ASKING * max(worths.values())
@@ -299,6 +321,9 @@ class Ranking:
         """What a member is ranked by."""
         if self.rules.metric is RankingMetric.SCORE:
             return self._score(state, member)
+        if self._once:  # by the posterior of the model alone
+            belief = state.members[member].belief
+            return Stated(theta=belief.theta, middle=belief.theta, own=belief.se)
         return self._ability(state, member).stated()
 
     def _score(self, state: RankingState, member: int) -> Stated:
@@ -321,8 +346,8 @@ class Ranking:
 
     def _evidence(self, state: RankingState, member: int) -> Stated:
         """The same by the answers alone; no prior pulls a score whose interval holds."""
-        if self.rules.metric is RankingMetric.SCORE:
-            return self._score(state, member)
+        if self._once or self.rules.metric is RankingMetric.SCORE:
+            return self._stated(state, member)
         test = self.tests[member]
         return self._ability(state, member).by_answers(test.estimator.prior_in(test.bank))
 
@@ -387,9 +412,9 @@ class Ranking:
 
     def _boundary(self) -> float:
         """The z that decides one pair; under Holm the first of them."""
-        share = 1 / math.comb(len(self.tests), 2) if self.rules.holm else 2.0
-        alpha = (1 - self.rules.confidence) * share
-        return boundary(alpha, self.rules.max_items / self.rules.min_items)
+        each = 1.0 if self._once else 2.0
+        share = 1 / math.comb(len(self.tests), 2) if self.rules.holm else each
+        return boundary((1 - self.rules.confidence) * share, self._looks)
 
     def _affords(self, state: RankingState, member: int) -> bool:
         """Whether the budget lasts for one more item of this member, calls in flight included."""

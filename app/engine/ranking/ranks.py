@@ -97,6 +97,7 @@ def ranks_of(
     confidence: float = 0.95,
     holm: bool = False,
     looks: float = 1.0,
+    either_way: bool = False,
 ) -> Ranks:
     """Order, pairs, tie groups and rank ranges of examinees on one scale.
 
@@ -107,6 +108,8 @@ def ranks_of(
         confidence: The order of a pair is wrong with probability 1 - confidence at most.
         holm: No difference is found among equals, with that confidence for all pairs together.
         looks: Ratio of the information at the last look to that at the first; 1 for one look.
+        either_way: Equals are told apart, in either direction, with probability 1 - confidence at
+            most.
 
     Raises:
         InvalidInputError: No examinee, or a number that is none.
@@ -126,7 +129,8 @@ def ranks_of(
     ]
     p_values = [ever_this_far(z, looks) for _, _, z in found]
     alpha = 1.0 - confidence
-    reached = _holm(p_values, alpha) if holm else [p / 2 <= alpha for p in p_values]
+    least = alpha if either_way else 2 * alpha
+    reached = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
     is_above = np.zeros((n_examinees, n_examinees), dtype=np.bool_)
     for (above, below, _), decided in zip(found, reached, strict=True):
         is_above[above, below] = decided

@@ -1,8 +1,10 @@
 """What a ranking of several examinees is told: when it is content, and what it may cost."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from app.engine.bank import ItemBank
 from app.engine.design.selection import CriterionName
@@ -17,12 +19,48 @@ class RankingMetric(StrEnum):
     THETA = "theta"
 
 
+class RankingDecision(StrEnum):
+    """What decides a pair: see `app.engine.ranking.ranking`."""
+
+    EVERY_LOOK = "every_look"
+    ONE_LOOK = "one_look"
+
+
+class RankingAllocation(StrEnum):
+    """Who of those in open pairs is asked next."""
+
+    DOUBT = "doubt"
+    VARIANCE_PER_COST = "variance_per_cost"
+
+
+class RankingPreset(StrEnum):
+    """Rankings as they were published."""
+
+    CONTINUOUS_PAPER = "continuous-paper"
+
+
+#: What a preset says where nothing else is said, in the words of the API.
+RANKING_PRESETS: Mapping[RankingPreset, Mapping[str, Any]] = {
+    # arXiv 2601.13885, Algorithm 1.
+    RankingPreset.CONTINUOUS_PAPER: {
+        "metric": RankingMetric.THETA,
+        "decision": RankingDecision.ONE_LOOK,
+        "allocation": RankingAllocation.VARIANCE_PER_COST,
+        "shared_items": False,
+        "estimator": {"prior_sd": 5.0},
+        "selection": {"criterion": CriterionName.MAXIMUM_INFORMATION.value},
+    },
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRules:
     """When a ranking is content.
 
     Attributes:
         metric: By the score that the tests are about, or by ability.
+        decision: At any of the looks, or as published: by eq. 10 as if looked at once.
+        allocation: Whom to ask: where the order is in doubt, or as published: by eq. 11 alone.
         confidence: With which a pair is decided, or found equal.
         holm: For all pairs together (Holm), not for each; see `app.engine.ranking.ranks`.
         min_items: Warm-up: scored answers of each member before anything is decided; of whom more
@@ -41,6 +79,8 @@ class RankingRules:
     """
 
     metric: RankingMetric = RankingMetric.THETA
+    decision: RankingDecision = RankingDecision.EVERY_LOOK
+    allocation: RankingAllocation = RankingAllocation.DOUBT
     confidence: float = 0.95
     holm: bool = False
     min_items: int = 10

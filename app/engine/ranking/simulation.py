@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.engine.bank import FloatArray
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
-from app.engine.state import Response
+from app.engine.state import Response, Usage
 from app.engine.stopping import Stop
 
 
@@ -20,7 +20,8 @@ def simulate_ranking(
 
     Args:
         ranking: The rules; each member's test asks only what its row has an answer to.
-        rows: Scores of each member, shape (n_items,), NaN where there is no answer.
+        rows: Scores of each member, shape (n_items,), NaN where there is no answer. Each costs
+            what the ranking expects.
         seed: Of all random choices.
         concurrency: Items kept in flight, over all members; the one asked first is answered first.
         state: Where to go on; from the start otherwise.
@@ -37,7 +38,8 @@ def simulate_ranking(
         elif in_flight:
             first = in_flight.pop(0)
             score = float(rows[first.member][first.item])
-            state = ranking.tell(state, first.member, Response(first.item, score))
+            paid = Usage(usd=ranking.costs[first.member] if ranking.costs else 0.0, calls=1)
+            state = ranking.tell(state, first.member, Response(first.item, score, paid))
         elif isinstance(step, Stop):
             return state, step
 

@@ -54,7 +54,7 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
         el(
             "p",
             "All numbers rest on a model of how answers come about. These figures tell how far the "
-            "recorded answers agree with it: below 0.05 ",
+            "recorded answers agree with it, by the worse of RMSEA and SRMSR: below 0.05 ",
             _word("good"),
             ", below 0.08 ",
             _word("acceptable"),

@@ -11,7 +11,13 @@ from typing import Any
 from app.engine import Stop, StopReason
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
-from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
+from app.engine.ranking.rules import (
+    RankingAllocation,
+    RankingBudget,
+    RankingDecision,
+    RankingMetric,
+    RankingRules,
+)
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
 from app.services.sessions.plan import SessionPlan
@@ -48,6 +54,8 @@ class RankingPlan:
                 **{
                     **stored["rules"],
                     "metric": RankingMetric(stored["rules"].get("metric", "theta")),
+                    "decision": RankingDecision(stored["rules"].get("decision", "every_look")),
+                    "allocation": RankingAllocation(stored["rules"].get("allocation", "doubt")),
                 }
             ),
             budget=RankingBudget(**stored["budget"]),
