@@ -109,3 +109,18 @@ def test_a_command_works_in_the_project_that_is_named(
         wrong = CliRunner().invoke(build(*words), [*words, "--project", "nope"])
         assert wrong.exit_code == 2
         assert "There is no project 'nope'" in wrong.stderr
+
+
+def test_help_of_run_is_one_screen_and_names_where_the_rest_is() -> None:
+    def told(flag: str) -> str:
+        done = CliRunner().invoke(build("run"), ["run", flag], env={"COLUMNS": "80"})
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    brief, whole = told("--help"), told("--help-all")
+    assert len(brief.splitlines()) <= 40
+    assert "--help-all" in brief
+    assert "Example: sextant run" in brief
+    assert "--margin" in brief
+    assert "--temperature" not in brief
+    assert all(text in whole for text in ("--margin", "--temperature", "Prompt", "Budget"))

@@ -1,6 +1,7 @@
 """`sextant run`: measure one endpoint from the shell."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -16,6 +17,7 @@ from app.cli.terminal.asking import (
     prompt_of,
     stops_of,
 )
+from app.cli.terminal.brief import BriefCommand
 from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import examinee, require_fitting
@@ -62,13 +64,31 @@ OPTIONS = {
 }
 
 
+class Command(BriefCommand):
+    """The command, with what is seldom said behind --help-all."""
+
+    panels: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Design": (
+            *("preset", "selector", "prediction", "se_target", "min_items", "pretest", "repeats"),
+            "seed",
+        ),
+        "Budget": ("budget_tokens", "budget_seconds", "price_input", "price_output"),
+        "Prompt": (
+            *("max_tokens", "temperature", "unparsed", "shots", "system", "mode", "stop"),
+            *("extra_body", "cache"),
+        ),
+        "Server": ("kind", "api_key", "server", "server_key", "project"),
+    }
+    example: ClassVar[str] = (
+        "sextant run --endpoint http://127.0.0.1:8080/v1 --model my-model --bank demo --margin 5"
+    )
+
+
 @fail_clearly
 def command(
     endpoint: Annotated[
         str,
-        typer.Option(
-            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
-        ),
+        typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
     ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
     model: Annotated[
@@ -131,8 +151,8 @@ def command(
 ) -> None:
     """Measure one endpoint from the shell, with live progress.
 
-    Runs the API and a worker for as long as the test takes, on DATABASE_URL or the embedded
-    Postgres, unless --server names a Sextant server that is up.
+    Brings a server of its own, unless --server or `sextant login` names one.
+    The endpoint's key is taken from SEXTANT_ENDPOINT_KEY.
     """
     require_writable(json)
     asked_model = given(
