@@ -1,4 +1,4 @@
-"""Small tables that offline commands read: tags and costs of items, families of examinees."""
+"""Small tables that offline commands read: items, their tags and costs, families of examinees."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from app.engine.bank import FloatArray
+from app.engine.models.base import IntArray
 from app.engine.selection.cost import expected_costs
 from app.errors import FileFormatError
 from app.exchange.cells import plain
@@ -54,6 +55,35 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
                 f"{name}:{row}: {cells[0]!r:.200} is of the family {found[cells[0]]!r:.200} above."
             )
     return found
+
+
+def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
+    """Positions of the items that a file lists: an id a line, or a CSV's first column.
+
+    Args:
+        source: The file.
+        items: Ids that may be listed.
+        name: How faults name the file.
+
+    Raises:
+        FileFormatError: Nothing listed, or an item that is unknown or listed before.
+    """
+    at = {item: position for position, item in enumerate(items)}
+    listed: dict[int, None] = {}
+    for line, cells in enumerate(csv.reader(io.StringIO(as_text(source, name))), start=1):
+        item = plain(cells[0].strip()) if cells else ""
+        if not item or (line == 1 and item == "item" and item not in at):
+            continue
+        if item not in at:
+            raise FileFormatError(
+                f"{name}:{line}: expected an item of the bank, got {item!r:.200}."
+            )
+        if at[item] in listed:
+            raise FileFormatError(f"{name}:{line}: {item!r:.200} is listed twice.")
+        listed[at[item]] = None
+    if not listed:
+        raise FileFormatError(f"{name}: expected item ids, one a line, got none.")
+    return np.array(list(listed), dtype=np.intp)
 
 
 def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:

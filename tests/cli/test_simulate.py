@@ -114,6 +114,41 @@ def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> 
     assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
 
 
+def test_simpler_ways_are_held_beside_the_design(files: Path) -> None:
+    (files / "short.csv").write_text("item\ni3\ni7\n\ni20\n")
+    train = ("--train", str(files / "others.csv"), "--max-items", "20")
+    document = simulate(files, *train, "--fixed", str(files / "short.csv"))
+    found = {one["name"]: one for one in document["baselines"]}
+    assert {"random", "stratified", "ridge", "anchors", "gp-irt", "fixed"} <= found.keys()
+    assert "tasks" not in found  # the ids name none
+    assert found["fixed"]["items"] == 3
+    assert found["random"]["items"] == round(document["summary"]["items_mean"])
+    names = [one["name"] for one in simulate(files, *train, "--baselines")["baselines"]]
+    assert "fixed" not in names
+    assert "baselines" not in simulate(files, *train)
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ("i3\nnobody\n", "short.csv:2: expected an item of the bank, got 'nobody'"),
+        ("i3\ni3\n", "short.csv:2: 'i3' is listed twice"),
+        ("item\n", "expected item ids, one a line, got none"),
+    ],
+)
+def test_a_list_that_is_none_is_named(files: Path, listed: str, words: str) -> None:
+    (files / "short.csv").write_text(listed)
+    train = ("--train", str(files / "others.csv"))
+    assert words in refused(files, *train, "--fixed", str(files / "short.csv"))
+
+
+def test_baselines_need_somebody_to_learn_from(files: Path) -> None:
+    needed = "Baselines need --bank, --responses and --train"
+    assert needed in refused(files, "--baselines")
+    tested = ("--train", str(files / "answers.csv"))
+    assert "at least 2 examinees of --train" in refused(files, "--baselines", *tested)
+
+
 def test_who_is_tested_is_not_learned_from(files: Path) -> None:
     both = files / "both.csv"
     others = (files / "others.csv").read_text().splitlines()

@@ -44,11 +44,13 @@ from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
+from app.engine.simulation.baselines import Baseline, baselines
 from app.engine.simulation.forecast import calls_of
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 from app.errors import InvalidInputError
+from app.exchange.item_facts import read_items
 from app.exchange.names import align
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
@@ -159,6 +161,14 @@ def command(
             "(p-irt)."
         ),
     ] = None,
+    beside: Annotated[
+        bool,
+        typer.Option("--baselines", help="Hold simpler ways to tell the score beside it."),
+    ] = False,
+    fixed: Annotated[
+        Path | None,
+        file_option(help="Item ids, one a line: a published short form as one more baseline."),
+    ] = None,
     examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 100,
     tokens_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
@@ -210,6 +220,9 @@ def command(
         scale=score_scale(scale, lower_is_better=lower_is_better),
         seed=seed,
     )
+    beside = beside or fixed is not None
+    if beside and (responses is None or train is None or bank is None or options.several(design)):
+        raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
     if responses is None:
         options.refuse()
         refuse_without_answers(train, reference)
@@ -247,7 +260,7 @@ def command(
     marks = options.scale
     records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
-    correction, curves = None, None
+    correction, curves, others = None, None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
         if others.examinees:
@@ -258,7 +271,12 @@ def command(
     taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)
     steps = sum(len(one.items) for one in taken)
-    _show(console.err if json == "-" else console.out, summary, seconds / steps)
+    screen = console.err if json == "-" else console.out
+    _show(screen, summary, seconds / steps)
+    simpler = None
+    if beside and others is not None:
+        simpler = _simpler(items, others, records, taken, fixed, seed)
+        _show_simpler(screen, summary, simpler)
     write_json(
         json,
         {
@@ -266,12 +284,51 @@ def command(
             "design": design.to_dict(),
             "seed": seed,
             "learned": _knowledge(correction, curves),
+            **_given(baselines=simpler and [asdict(each) for each in simpler]),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(records.examinees, taken, references, strict=True)
             ],
         },
     )
+
+
+def _simpler(
+    bank: ItemBank,
+    others: Records,
+    records: Records,
+    taken: Sequence[Taken],
+    fixed: Path | None,
+    seed: int,
+) -> list[Baseline]:
+    """Simpler ways, with as many questions as the design took on average.
+
+    Tasks are what ids begin with.
+    """
+    if len(others.examinees) < 2:
+        raise InvalidInputError(
+            "Baselines learn from at least 2 examinees of --train who are not tested themselves, "
+            f"got {len(others.examinees)}."
+        )
+    return baselines(
+        others.scores,
+        records.scores,
+        np.array([one.accuracy for one in taken]),
+        round(float(np.mean([len(one.items) for one in taken]))),
+        tasks=[min(tags, key=len, default="") for tags in tags_in_ids(bank.item_ids)],
+        bank=bank,
+        fixed=None if fixed is None else read_items(fixed.read_bytes(), bank.item_ids, fixed.name),
+        seed=seed,
+    )
+
+
+def _show_simpler(screen: Console, summary: Summary, simpler: Sequence[Baseline]) -> None:
+    table = Table("method", "items", "error of the score", title="Beside simpler ways")
+    own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)
+    others = ((one.name, one.items, one.accuracy_mae, one.accuracy_mae_se) for one in simpler)
+    for name, items, error, se in (own, *others):
+        table.add_row(name, f"{items:.4g}", f"{error:.4f}" + ("" if se is None else f" ± {se:.4f}"))
+    screen.print(table)
 
 
 def _report(found: Simulated, design: Design, seed: int, json: str | None) -> None:

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.models.base import IntArray
+from app.engine.simulation.baselines import Baseline, _ridge, baselines, p_irt
+from app.engine.simulation.simulate import draw_scores
+
+RNG = np.random.default_rng(11)
+N = 60
+BANK = ItemBank.from_difficulties(a=RNG.lognormal(0.0, 0.3, N), b=RNG.normal(size=N))
+OTHERS = np.array(list(draw_scores(BANK, RNG.normal(size=40), RNG)))
+ROWS = np.array(list(draw_scores(BANK, RNG.normal(size=12), RNG)))
+TRUTH = ROWS.mean(axis=1)
+TASKS = ["law"] * 20 + ["maths"] * 40
+
+
+def told(n: int, rows: FloatArray = ROWS, **more: object) -> dict[str, Baseline]:
+    found = baselines(OTHERS, rows, TRUTH, n, tasks=TASKS, **more)  # type: ignore[arg-type]  # each test names its own
+    return {one.name: one for one in found}
+
+
+def test_all_questions_tell_the_score_itself() -> None:
+    every = told(N, bank=BANK, fixed=np.arange(N))
+    for name in ("random", "stratified", "anchors", "p-irt", "gp-irt", "fixed"):
+        assert every[name].accuracy_mae == pytest.approx(0.0, abs=1e-9), name
+
+
+def test_a_fixed_list_errs_by_its_mean_and_by_the_line_through_the_reference_models() -> None:
+    listed = np.array([3, 17, 41, 55])
+    found = told(10, fixed=listed)
+    part = ROWS[:, listed].mean(axis=1)
+    assert found["fixed"].items == 4
+    assert found["fixed"].accuracy_mae == pytest.approx(np.abs(part - TRUTH).mean())
+    slope, constant = np.polyfit(OTHERS[:, listed].mean(axis=1), OTHERS.mean(axis=1), 1)
+    errors = np.abs(constant + slope * part - TRUTH)
+    assert found["fixed, regressed"].accuracy_mae == pytest.approx(errors.mean())
+    expected = errors.std(ddof=1) / np.sqrt(len(errors))
+    assert found["fixed, regressed"].accuracy_mae_se == pytest.approx(expected)
+
+
+def test_random_questions_err_as_much_as_sampling_without_replacement_says() -> None:
+    n = 12
+    spread = ROWS.std(axis=1, ddof=1) * np.sqrt((1 - n / N) / n)
+    mean = float(np.mean(spread * np.sqrt(2 / np.pi)))
+    assert told(n)["random"].accuracy_mae == pytest.approx(mean, rel=0.25)
+
+
+def test_strata_tasks_and_the_reference_models_mean_help() -> None:
+    easy = np.arange(N) % 2 == 0
+    level = np.where(easy, 0.95, 0.05)
+    others = (np.random.default_rng(1).random((40, N)) < level).astype(float)
+    rows = (np.random.default_rng(2).random((30, N)) < level).astype(float)
+    found = {
+        one.name: one.accuracy_mae
+        for one in baselines(others, rows, rows.mean(axis=1), 10, tasks=easy.tolist())
+    }
+    for name in ("stratified", "tasks", "beta-binomial", "ridge"):
+        assert found[name] < 0.7 * found["random"], name
+
+
+def test_the_ridge_penalty_is_the_one_with_the_least_error_on_models_left_out() -> None:
+    items = np.arange(15)
+    rule = _ridge(OTHERS, items)
+    answers, scores = OTHERS[:, items], OTHERS.mean(axis=1)
+
+    def fitted(rows: IntArray, penalty: float) -> tuple[FloatArray, float]:
+        x, y = answers[rows], scores[rows]
+        centred = x - x.mean(axis=0)
+        left = centred.T @ centred + penalty * np.eye(len(items))
+        weights = np.linalg.solve(left, centred.T @ (y - y.mean()))
+        return weights, float(y.mean() - x.mean(axis=0) @ weights)
+
+    everybody = np.arange(len(scores))
+    errors = {}
+    for penalty in 10.0 ** np.arange(-2.0, 4.0):
+        missed = []
+        for i in everybody:
+            weights, constant = fitted(np.delete(everybody, i), penalty)
+            missed.append(constant + answers[i] @ weights - scores[i])
+        errors[penalty] = np.mean(np.square(missed))
+    weights, constant = fitted(everybody, min(errors, key=lambda penalty: errors[penalty]))
+    assert rule.weights == pytest.approx(weights)
+    assert rule.constant == pytest.approx(constant)
+
+
+def test_anchors_that_stand_for_copies_of_one_question_tell_the_score_itself() -> None:
+    kinds = np.repeat(np.arange(4), [5, 10, 15, 30])
+    rng = np.random.default_rng(6)
+    others, rows = (rng.integers(0, 2, (m, 4)).astype(float)[:, kinds] for m in (50, 9))
+    found = baselines(others, rows, rows.mean(axis=1), 8, tasks=[""] * N)
+    anchors = next(one for one in found if one.name == "anchors")
+    assert anchors.accuracy_mae == pytest.approx(0.0, abs=1e-9)
+
+
+def test_p_irt_is_the_answers_and_what_theta_expects_of_the_rest() -> None:
+    items = np.array([1, 5, 9, 30])
+    asked = np.full(ROWS.shape, np.nan)
+    asked[:, items] = ROWS[:, items]
+    thetas, _ = whole_bank_abilities(BANK, asked)
+    expected = 1 / (1 + np.exp(-BANK.a * (thetas[:, None] - BANK.b)))
+    expected[:, items] = ROWS[:, items]
+    assert p_irt(BANK, items, ROWS) == pytest.approx(expected.mean(axis=1))
+
+
+def test_missing_answers_count_as_the_reference_models_mean() -> None:
+    holes = ROWS.copy()
+    holes[:, 0] = np.nan
+    filled = np.where(np.isnan(holes), OTHERS.mean(axis=0), holes)
+    assert told(10, holes) == told(10, filled)
