@@ -64,13 +64,12 @@ class Split:
 
     def published(self, limit: RankingBudget) -> tuple["Split", Ranking]:
         """The published ranking, and the split on its bank."""
-        said = dict(RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER])
-        asking = {name: said.pop(name) for name in ("selection", "estimator")}
+        preset = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
         own = replace(self, bank=self.as_published, rows=self.published_rows)
-        tests = own.tests(asking["selection"]["criterion"], estimator=asking["estimator"])
-        return own, Ranking(tests=tests, rules=RankingRules(**said), budget=limit)
+        tests = own.tests(**preset.asking)
+        return own, Ranking(tests=tests, rules=RankingRules(**preset.rules), budget=limit)
 
-    def tests(self, criterion: str, **asking: object) -> tuple[AdaptiveTest, ...]:
+    def tests(self, criterion: str = "random", **asking: object) -> tuple[AdaptiveTest, ...]:
         """One a model, which asks what there is a score of."""
         design = {"preset": "ability", "selection": {"criterion": criterion}, **asking}
         test = Design.from_dict(design).build(self.bank)
@@ -237,6 +236,11 @@ def on_records(path: Path, count: int, budget: int) -> None:
             line("as many random items, by theta"),
             split,
             fixed(split, "random", equal, shared=False),
+        )
+        take_down(
+            line("as many shared random items, by theta"),
+            split,
+            fixed(split, "random", equal, shared=True),
         )
         take_down(
             line("longest for all, own random items"),

@@ -159,6 +159,10 @@ def test_the_published_ranking_is_switched_on_by_name_and_money_ends_it(files: P
     cut = rank(files, *flags, "--budget-usd", "20", "--min-items", "4", "--confidence", "0.99999")
     assert cut["stop_reason"] == "budget_exhausted"
     assert 15 < cut["cost_total"] <= 20
+    small = ("--costs", str(files / "costs.csv"), "--budget-usd", "-3")
+    assert "-3 usd is too small for the warm-up: 10 items of each model cost 35" in refused(
+        files, *small
+    )
 
 
 def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Path) -> None:

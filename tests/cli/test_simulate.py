@@ -145,6 +145,8 @@ def test_a_list_that_is_none_is_named(files: Path, listed: str, words: str) -> N
 def test_baselines_need_somebody_to_learn_from(files: Path) -> None:
     needed = "Baselines need --bank, --responses and --train"
     assert needed in refused(files, "--baselines")
+    several = ("--train", str(files / "others.csv"), "--dimensions", "2")
+    assert "belong to tests of one ability" in refused(files, "--baselines", *several)
     tested = ("--train", str(files / "answers.csv"))
     assert "at least 2 examinees of --train" in refused(files, "--baselines", *tested)
 

@@ -121,8 +121,9 @@ def test_every_command_of_a_document_works(
         subprocess.run(["cp", "-a", made, scratch / "data"], check=True)
     served = free_port()
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{served}")
-    for port in set(_MODEL_PORT.findall(text)):  # other documents, run beside it, name them too
-        text = text.replace(port, str(free_port()))
+    # Other documents, run beside it, name the same ports.
+    ports = {port: str(free_port()) for port in _MODEL_PORT.findall(text)}
+    text = _MODEL_PORT.sub(lambda found: ports[found[0]], text)
     work = scratch / "work"
     work.mkdir()
     venv = Path(sys.executable).parent

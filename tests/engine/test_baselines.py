@@ -16,20 +16,20 @@ TRUTH = ROWS.mean(axis=1)
 TASKS = ["law"] * 20 + ["maths"] * 40
 
 
-def told(n: int, rows: FloatArray = ROWS, **more: object) -> dict[str, Baseline]:
-    found = baselines(OTHERS, rows, TRUTH, n, tasks=TASKS, **more)  # type: ignore[arg-type]  # each test names its own
+def held(n: int, rows: FloatArray = ROWS, fixed: IntArray | None = None) -> dict[str, Baseline]:
+    found = baselines(OTHERS, rows, n, bank=BANK, tasks=TASKS, fixed=fixed)
     return {one.name: one for one in found}
 
 
 def test_all_questions_tell_the_score_itself() -> None:
-    every = told(N, bank=BANK, fixed=np.arange(N))
+    every = held(N, fixed=np.arange(N))
     for name in ("random", "stratified", "anchors", "p-irt", "gp-irt", "fixed"):
         assert every[name].accuracy_mae == pytest.approx(0.0, abs=1e-9), name
 
 
 def test_a_fixed_list_errs_by_its_mean_and_by_the_line_through_the_reference_models() -> None:
     listed = np.array([3, 17, 41, 55])
-    found = told(10, fixed=listed)
+    found = held(10, fixed=listed)
     part = ROWS[:, listed].mean(axis=1)
     assert found["fixed"].items == 4
     assert found["fixed"].accuracy_mae == pytest.approx(np.abs(part - TRUTH).mean())
@@ -44,7 +44,7 @@ def test_random_questions_err_as_much_as_sampling_without_replacement_says() -> 
     n = 12
     spread = ROWS.std(axis=1, ddof=1) * np.sqrt((1 - n / N) / n)
     mean = float(np.mean(spread * np.sqrt(2 / np.pi)))
-    assert told(n)["random"].accuracy_mae == pytest.approx(mean, rel=0.25)
+    assert held(n)["random"].accuracy_mae == pytest.approx(mean, rel=0.25)
 
 
 def test_strata_tasks_and_the_reference_models_mean_help() -> None:
@@ -54,7 +54,7 @@ def test_strata_tasks_and_the_reference_models_mean_help() -> None:
     rows = (np.random.default_rng(2).random((30, N)) < level).astype(float)
     found = {
         one.name: one.accuracy_mae
-        for one in baselines(others, rows, rows.mean(axis=1), 10, tasks=easy.tolist())
+        for one in baselines(others, rows, 10, bank=BANK, tasks=easy.tolist())
     }
     for name in ("stratified", "tasks", "beta-binomial", "ridge"):
         assert found[name] < 0.7 * found["random"], name
@@ -89,7 +89,7 @@ def test_anchors_that_stand_for_copies_of_one_question_tell_the_score_itself() -
     kinds = np.repeat(np.arange(4), [5, 10, 15, 30])
     rng = np.random.default_rng(6)
     others, rows = (rng.integers(0, 2, (m, 4)).astype(float)[:, kinds] for m in (50, 9))
-    found = baselines(others, rows, rows.mean(axis=1), 8, tasks=[""] * N)
+    found = baselines(others, rows, 8, bank=BANK, tasks=[""] * N)
     anchors = next(one for one in found if one.name == "anchors")
     assert anchors.accuracy_mae == pytest.approx(0.0, abs=1e-9)
 
@@ -104,8 +104,25 @@ def test_p_irt_is_the_answers_and_what_theta_expects_of_the_rest() -> None:
     assert p_irt(BANK, items, ROWS) == pytest.approx(expected.mean(axis=1))
 
 
-def test_missing_answers_count_as_the_reference_models_mean() -> None:
-    holes = ROWS.copy()
-    holes[:, 0] = np.nan
-    filled = np.where(np.isnan(holes), OTHERS.mean(axis=0), holes)
-    assert told(10, holes) == told(10, filled)
+def test_what_nobody_answered_is_neither_asked_nor_counted() -> None:
+    at = np.arange(0, N, 2)
+    holes = np.full(ROWS.shape, np.nan)
+    holes[:, at] = ROWS[:, at]
+    tasks = [TASKS[item] for item in at]
+    alone = baselines(OTHERS[:, at], ROWS[:, at], 10, bank=BANK.take(at), tasks=tasks)
+    assert held(10, holes) == {one.name: one for one in alone}
+
+
+def test_examinees_with_answers_to_different_items_are_each_held_on_their_own() -> None:
+    some = ROWS[:6].copy()
+    some[3:, :20] = np.nan
+    listed = np.array([2, 5, 30])
+    found = held(10, some, fixed=listed)["fixed"].accuracy_mae
+    first, last = ROWS[:3], ROWS[3:6]
+    errors = [
+        *np.abs(first[:, listed].mean(axis=1) - first.mean(axis=1)),
+        *np.abs(last[:, 30] - last[:, 20:].mean(axis=1)),
+    ]
+    assert found == pytest.approx(np.mean(errors))
+    nobody = held(10, some[3:], fixed=listed[:2])["fixed"].accuracy_mae
+    assert nobody == pytest.approx(np.abs(OTHERS[:, 20:].mean() - last[:, 20:].mean(axis=1)).mean())

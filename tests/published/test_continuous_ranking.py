@@ -32,10 +32,9 @@ ROWS = SCORES[:4][:, [ITEMS.index(item) for item in BANK.item_ids]]
 
 
 def published() -> Ranking:
-    said = dict(RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER])
-    asking = {name: said.pop(name) for name in ("selection", "estimator")}
-    test = Design.from_dict({"preset": "ability", **asking}).build(BANK)
-    rules = RankingRules(min_items=N_INIT, max_items=N_MAX, confidence=GAMMA, **said)
+    preset = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
+    test = Design.from_dict({"preset": "ability", **preset.asking}).build(BANK)
+    rules = RankingRules(min_items=N_INIT, max_items=N_MAX, confidence=GAMMA, **preset.rules)
     return Ranking(tests=(test,) * 4, rules=rules, costs=tuple(COSTS.tolist()))
 
 

@@ -169,8 +169,9 @@ class RankingCreate(Input):
         named = given.get("preset") if isinstance(given, dict) else None
         if not isinstance(named, str) or named not in RANKING_PRESETS:
             return given
-        said = {name: value for name, value in given.items() if value is not None}
-        return {**RANKING_PRESETS[RankingPreset(named)], **said}
+        published = RANKING_PRESETS[RankingPreset(named)]
+        own = {name: value for name, value in given.items() if value is not None}
+        return {**published.rules, **published.asking, **own}
 
     @model_validator(mode="after")
     def _one_bank(self) -> Self:

@@ -76,7 +76,7 @@ class LogisticCalibrator(BinaryCalibrator):
         if plan.model == Family.FOUR_PL and few:
             raise CalibrationError(
                 f"A 4PL cannot be told from so few models: expected at least {LEAST_OF_4PL}, got "
-                f"{matrix.n_examinees}. Take the 3pl, or say --allow-few (allow_few over REST)."
+                f"{matrix.n_examinees}. Take the 3pl, or give --allow-few (allow_few over REST)."
             )
         if plan.negative_slopes is not None:
             return plan

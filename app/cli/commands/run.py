@@ -1,9 +1,11 @@
 """`sextant run`: measure one endpoint from the shell."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from copy import copy
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
+from typing_extensions import override
 
 from app.cli.servers.connection import FAILED, connected, ended_with_us, given, run_to_the_end
 from app.cli.servers.logins import target
@@ -17,7 +19,6 @@ from app.cli.terminal.asking import (
     prompt_of,
     stops_of,
 )
-from app.cli.terminal.brief import BriefCommand
 from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import examinee, require_fitting
@@ -64,24 +65,40 @@ OPTIONS = {
 }
 
 
-class Command(BriefCommand):
-    """The command, with what is seldom said behind --help-all."""
+#: Options that `--help` leaves to `--help-all`, by panel.
+_PANELS = {
+    "Design": "preset selector prediction se_target min_items pretest repeats seed",
+    "Budget": "budget_tokens budget_seconds price_input price_output",
+    "Prompt": "max_tokens temperature unparsed shots system mode stop extra_body cache",
+    "Server": "kind api_key server server_key project",
+}
+_EXAMPLE = "sextant run --endpoint http://127.0.0.1:8080/v1 --model my-model --bank demo --margin 5"
+_ALL = "--help-all"
 
-    panels: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Design": (
-            *("preset", "selector", "prediction", "se_target", "min_items", "pretest", "repeats"),
-            "seed",
-        ),
-        "Budget": ("budget_tokens", "budget_seconds", "price_input", "price_output"),
-        "Prompt": (
-            *("max_tokens", "temperature", "unparsed", "shots", "system", "mode", "stop"),
-            *("extra_body", "cache"),
-        ),
-        "Server": ("kind", "api_key", "server", "server_key", "project"),
-    }
-    example: ClassVar[str] = (
-        "sextant run --endpoint http://127.0.0.1:8080/v1 --model my-model --bank demo --margin 5"
-    )
+
+class Command(TyperCommand):
+    """The command, whose `--help` shows the options that people use first."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if _ALL in args:
+            ctx.meta[_ALL] = True
+            args = ["--help"]
+        return super().parse_args(ctx, args)
+
+    @override
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        panel_of = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+        shown = copy(self)
+        shown.params, shown.epilog = [], f"Example: {_EXAMPLE}"
+        for param in self.params:
+            panel = panel_of.get(param.name or "")
+            if panel is None or _ALL in ctx.meta:
+                shown.params.append(copy(param))
+                shown.params[-1].rich_help_panel = panel  # type: ignore[attr-defined]  # an option
+        if _ALL not in ctx.meta:
+            shown.epilog += f"\n\n{len(panel_of)} more options ({', '.join(_PANELS)}): {_ALL}."
+        TyperCommand.format_help(shown, ctx, formatter)
 
 
 @fail_clearly

@@ -80,20 +80,22 @@ def command(
     """
     if budget_usd is not None and costs is None:
         raise InvalidInputError("--budget-usd needs --costs, what an item of each model costs.")
-    published = {} if preset is None else dict(RANKING_PRESETS[RankingPreset(preset)])
-    asking = {name: published.pop(name) for name in ("selection", "estimator") if published}
+    published = None if preset is None else RANKING_PRESETS[RankingPreset(preset)]
     rules = RankingRules(
-        **published,
+        **(published.rules if published else {}),
         confidence=confidence,
         holm=holm,
         min_items=min_items,
         max_items=max_items,
         tie_width=tie_width,
     )
-    field = Field.load(responses, train, scale, as_published=preset is not None)
-    if selector is not None or not asking:
-        criterion = usual_criterion(field.bank).value if selector is None else selector
-        asking["selection"] = {"criterion": criterion.replace("-", "_")}
+    field = Field.load(responses, train, scale, as_published=published is not None)
+    each = _costs(costs, field.names, budget_usd, min_items)
+    asking = {
+        "selection": {"criterion": usual_criterion(field.bank).value},
+        **(published.asking if published else {}),
+        **({"selection": {"criterion": selector.replace("-", "_")}} if selector else {}),
+    }
     design = Design.from_dict({"preset": "ability", **asking})
     others = align(field.others, field.bank).scores
     correction = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
@@ -106,16 +108,28 @@ def command(
             items=rules.usual_budget(field.size) if budget_items is None else budget_items,
             usd=budget_usd,
         ),
-        costs=()
-        if costs is None
-        else tuple(
-            load_numbers(costs, "--costs: expected a CSV file", "cost", field.names).tolist()
-        ),
+        costs=each,
     )
     state, stop = simulate_ranking(ranking, list(field.scores), seed=seed, concurrency=concurrency)
     document = _document(field, ranking, state, stop)
     _show(console.err if json == "-" else console.out, document)
     write_json(json, document | {"rules": asdict(rules), "seed": seed})
+
+
+def _costs(
+    path: Path | None, names: tuple[str, ...], budget_usd: float | None, min_items: int
+) -> tuple[float, ...]:
+    """Of an item of each model; none where no file gives them."""
+    if path is None:
+        return ()
+    costs = load_numbers(path, "--costs: expected a CSV file", "cost", names)
+    warm_up = min_items * float(costs.sum())
+    if budget_usd is not None and budget_usd < warm_up:
+        raise InvalidInputError(
+            f"The budget of {budget_usd:g} usd is too small for the warm-up: {min_items} items of "
+            f"each model cost {warm_up:g}."
+        )
+    return tuple(costs.tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.models.base import IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
@@ -221,8 +222,10 @@ def command(
         seed=seed,
     )
     beside = beside or fixed is not None
-    if beside and (responses is None or train is None or bank is None or options.several(design)):
+    if beside and (responses is None or train is None or bank is None):
         raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
+    if beside and options.several(design):
+        raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
     if responses is None:
         options.refuse()
         refuse_without_answers(train, reference)
@@ -260,9 +263,15 @@ def command(
     marks = options.scale
     records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
+    listed = None if fixed is None else read_items(fixed.read_bytes(), items.item_ids, fixed.name)
     correction, curves, others = None, None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
+        if beside and len(others.examinees) < 2:
+            raise InvalidInputError(
+                "Baselines learn from at least 2 examinees of --train who are not tested "
+                f"themselves, got {len(others.examinees)}."
+            )
         if others.examinees:
             whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
             curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
@@ -275,7 +284,7 @@ def command(
     _show(screen, summary, seconds / steps)
     simpler = None
     if beside and others is not None:
-        simpler = _simpler(items, others, records, taken, fixed, seed)
+        simpler = _simpler(items, others, records, summary, listed, seed)
         _show_simpler(screen, summary, simpler)
     write_json(
         json,
@@ -297,27 +306,21 @@ def _simpler(
     bank: ItemBank,
     others: Records,
     records: Records,
-    taken: Sequence[Taken],
-    fixed: Path | None,
+    summary: Summary,
+    fixed: IntArray | None,
     seed: int,
 ) -> list[Baseline]:
     """Simpler ways, with as many questions as the design took on average.
 
     Tasks are what ids begin with.
     """
-    if len(others.examinees) < 2:
-        raise InvalidInputError(
-            "Baselines learn from at least 2 examinees of --train who are not tested themselves, "
-            f"got {len(others.examinees)}."
-        )
     return baselines(
         others.scores,
         records.scores,
-        np.array([one.accuracy for one in taken]),
-        round(float(np.mean([len(one.items) for one in taken]))),
-        tasks=[min(tags, key=len, default="") for tags in tags_in_ids(bank.item_ids)],
+        round(summary.items_mean),
         bank=bank,
-        fixed=None if fixed is None else read_items(fixed.read_bytes(), bank.item_ids, fixed.name),
+        tasks=[min(tags, key=len, default="") for tags in tags_in_ids(bank.item_ids)],
+        fixed=fixed,
         seed=seed,
     )
 

@@ -39,17 +39,33 @@ class RankingPreset(StrEnum):
     CONTINUOUS_PAPER = "continuous-paper"
 
 
-#: What a preset says where nothing else is said, in the words of the API.
-RANKING_PRESETS: Mapping[RankingPreset, Mapping[str, Any]] = {
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRanking:
+    """What a preset gives where nothing else is given.
+
+    Attributes:
+        rules: Fields of `RankingRules`.
+        asking: Sections of each member's design.
+    """
+
+    rules: Mapping[str, Any]
+    asking: Mapping[str, Any]
+
+
+RANKING_PRESETS: Mapping[RankingPreset, PublishedRanking] = {
     # arXiv 2601.13885, Algorithm 1.
-    RankingPreset.CONTINUOUS_PAPER: {
-        "metric": RankingMetric.THETA,
-        "decision": RankingDecision.ONE_LOOK,
-        "allocation": RankingAllocation.VARIANCE_PER_COST,
-        "shared_items": False,
-        "estimator": {"prior_sd": 5.0},
-        "selection": {"criterion": CriterionName.MAXIMUM_INFORMATION.value},
-    },
+    RankingPreset.CONTINUOUS_PAPER: PublishedRanking(
+        rules={
+            "metric": RankingMetric.THETA,
+            "decision": RankingDecision.ONE_LOOK,
+            "allocation": RankingAllocation.VARIANCE_PER_COST,
+            "shared_items": False,
+        },
+        asking={
+            "estimator": {"prior_sd": 5.0},
+            "selection": {"criterion": CriterionName.MAXIMUM_INFORMATION.value},
+        },
+    ),
 }
 
 

@@ -14,21 +14,26 @@
 | fixed, regressed | the same | a regression on that mean |
 
 All but p-irt and gp-irt are linear in the answers. Where chance chooses the questions, errors are
-means over several draws.
+means over several draws. An item that an examinee has no answer to is neither asked nor counted, as
+in its test.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, for anchors, p-IRT and gp-IRT;
 Kipnis et al. (2025), metabench, arXiv 2407.12844, for a regression on a fixed list.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
+from scipy.cluster.vq import kmeans2
+from scipy.spatial.distance import cdist
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import IntArray
 
+FIXED, REGRESSED = "fixed", "fixed, regressed"
 _DRAWS = 20
 _ROUNDS = 30
 #: Penalties that the ridge regression chooses among by its error on each model left out.
@@ -52,7 +57,7 @@ class Baseline:
     accuracy_mae_se: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A score that is linear in the answers: `constant + weights @ answers`."""
 
@@ -68,58 +73,94 @@ class Rule:
 def baselines(
     others: FloatArray,
     rows: FloatArray,
-    truth: FloatArray,
     n_items: int,
     *,
+    bank: ItemBank,
     tasks: Sequence[Hashable],
-    bank: ItemBank | None = None,
     fixed: IntArray | None = None,
     seed: int = 0,
 ) -> list[Baseline]:
     """All that can be had, by the same number of questions.
 
-    A missing answer counts as the reference models' mean on its item.
-
     Args:
-        others: Scores of the reference models, shape (n_models, n_items of the bank).
-        rows: Of the examinees.
-        truth: Their real scores, shape (n_examinees,).
+        others: Scores of the reference models, shape (n_models, n_items of the bank), NaN where
+            there is no answer, which counts as the mean of the others on its item.
+        rows: Of the examinees; the score is their mean.
         n_items: Questions of each examinee.
-        tasks: Task of each item.
         bank: Parameters, for what goes by item response theory.
-        fixed: Positions of a list of items.
+        tasks: Task of each item.
+        fixed: Positions of a list of items; who answered none of them is told the mean of the
+            reference models.
         seed: Of all chance.
     """
-    means = np.nan_to_num(_mean(others, 0), nan=0.5)
-    others = np.where(np.isnan(others), means, others)
-    rows = np.where(np.isnan(rows), means, rows)
-    n = min(n_items, rows.shape[1])
-    drawn: Mapping[str, Callable[[np.random.Generator], Rule]] = {
+    known = ~np.isnan(others)
+    answers = known.sum(axis=0)
+    sums = np.where(known, others, 0.0).sum(axis=0)
+    usual = sums.sum() / max(answers.sum(), 1)  # for an item that none of them answered
+    others = np.where(known, others, np.where(answers, sums / np.maximum(answers, 1), usual))
+    named = tasks if 1 < len(set(tasks)) <= n_items else None
+    masks, alike = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
+    errors: dict[str, FloatArray] = {}
+    for nth, mask in enumerate(masks):
+        at, who = np.flatnonzero(mask), np.flatnonzero(alike.ravel() == nth)
+        found = _errors(
+            others[:, at],
+            rows[np.ix_(who, at)],
+            min(n_items, len(at)),
+            bank=bank.take(at),
+            tasks=None if named is None else [named[item] for item in at.tolist()],
+            fixed=None if fixed is None else np.flatnonzero(np.isin(at, fixed)),
+            seed=seed,
+        )
+        for name, each in found.items():
+            errors.setdefault(name, np.empty(len(rows)))[who] = each
+    sizes = {} if fixed is None else dict.fromkeys((FIXED, REGRESSED), len(fixed))
+    return [
+        Baseline(
+            name=name,
+            items=sizes.get(name, n_items),
+            accuracy_mae=float(each.mean()),
+            accuracy_mae_se=float(each.std(ddof=1) / len(each) ** 0.5) if len(each) > 1 else None,
+        )
+        for name, each in errors.items()
+    ]
+
+
+def _errors(
+    others: FloatArray,
+    rows: FloatArray,
+    n: int,
+    *,
+    bank: ItemBank,
+    tasks: Sequence[Hashable] | None,
+    fixed: IntArray | None,
+    seed: int,
+) -> dict[str, FloatArray]:
+    """Absolute error of each way for each of some examinees who answered all of these items."""
+    truth, means = rows.mean(axis=1), others.mean(axis=0)
+    drawn: dict[str, Callable[[np.random.Generator], Rule]] = {
         "random": lambda rng: _mean_of(_any(others, n, rng)),
         "stratified": lambda rng: _stratified(means, n, rng),
-        "tasks": lambda rng: _of_tasks(tasks, n, rng),
-        "beta-binomial": lambda rng: _drawn_in(others, _any(others, n, rng)),
+        "beta-binomial": lambda rng: _shrunk(others, _any(others, n, rng)),
         "ridge": lambda rng: _ridge(others, _any(others, n, rng)),
     }
-    found = []
+    if tasks is not None:
+        drawn["tasks"] = lambda rng: _of_tasks(tasks, n, rng)
+    found = {}
     for name, make in drawn.items():
-        if name != "tasks" or 1 < len(set(tasks)) <= n:
-            rules = [make(np.random.default_rng([seed, draw])) for draw in range(_DRAWS)]
-            errors = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
-            found.append(_told(name, n, errors))
+        rules = [make(np.random.default_rng([seed, draw])) for draw in range(_DRAWS)]
+        found[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
     anchors = _anchors(others, n, np.random.default_rng(seed))
-    told = {"anchors": anchors.of(rows)}
-    if bank is not None:
-        told["p-irt"] = p_irt(bank, anchors.items, rows)
-        missed = np.abs(p_irt(bank, anchors.items, others) - others.mean(axis=1)).mean()
-        share = missed**2 / (missed**2 + others.var(axis=1).mean() / (4 * n))
-        told["gp-irt"] = share * told["anchors"] + (1 - share) * told["p-irt"]
-    found += [_told(name, n, np.abs(score - truth)) for name, score in told.items()]
+    by_anchors, by_theta = anchors.of(rows), p_irt(bank, anchors.items, rows)
+    missed = np.abs(p_irt(bank, anchors.items, others) - others.mean(axis=1)).mean()
+    share = missed**2 / (missed**2 + others.var(axis=1).mean() / (4 * n)) if missed else 0.0
+    found["anchors"] = np.abs(by_anchors - truth)
+    found["p-irt"] = np.abs(by_theta - truth)
+    found["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
     if fixed is not None:
-        plain = _mean_of(fixed)
-        regressed = _on_mean(others, plain)
-        found.append(_told("fixed", len(fixed), np.abs(plain.of(rows) - truth)))
-        found.append(_told("fixed, regressed", len(fixed), np.abs(regressed.of(rows) - truth)))
+        plain = _mean_of(fixed) if len(fixed) else Rule(fixed, np.zeros(0), float(others.mean()))
+        found[FIXED] = np.abs(plain.of(rows) - truth)
+        found[REGRESSED] = np.abs(_on_mean(others, plain).of(rows) - truth)
     return found
 
 
@@ -131,24 +172,8 @@ def p_irt(bank: ItemBank, items: IntArray, rows: FloatArray) -> FloatArray:
     return np.asarray(np.where(np.isnan(asked), bank.expected_score(thetas), asked).mean(axis=1))
 
 
-def _told(name: str, items: int, errors: FloatArray) -> Baseline:
-    several = len(errors) > 1
-    return Baseline(
-        name=name,
-        items=items,
-        accuracy_mae=float(errors.mean()),
-        accuracy_mae_se=float(errors.std(ddof=1) / len(errors) ** 0.5) if several else None,
-    )
-
-
-def _mean(scores: FloatArray, axis: int) -> FloatArray:
-    known = ~np.isnan(scores)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, scores, 0.0).sum(axis) / known.sum(axis))
-
-
 def _mean_of(items: IntArray) -> Rule:
-    return Rule(items=items, weights=np.full(len(items), 1.0 / len(items)))
+    return Rule(items, np.full(len(items), 1.0 / len(items)))
 
 
 def _any(others: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
@@ -158,7 +183,7 @@ def _any(others: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
 def _stratified(means: FloatArray, n: int, rng: np.random.Generator) -> Rule:
     strata = np.array_split(np.argsort(means, kind="stable"), n)
     weights = np.array([len(stratum) for stratum in strata]) / len(means)
-    return Rule(items=np.array([rng.choice(stratum) for stratum in strata]), weights=weights)
+    return Rule(np.array([rng.choice(stratum) for stratum in strata]), weights)
 
 
 def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Rule:
@@ -170,18 +195,16 @@ def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Ru
         count = min(n // len(members) + (nth < n % len(members)), len(inside))
         items.append(rng.choice(inside, count, replace=False))
         weights.append(np.full(count, len(inside) / len(tasks) / count))
-    return Rule(items=np.concatenate(items), weights=np.concatenate(weights))
+    return Rule(np.concatenate(items), np.concatenate(weights))
 
 
-def _drawn_in(others: FloatArray, items: IntArray) -> Rule:
+def _shrunk(others: FloatArray, items: IntArray) -> Rule:
     """Posterior mean of a beta-binomial whose beta is that of the reference models' scores."""
     scores = others.mean(axis=1)
     centre, spread = scores.mean(), max(scores.var(), 1e-9)
     worth = max(centre * (1 - centre) / spread - 1.0, 0.0)  # answers that the prior counts for
     each = 1.0 / (len(items) + worth)
-    return Rule(
-        items=items, weights=np.full(len(items), each), constant=float(worth * centre * each)
-    )
+    return Rule(items, np.full(len(items), each), float(worth * centre * each))
 
 
 def _ridge(others: FloatArray, items: IntArray) -> Rule:
@@ -189,16 +212,12 @@ def _ridge(others: FloatArray, items: IntArray) -> Rule:
     centre, middle = answers.mean(axis=0), scores.mean()
     u, s, vt = np.linalg.svd(answers - centre, full_matrices=False)
     projected = u.T @ (scores - middle)
-    best: tuple[float, FloatArray] | None = None
-    for penalty in _PENALTIES:
-        kept = s**2 / (s**2 + penalty)
-        own = 1.0 / len(scores) + (u**2 @ kept)
-        left_out = (scores - middle - u @ (kept * projected)) / np.maximum(1.0 - own, 1e-9)
-        error = float(np.mean(left_out**2))
-        if best is None or error < best[0]:
-            best = error, vt.T @ (s / (s**2 + penalty) * projected)
-    weights = np.zeros(len(items)) if best is None else best[1]
-    return Rule(items=items, weights=weights, constant=float(middle - centre @ weights))
+    kept = s**2 / (s**2 + _PENALTIES[:, None])
+    leverage = 1.0 / len(scores) + kept @ (u**2).T
+    missed = (scores - middle - (kept * projected) @ u.T) / np.maximum(1.0 - leverage, 1e-9)
+    penalty = _PENALTIES[np.argmin((missed**2).mean(axis=1))]
+    weights = vt.T @ (s / (s**2 + penalty) * projected)
+    return Rule(items, weights, float(middle - centre @ weights))
 
 
 def _on_mean(others: FloatArray, plain: Rule) -> Rule:
@@ -206,27 +225,15 @@ def _on_mean(others: FloatArray, plain: Rule) -> Rule:
     spread = part.var()
     slope = 0.0 if spread == 0 else float(np.mean((part - part.mean()) * scores) / spread)
     constant = float(scores.mean() - slope * part.mean())
-    return Rule(items=plain.items, weights=slope * plain.weights, constant=constant)
+    return Rule(plain.items, slope * plain.weights, constant)
 
 
 def _anchors(others: FloatArray, n: int, rng: np.random.Generator) -> Rule:
     """Items nearest to the centres of n clusters (k-means) of the reference models' answers."""
     points = others.T
-    centres = points[rng.choice(len(points), n, replace=False)]
-    squares = (points**2).sum(axis=1)[:, None]
-    nearest = np.zeros(len(points), dtype=np.intp)
-    for _ in range(_ROUNDS):
-        distances = squares - 2.0 * points @ centres.T + (centres**2).sum(axis=1)
-        moved = distances.argmin(axis=1)
-        if (moved == nearest).all():
-            break
-        nearest = moved
-        sizes = np.bincount(nearest, minlength=n)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        filled = sizes > 0
-        centres = np.where(filled[:, None], sums / np.maximum(sizes, 1)[:, None], centres)
-    distances = squares - 2.0 * points @ centres.T + (centres**2).sum(axis=1)
-    sizes = np.bincount(distances.argmin(axis=1), minlength=n)
+    with catch_warnings():
+        simplefilter("ignore", UserWarning)  # a cluster without items has no anchor
+        centres, nearest = kmeans2(points, n, iter=_ROUNDS, minit="points", rng=rng)
+    sizes = np.bincount(nearest, minlength=n)
     kept = np.flatnonzero(sizes)
-    return Rule(items=distances.argmin(axis=0)[kept], weights=sizes[kept] / len(points))
+    return Rule(cdist(centres[kept], points).argmin(axis=1), sizes[kept] / len(points))
