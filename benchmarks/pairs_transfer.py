@@ -44,8 +44,8 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability
-from app.engine.ranking.ranks import ranks_of
-from app.engine.ranking.rules import RankingRules
+from app.engine.ranking.ranking import LAST
+from app.engine.ranking.ranks import Look, ranks_of
 from app.engine.simulation.simulate import take
 
 #: Shares of the models, weakest first: learned from up to the first, tested from the second on.
@@ -107,9 +107,7 @@ def compared(first, second, evidence):
         half = 1.959964 * sd
         sign = int(np.sign(middle)) if abs(middle) > half else 0
         found[way] = (middle - half, middle + half, sign)
-    rules = RankingRules()
-    looks = rules.max_items / rules.min_items
-    (pair,) = ranks_of([one, other], evidence=evidence, looks=looks).pairs
+    (pair,) = ranks_of([one, other], looks=[Look(evidence, LAST)]).pairs
     found["ranking"] = (np.nan, np.nan, (1 if pair.above == 0 else -1) if pair.decided else 0)
     return found
 

@@ -134,10 +134,11 @@ async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client
 
 async def test_a_published_ranking_is_named_and_what_is_said_holds(client: Client) -> None:
     body = {**BODY, "preset": "continuous-paper", "min_items": 5, "max_items": 6}
-    made = (await client.post("/v1/rankings", json={**body, "allocation": "doubt"})).json()
+    body["allocation"] = "variance_per_cost"
+    made = (await client.post("/v1/rankings", json={**body, "shared_items": True})).json()
     assert made["metric"] == "theta"
     rules = made["rules"]
-    assert (rules["decision"], rules["allocation"]) == ("one_look", "doubt")
+    assert (rules["decision"], rules["shared_items"]) == ("one_look", True)
     assert made["asking"]["estimator"]["prior_sd"] == 5.0
     refused = await client.post("/v1/rankings", json={**BODY, "preset": ["atlas"]})
     assert refused.status_code == 422

@@ -155,7 +155,7 @@ def test_the_published_ranking_is_switched_on_by_name_and_money_ends_it(files: P
     flags = ("--preset", "continuous-paper", "--costs", str(files / "costs.csv"))
     document = rank(files, *flags)
     assert document["rules"]["decision"] == "one_look"
-    assert document["rules"]["allocation"] == "variance_per_cost"
+    assert document["rules"]["shared_items"] is False
     cut = rank(files, *flags, "--budget-usd", "20", "--min-items", "4", "--confidence", "0.99999")
     assert cut["stop_reason"] == "budget_exhausted"
     assert 15 < cut["cost_total"] <= 20

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import at_confidence, boundary, ever_this_far
 from app.engine.prediction.ability import Stated
-from app.engine.ranking.ranks import Ranks
+from app.engine.ranking.ranks import Look, Ranks
 from app.engine.ranking.ranks import ranks_of as ranks_of_abilities
 from app.errors import InvalidInputError
 
@@ -80,12 +80,12 @@ def test_identical_examinees_tie_even_where_nothing_is_left_to_doubt() -> None:
     assert ranks_of([1.0, 0.9], [0.0, 0.0]).groups == ((0,), (1,))
 
 
-@given(measures, st.booleans(), st.floats(1, 20))
+@given(measures, st.booleans())
 def test_ranks_lie_within_their_ranges_and_groups_cut_the_order(
-    measured: list[tuple[float, float]], holm: bool, looks: float
+    measured: list[tuple[float, float]], holm: bool
 ) -> None:
     thetas, ses = zip(*measured, strict=True)
-    ranks = ranks_of(thetas, ses, holm=holm, looks=looks)
+    ranks = ranks_of(thetas, ses, holm=holm)
     assert sorted(ranks.order) == list(range(len(thetas)))
     assert tuple(member for group in ranks.groups for member in group) == ranks.order
     for rank, position in enumerate(ranks.order, start=1):
@@ -95,15 +95,36 @@ def test_ranks_lie_within_their_ranges_and_groups_cut_the_order(
 
 
 @given(measures)
-def test_holm_and_more_looks_never_decide_more(measured: list[tuple[float, float]]) -> None:
+def test_holm_and_a_share_of_the_error_never_decide_more(
+    measured: list[tuple[float, float]],
+) -> None:
     thetas, ses = zip(*measured, strict=True)
+    shared = [Look([Stated(theta=t, middle=t, own=se) for t, se in measured], 0.2)]
 
-    def decided(**how: float) -> set[tuple[int, int]]:
+    def decided(**how: Any) -> set[tuple[int, int]]:
         pairs = ranks_of(thetas, ses, **how).pairs
         return {(pair.above, pair.below) for pair in pairs if pair.decided}
 
     assert decided(holm=True) <= decided()
-    assert decided(looks=10.0) <= decided()
+    assert decided(looks=shared) <= decided()
+
+
+def test_a_pair_is_as_sure_as_at_the_best_of_its_looks_for_its_share_of_the_error() -> None:
+    def known(theta: float) -> Stated:
+        return Stated(theta=theta, middle=theta, own=math.sqrt(0.5))
+
+    # Differences of 2 and 3 standard errors; nobody has come to the third look with both.
+    looks = [
+        Look([known(2.0), known(0.0)], 0.2),
+        Look([known(3.0), known(0.0)], 0.5),
+        Look([known(9.0), None], 0.3),
+    ]
+    (pair,) = ranks_of([1.0, 0.0], [0.5, 0.5], looks=looks).pairs
+    assert pair.z == pytest.approx(3.0)
+    assert pair.p_value == pytest.approx(0.0026998 / 0.5, rel=1e-4)  # 2 (1 - Phi(3)), any table
+    assert pair.decided
+    (turned,) = ranks_of([0.0, 1.0], [0.5, 0.5], looks=looks).pairs
+    assert (turned.above, turned.z, turned.p_value, turned.decided) == (1, 0.0, 1.0, False)
 
 
 @pytest.mark.parametrize(("looks", "alpha"), [(1, 0.05), (5, 0.05), (10, 0.01), (10, 0.05 / 15)])

@@ -21,7 +21,6 @@ from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
     RANKING_PRESETS,
-    RankingAllocation,
     RankingBudget,
     RankingDecision,
     RankingMetric,
@@ -118,14 +117,12 @@ class RankingCreate(Input):
     decision: RankingDecision = Field(
         default=_RULES.decision,
         strict=False,
-        description="A pair counts as decided by a boundary over all looks, or as if it were "
-        "looked at once (`one_look`), which tells equals apart several times as often.",
+        description="A pair is decided at a few looks planned beforehand, or after any answer as "
+        "if it were looked at once (`one_look`), which tells equals apart several times as often.",
     )
-    allocation: RankingAllocation = Field(
-        default=_RULES.allocation,
-        strict=False,
-        description="Whom to ask next: where the order is in doubt, or by the variance that an "
-        "answer takes away for its price alone.",
+    allocation: Literal["variance_per_cost"] = Field(
+        default="variance_per_cost",
+        description="Whom to ask next: who has most variance to lose for the price of an answer.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="With which a pair is decided."
@@ -255,7 +252,7 @@ class RankedPair(Output):
     b: str
     p_a_above_b: float = Field(description="From their posteriors, as if looked at once.")
     p_value: float = Field(
-        description="Probability that equals would ever be that far apart, at any look."
+        description="At most the probability that equals are that far apart at any look."
     )
     decided: bool
 

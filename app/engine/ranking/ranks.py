@@ -16,11 +16,13 @@ are therefore told apart, in either direction, with at most twice that probabili
 correction is stricter: any difference at all among equals is found with at most `1 - confidence`,
 over all pairs together.
 
-Where estimates were compared again and again while answers came in, `looks` tells over which
-stretch, and the probability is that of *ever* being so far apart; see
-`app.engine.estimation.intervals`.
+Where estimates are compared several times while answers come in, each look has a share of that
+probability, and the shares add up to at most 1. A pair's p-value is then the smallest over its
+looks of p / share: of two equals it is p or less with probability at most p, however the looks
+hang together and whatever made somebody ask on after one of them.
 
-Source: Holm (1979), Scandinavian Journal of Statistics 6.
+Sources: Holm (1979), Scandinavian Journal of Statistics 6, section 5 for the shares; Pocock (1977),
+Biometrika 64, for tests in groups of answers.
 """
 
 import math
@@ -31,12 +33,24 @@ from statistics import NormalDist
 
 import numpy as np
 
-from app.engine.estimation.intervals import ever_this_far
 from app.engine.index import BoolArray
 from app.engine.prediction.ability import Stated
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was known when the examinees were compared.
+
+    Attributes:
+        evidence: Of each; None of whom this look does not hold yet.
+        share: Of the probability to err, in (0, 1].
+    """
+
+    evidence: Sequence[Stated | None]
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +60,11 @@ class Pair:
     Attributes:
         above: Position with the higher theta (the lower position if they are equal).
         below: The other.
-        z: Difference by the evidence in units of its standard error; 0 where it is none, or goes
-            the other way than the thetas.
+        z: Largest difference by the evidence of a look, in units of its standard error; 0 where
+            there is none, or where it goes the other way than the thetas.
         p_above: Probability that `above` is really above: from normal posteriors.
-        p_value: Probability that two equal examinees ever come that far apart, either way.
+        p_value: At most the probability that two equals come that far apart, either way, at any
+            look.
         decided: Whether the order is taken for settled, by this pair or through a third.
     """
 
@@ -93,21 +108,19 @@ class Ranks:
 def ranks_of(
     abilities: Sequence[Stated],
     *,
-    evidence: Sequence[Stated] | None = None,
+    looks: Sequence[Look] | None = None,
     confidence: float = 0.95,
     holm: bool = False,
-    looks: float = 1.0,
     either_way: bool = False,
 ) -> Ranks:
     """Order, pairs, tie groups and rank ranges of examinees on one scale.
 
     Args:
-        abilities: On one scale; of whom nothing is known, with an infinite error.
-        evidence: The same by the answers alone, where a prior is in those above: it decides, they
-            give the order and its probability.
+        abilities: On one scale; of whom nothing is known, with an infinite error. They give the
+            order and its probability.
+        looks: What decides; by default these abilities, looked at once.
         confidence: The order of a pair is wrong with probability 1 - confidence at most.
         holm: No difference is found among equals, with that confidence for all pairs together.
-        looks: Ratio of the information at the last look to that at the first; 1 for one look.
         either_way: Equals are told apart, in either direction, with probability 1 - confidence at
             most.
 
@@ -121,18 +134,16 @@ def ranks_of(
             raise InvalidInputError(
                 f"A standing needs finite thetas and standard errors of at least 0, got {one}."
             )
-    n_examinees, known = len(abilities), abilities if evidence is None else evidence
+    n_examinees, looks = len(abilities), [Look(abilities)] if looks is None else looks
     order = sorted(range(n_examinees), key=lambda i: -abilities[i].theta)
-    found = [
-        (above, below, max(known[above].minus(known[below]).least_z, 0.0))
-        for above, below in combinations(order, 2)
-    ]
-    p_values = [ever_this_far(z, looks) for _, _, z in found]
+    found = list(combinations(order, 2))
+    seen = [_seen(looks, above, below) for above, below in found]
+    p_values = [p for _, p in seen]
     alpha = 1.0 - confidence
     least = alpha if either_way else 2 * alpha
     reached = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
     is_above = np.zeros((n_examinees, n_examinees), dtype=np.bool_)
-    for (above, below, _), decided in zip(found, reached, strict=True):
+    for (above, below), decided in zip(found, reached, strict=True):
         is_above[above, below] = decided
     is_above = _closed(is_above)
     pairs = tuple(
@@ -144,7 +155,7 @@ def ranks_of(
             p_value=p_value,
             decided=bool(is_above[above, below]),
         )
-        for (above, below, z), p_value in zip(found, p_values, strict=True)
+        for (above, below), (z, p_value) in zip(found, seen, strict=True)
     )
     better, worse = is_above.sum(axis=0).tolist(), is_above.sum(axis=1).tolist()
     return Ranks(
@@ -155,6 +166,18 @@ def ranks_of(
             (1 + above, len(order) - below) for above, below in zip(better, worse, strict=True)
         ),
     )
+
+
+def _seen(looks: Sequence[Look], above: int, below: int) -> tuple[float, float]:
+    """The largest z of a pair at its looks, and its p-value."""
+    z, p_value = 0.0, 1.0
+    for look in looks:
+        one, other = look.evidence[above], look.evidence[below]
+        if one is not None and other is not None:
+            apart = max(one.minus(other).least_z, 0.0)
+            z = max(z, apart)
+            p_value = min(p_value, math.erfc(apart / math.sqrt(2)) / look.share)
+    return z, p_value
 
 
 def _holm(p_values: Sequence[float], alpha: float) -> list[bool]:

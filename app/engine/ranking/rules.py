@@ -22,15 +22,8 @@ class RankingMetric(StrEnum):
 class RankingDecision(StrEnum):
     """What decides a pair: see `app.engine.ranking.ranking`."""
 
-    EVERY_LOOK = "every_look"
+    PLANNED_LOOKS = "planned_looks"
     ONE_LOOK = "one_look"
-
-
-class RankingAllocation(StrEnum):
-    """Who of those in open pairs is asked next."""
-
-    DOUBT = "doubt"
-    VARIANCE_PER_COST = "variance_per_cost"
 
 
 class RankingPreset(StrEnum):
@@ -58,7 +51,6 @@ RANKING_PRESETS: Mapping[RankingPreset, PublishedRanking] = {
         rules={
             "metric": RankingMetric.THETA,
             "decision": RankingDecision.ONE_LOOK,
-            "allocation": RankingAllocation.VARIANCE_PER_COST,
             "shared_items": False,
         },
         asking={
@@ -75,8 +67,8 @@ class RankingRules:
 
     Attributes:
         metric: By the score that the tests are about, or by ability.
-        decision: At any of the looks, or as published: by eq. 10 as if looked at once.
-        allocation: Whom to ask: where the order is in doubt, or as published: by eq. 11 alone.
+        decision: At a few looks planned beforehand, or as published: by eq. 10 after every answer,
+            as if looked at once.
         confidence: With which a pair is decided, or found equal.
         holm: For all pairs together (Holm), not for each; see `app.engine.ranking.ranks`.
         min_items: Warm-up: scored answers of each member before anything is decided; of whom more
@@ -95,8 +87,7 @@ class RankingRules:
     """
 
     metric: RankingMetric = RankingMetric.THETA
-    decision: RankingDecision = RankingDecision.EVERY_LOOK
-    allocation: RankingAllocation = RankingAllocation.DOUBT
+    decision: RankingDecision = RankingDecision.PLANNED_LOOKS
     confidence: float = 0.95
     holm: bool = False
     min_items: int = 10

@@ -5,14 +5,14 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from app.engine import Stop, StopReason
+from app.engine.prediction.ability import Stated
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
 from app.engine.ranking.rules import (
-    RankingAllocation,
     RankingBudget,
     RankingDecision,
     RankingMetric,
@@ -49,15 +49,15 @@ class RankingPlan:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
         """From what `to_dict` made."""
+        rules = stored["rules"]
+        once = rules.get("decision") == RankingDecision.ONE_LOOK
+        told = {
+            **{each.name: rules[each.name] for each in fields(RankingRules) if each.name in rules},
+            "metric": RankingMetric(rules.get("metric", "theta")),
+            "decision": RankingDecision.ONE_LOOK if once else RankingDecision.PLANNED_LOOKS,
+        }
         return cls(
-            rules=RankingRules(
-                **{
-                    **stored["rules"],
-                    "metric": RankingMetric(stored["rules"].get("metric", "theta")),
-                    "decision": RankingDecision(stored["rules"].get("decision", "every_look")),
-                    "allocation": RankingAllocation(stored["rules"].get("allocation", "doubt")),
-                }
-            ),
+            rules=RankingRules(**told),
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
             prompt=stored.get("prompt", {}),
@@ -106,12 +106,16 @@ class RankingRun:
             budget=plan.budget,
             closed=self._ended,
         )
-        self._ranked: tuple[tuple[tuple[int, ...], int], Ranks] | None = None
+        self._seen: tuple[tuple[Stated, ...], ...] = ()
+        self._ranked: tuple[object, Ranks] | None = None
 
     @property
     def state(self) -> RankingState:
         """The engine's state."""
-        return RankingState(tuple(member.run.state for member in self._members))
+        members = tuple(member.run.state for member in self._members)
+        state = self._ranking.looked(RankingState(members, self._seen))
+        self._seen = state.seen
+        return state
 
     @property
     def live(self) -> list[int]:
@@ -131,7 +135,7 @@ class RankingRun:
         ranking = self._among(placed, closed)
         if isinstance(ranking, Stop):
             return asked, ranking
-        ranks = self._ranks(placed)
+        ranks = self._ranks(placed, closed)
         while True:
             free = [
                 at
@@ -171,8 +175,9 @@ class RankingRun:
     def summary(self) -> dict[str, Any]:
         """The figures of `GET /v1/rankings/{id}` as of now, JSON-able."""
         state = self.state
-        placed = self._placed(self._closed())
-        ranked = self._ranks(placed)
+        closed = self._closed()
+        placed = self._placed(closed)
+        ranked = self._ranks(placed, closed)
         ids = [member.record.endpoint_id for member in self._members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
@@ -258,20 +263,26 @@ class RankingRun:
         )
         return placed if len(placed) >= 2 else tuple(range(len(self._members)))
 
-    def _ranks(self, placed: tuple[int, ...]) -> Ranks:
-        """Of these by the answers there are; kept until there is one more."""
-        at = placed, sum(member.run.state.n_scored for member in self._members)
+    def _ranks(self, placed: tuple[int, ...], closed: frozenset[int]) -> Ranks:
+        """Of these as it is now; kept until something is asked or answered."""
+        state = self._state_of(placed)
+        answers = [(one.n_scored, one.n_asked, len(one.pending)) for one in state.members]
+        at = placed, closed, answers
         if self._ranked is None or self._ranked[0] != at:
-            ranking = replace(
-                self._ranking,
-                tests=tuple(self._members[i].run.test for i in placed),
-                closed=frozenset(range(len(placed))),
-            )
-            self._ranked = at, ranking.ranks(self._state_of(placed))
+            ranking = self._among(placed, closed)
+            if isinstance(ranking, Stop):  # nobody is asked any more
+                tests = tuple(self._members[i].run.test for i in placed)
+                shut = frozenset(range(len(placed)))
+                ranking = replace(self._ranking, tests=tests, closed=shut)
+            self._ranked = at, ranking.ranks(state)
         return self._ranked[1]
 
     def _state_of(self, members: Sequence[int]) -> RankingState:
-        return RankingState(tuple(self._members[i].run.state for i in members))
+        state = self.state
+        return RankingState(
+            tuple(state.members[i] for i in members),
+            tuple(state.seen[i] for i in members) if state.seen else (),
+        )
 
     def _among(self, placed: Sequence[int], closed: frozenset[int]) -> Ranking | Stop:
         """The ranking of `placed` alone, on what the others have left of the budget."""
