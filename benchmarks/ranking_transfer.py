@@ -5,9 +5,10 @@
 Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is learned from in
 three ways: from four fifths at random, without the strongest fifth, and from the weakest half
 alone. Four models of the rest (in the last way of the strongest 30 %) are ranked, answered from
-their own rows, by the usual rules. A decided pair is right when the order of the mean scores over
-all items is the same. Equal models are two copies of one of the four, each with answers of its own:
-drawn from curves that all models of the matrix were fitted to, at where its row puts it.
+their own rows, by ability and the usual rules. A decided pair is right when the abilities by the
+whole rows have the same order; whether the mean scores have it, too, is told beside. Equal models
+are two copies of one of the four, each with answers of its own: drawn from curves that all models
+of the matrix were fitted to, at where its row puts it.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from transfer import matrices
 from app.calibration.multidimensional.score_curves import fit_curves, strongest_first
 from app.calibration.pipeline.ranking import bank_from, learned_from
 from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
@@ -73,11 +75,13 @@ def ranked(test, rows, seed):
 
 
 def show(name, found):
-    right = np.mean(found["right"]) if found["right"] else np.nan
+    right, by_score = (
+        np.mean(found[key]) if found[key] else np.nan for key in ("right", "right by score")
+    )
     print(
         f"{name}: tau {np.mean(found['tau']):.2f}, decided {np.mean(found['decided']):.1%} of "
-        f"{len(found['decided'])} pairs, right {right:.1%}; equal models tied "
-        f"{np.mean(found['tied']):.1%} of {len(found['tied'])}",
+        f"{len(found['decided'])} pairs, right {right:.1%} (by score {by_score:.1%}); equal models "
+        f"tied {np.mean(found['tied']):.1%} of {len(found['tied'])}",
         flush=True,
     )
 
@@ -93,16 +97,20 @@ def main() -> None:
         for split in SPLITS:
             rng = np.random.default_rng([nth, len(split)])
             test, rows, everybody = prepared(scores, split, rng)
+            thetas, _ = whole_bank_abilities(test.bank, rows)
             found = defaultdict(list)
             for draw in range(arguments.draws):
-                field = list(rows[rng.choice(len(rows), MEMBERS, replace=False)])
+                chosen = rng.choice(len(rows), MEMBERS, replace=False)
+                field, truths = list(rows[chosen]), thetas[chosen]
                 means = np.array([row.mean() for row in field])
                 ranks = ranked(test, field, draw)
                 found["tau"].append(kendall_tau(ranks.order, means))
                 for pair in ranks.pairs:
                     if apart := means[pair.above] - means[pair.below]:
                         found["decided"].append(pair.decided)
-                        found["right"] += [apart > 0] if pair.decided else []
+                        if pair.decided:
+                            found["right"].append(truths[pair.above] > truths[pair.below])
+                            found["right by score"].append(apart > 0)
                 (pair,) = ranked(test, twins(everybody, field[0], rng), draw).pairs
                 found["tied"].append(not pair.decided)
             show(f"{name}, {split}", found)
