@@ -79,6 +79,7 @@ def environment() -> Environment:
         "time": _time,
         "short": short,
         "name": _name,
+        "examinee": _examinee,
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
         "outcome": lambda word: OUTCOME_NAMES.get(word, word),
         "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
@@ -112,6 +113,13 @@ def short(text: object, most: int = _SHORT) -> str:
     """The beginning of a text, in one line."""
     line = " ".join(str(text)[: 4 * most].split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _examinee(session: Any) -> str:
+    """What people call who answers a session."""
+    if session.endpoint is not None:
+        return str(session.endpoint.name or session.endpoint.model)
+    return "by hand" if session.examinee is None else str(session.examinee.name)
 
 
 def _name(text: object) -> Markup:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from app.records.endpoints import SELF_REPORTED
+
 SIMULATED = "scripted"
 """Kind of the endpoints that no model stands behind."""
 
 _DIGITS = 12
+_CALLED_BY = ("kind", "base_url", "model", "parameters_hash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +52,22 @@ class EndedSession(NamedTuple):
 def examinee_of(provenance: Mapping[str, Any]) -> str | None:
     """Who answered a session: one kind and address, model, settings and prompt are one examinee.
 
-    Another checkpoint behind the same address is one of its own if its model has another name.
+    Another checkpoint behind the same address is one of its own if its model has another name. Who
+    answers by hand is known by name.
 
     Returns:
-        A name, the same for all sessions of one examinee; None where answers were given by hand.
+        A name, the same for all sessions of one examinee; None where nobody was named.
     """
     origin = provenance.get("endpoint")
     if not origin:
         return None
-    names = ("kind", "base_url", "model", "parameters_hash")
-    who = [*(origin.get(name) for name in names), provenance.get("prompt_template_hash")]
-    digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:_DIGITS]
-    return f"{origin.get('model') or origin.get('kind')}/{digest}"
+    if origin.get("kind") == SELF_REPORTED:
+        who, called = ["kind", "name"], origin["name"]
+    else:
+        who, called = list(_CALLED_BY), origin.get("model") or origin.get("kind")
+    told = [*(origin.get(name) for name in who), provenance.get("prompt_template_hash")]
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_DIGITS]
+    return f"{called}/{digest}"
 
 
 class GivenAnswer(NamedTuple):

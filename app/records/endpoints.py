@@ -7,6 +7,9 @@ from typing import Any
 
 from app.calling import GenerationParams, RetryPolicy
 
+#: Kind of those who answer by hand, under a name: nobody calls them.
+SELF_REPORTED = "self_reported"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -73,6 +76,11 @@ class EndpointSettings:
     timeout_s: float = 120.0
     options: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the server calls it; else a client answers for it by hand."""
+        return self.kind != SELF_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from app.records.examinees import Examinee, examinee_in
 from app.records.leased import LeasedRecord
 
 #: States in which a worker may hold the session.
@@ -50,6 +51,11 @@ class SessionRecord(LeasedRecord):
     event_seq: int
     active_s: float
     revision: int
+
+    @property
+    def examinee(self) -> Examinee | None:
+        """Who answers by hand, where somebody was named."""
+        return examinee_in(self.provenance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

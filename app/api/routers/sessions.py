@@ -12,7 +12,7 @@ from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.common import EventList, ListRead, Name
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
@@ -73,7 +73,7 @@ async def create_session(
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
-    created = await opened.sessions.create(body.to_domain())
+    created = await opened.sessions.create(body.to_domain(), is_admin=view.is_admin)
     if body.mode == "manual":
         response.status_code = 201
     response.headers["Location"] = f"/v1/sessions/{created.id}"
@@ -88,10 +88,13 @@ async def list_sessions(
     status: Annotated[Status | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
+    examinee: Annotated[
+        Name | None, Query(description="Name of the endpoint, or of who answers by hand.")
+    ] = None,
 ) -> ListRead[SessionRead]:
     """Sessions, the newest first."""
     found = await opened.sessions.list_page(
-        page, status=status, endpoint_id=endpoint_id, bank_id=bank_id
+        page, status=status, endpoint_id=endpoint_id, bank_id=bank_id, examinee=examinee
     )
     return list_of(found, lambda record: SessionRead.of(record, view))
 

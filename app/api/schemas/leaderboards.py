@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.api.schemas.examinees import ExamineeRead
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
 from app.api.schemas.sessions import SessionEndpoint
 from app.records.fields import shallow
@@ -14,7 +15,7 @@ from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranke
 
 
 class LeaderboardEntry(Output):
-    """The latest result of one endpoint."""
+    """The latest result of one endpoint, or of one who answers by hand under a name."""
 
     rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
     rank_hi: int = Field(description="Worst rank that is left open.")
@@ -23,6 +24,8 @@ class LeaderboardEntry(Output):
         "apart may be; `rank_lo` and `rank_hi` tell."
     )
     endpoint: SessionEndpoint
+    examinee: ExamineeRead | None = Field(description="Who answered by hand; null: an endpoint.")
+    self_reported: bool = Field(description="A client said what was answered.")
     session_id: str
     bank_version: int
     provisional: bool
@@ -55,6 +58,8 @@ class LeaderboardEntry(Output):
                 **shallow(entry.result),
                 **shallow(entry),
                 "endpoint": _endpoint(record),
+                "examinee": record.examinee and shallow(record.examinee),
+                "self_reported": record.mode == "manual",
                 "session_id": record.id,
                 "provisional": record.provenance["provisional"],
                 "items": progress["items"],

@@ -13,6 +13,7 @@ from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.examinees import ExamineeInput, ExamineeRead
 from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
@@ -95,7 +96,18 @@ class SessionCreate(DesignInput):
                     "stopping": {"score_margin": 0.04, "max_items": 60},
                     "budget": {"tokens": 50000},
                 },
-                {"mode": "manual", "bank": "demo", "stopping": {"max_items": 20}, "seed": 1},
+                {
+                    "mode": "manual",
+                    "bank": "demo",
+                    "examinee": {
+                        "name": "my-agent",
+                        "kind": "agent",
+                        "model": "my-model",
+                        "scaffold": "my-scaffold 1.2",
+                    },
+                    "stopping": {"max_items": 20},
+                    "seed": 1,
+                },
             ]
         }
     )
@@ -106,6 +118,9 @@ class SessionCreate(DesignInput):
     endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
     endpoint: EndpointCreate | None = Field(
         default=None, description="Or an endpoint in place, stored with the session."
+    )
+    examinee: ExamineeInput | None = Field(
+        default=None, description="Of a manual session: who answers, by name."
     )
     bank_version_id: Name | None = Field(default=None, description="A certain version.")
     bank: Name | None = Field(
@@ -147,7 +162,9 @@ class SessionCreate(DesignInput):
         if self.mode == "live" and endpoints != 1:
             raise ValueError("a live session takes exactly one of endpoint and endpoint_id")
         if self.mode == "manual" and endpoints:
-            raise ValueError("a manual session takes no endpoint")
+            raise ValueError("a manual session takes no endpoint: name who answers as its examinee")
+        if self.mode == "live" and self.examinee:
+            raise ValueError("a live session takes no examinee: its endpoint answers")
         if self.mode == "manual" and self.prompt.model_dump(exclude_none=True):
             raise ValueError("a manual session puts no prompts: the client asks")
         return self
@@ -156,7 +173,15 @@ class SessionCreate(DesignInput):
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
         prompt = self.prompt.model_dump(exclude_none=True)
-        return convert(SessionSpec, self, endpoint=endpoint, plan=self.plan(), prompt=prompt)
+        examinee = self.examinee.to_domain() if self.examinee else None
+        return convert(
+            SessionSpec,
+            self,
+            endpoint=endpoint,
+            examinee=examinee,
+            plan=self.plan(),
+            prompt=prompt,
+        )
 
 
 class SessionExtend(DesignInput):
@@ -255,6 +280,8 @@ class SessionRead(OwnedRead):
     status: Status
     bank: SessionBank
     endpoint: SessionEndpoint | None
+    examinee: ExamineeRead | None = Field(description="Who answers by hand; null: not named.")
+    self_reported: bool = Field(description="A client says what was answered: a manual session.")
     headline: HeadlineRead | None = Field(description="Null before there is a score.")
     estimate: EstimateRead
     accuracy: AccuracyRead | None
@@ -309,12 +336,14 @@ class SessionRead(OwnedRead):
                     "uncertainty": provenance.get("uncertainty"),
                 },
                 "endpoint": None
-                if record.endpoint_id is None
+                if record.endpoint_id is None or record.mode == "manual"
                 else {
                     "id": record.endpoint_id,
                     "name": record.endpoint_name,
                     "model": record.endpoint_model,
                 },
+                "examinee": record.examinee and shallow(record.examinee),
+                "self_reported": record.mode == "manual",
                 "profile": None,
                 "pretest": None,
                 "repeats": None,

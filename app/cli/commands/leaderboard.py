@@ -24,7 +24,7 @@ def command(
     server_key: ServerKeyOption = None,
     json: SameAsJsonOption = None,
 ) -> None:
-    """Show the latest result of each endpoint on a bank, best first; ties stay ties."""
+    """Show the latest result of each examinee on a bank, best first; ties stay ties."""
     path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?metric={metric}&confidence={confidence}"
     options = {"/query/confidence": "--confidence"}
     found = asked(server, server_key, lambda client: client.get(path, options=options))
@@ -42,7 +42,7 @@ def _board(board: dict[str, Any]) -> None:
         err.print("No test on this bank is completed yet.")
     else:
         show_table(
-            ("rank", "endpoint", "score", "95 % interval", "theta", "items", "cost", "ended", "id"),
+            ("rank", "examinee", "score", "95 % interval", "theta", "items", "cost", "ended", "id"),
             (_row(entry) for entry in board["data"]),
         )
     if board["caution"]:
@@ -57,9 +57,11 @@ def _board(board: dict[str, Any]) -> None:
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["accuracy"] or {}
+    notes = [word for word in ("provisional", "self_reported") if entry[word]]
+    told = f" ({', '.join(notes).replace('_', '-')})" if notes else ""
     return (
         f"{lo}" if lo == hi else f"{lo}-{hi}",
-        who(entry["endpoint"]) + (" (provisional)" if entry["provisional"] else ""),
+        who(entry["endpoint"]) + told,
         number(score.get("value"), ".1%"),
         interval([score.get("lo"), score.get("hi")], ".1%"),
         number(entry["theta"]),

@@ -54,7 +54,7 @@ def list_sessions(
                 one["id"],
                 one["status"],
                 f"{one['bank']['name']} v{one['bank']['version']}",
-                who(one["endpoint"]) if one["endpoint"] else one["mode"],
+                who(one["endpoint"] or one["examinee"]),
                 number(one["estimate"]["theta"]),
                 number(one["estimate"]["se"], ".2f"),
                 number((one["accuracy"] or {}).get("value"), ".1%"),
@@ -80,7 +80,7 @@ def show(
     if json != "-":
         out.print(
             f"{found['id']}  {found['status']}  {found['bank']['name']} "
-            f"v{found['bank']['version']}  {who(found['endpoint'])}",
+            f"v{found['bank']['version']}  {who(found['endpoint'] or found['examinee'])}",
             style="bold",
             soft_wrap=True,
         )

@@ -52,5 +52,5 @@ def when(time: str | None) -> str:
 
 
 def who(endpoint: Mapping[str, Any] | None) -> str:
-    """What people call an endpoint."""
-    return "-" if endpoint is None else endpoint["name"] or endpoint["model"] or "-"
+    """What people call an endpoint, or who answers by hand."""
+    return "by hand" if endpoint is None else endpoint["name"] or endpoint["model"] or "-"

@@ -14,16 +14,21 @@ from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
     """Where answers come from, for their provenance: no secrets, plain JSON values."""
     settings = endpoint.settings
-    return {
+    who = {
         "id": endpoint.id,
         "revision": endpoint.revision,
         "name": settings.name,
         "kind": settings.kind,
-        "base_url": settings.base_url,
         "model": settings.model,
+        "options": dict(settings.options),
+    }
+    if not settings.is_called:
+        return who
+    return {
+        **who,
+        "base_url": settings.base_url,
         "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
         "price": asdict(settings.price),
-        "options": dict(settings.options),
         "reasoning_tags": list(settings.reasoning_tags),
         "parameters_hash": _parameters_hash(settings),
     }
@@ -69,5 +74,5 @@ def price_in(provenance: Mapping[str, Any]) -> Price | None:
 
     Later changes of the endpoint do not count, so that the choices of a session can be repeated.
     """
-    endpoint = provenance["endpoint"]
-    return endpoint and Price(**endpoint["price"])
+    price = (provenance["endpoint"] or {}).get("price")
+    return price and Price(**price)

@@ -22,6 +22,7 @@ from app.errors import (
     BlockedAddressError,
     ExamineeError,
     FieldProblem,
+    InvalidInputError,
     InvalidStateError,
     NotFoundError,
     SecretsError,
@@ -129,6 +130,12 @@ class EndpointService:
             sealed = self._sealed(chosen)
             return NewEndpoint(id=new_id("end"), settings=chosen.settings, sealed=sealed)
         endpoint = await self.get(chosen, archived=True)
+        if not endpoint.settings.is_called:
+            raise InvalidInputError(
+                f"{endpoint.settings.name!r} answers by hand, so it cannot be asked: make a manual "
+                "session that names it as its examinee.",
+                problems=[FieldProblem(f"{at}_id", "expected an endpoint that can be called")],
+            )
         self._opened(endpoint)
         return endpoint
 

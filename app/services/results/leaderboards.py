@@ -1,4 +1,4 @@
-"""A bank's leaderboard: the latest result of each endpoint, with ties where nothing is decided."""
+"""A bank's leaderboard: the latest result of each examinee, with ties where nothing is decided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,35 @@ _CAUTIONS = (apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose results are wanted; None is everybody's.
+
+    Attributes:
+        model: Of this model, whatever drives it.
+        scaffold: Of agents on this scaffold, whatever model they drive.
+        self_reported: Of those who answer by hand, or of endpoints.
+    """
+
+    model: str | None = None
+    scaffold: str | None = None
+    self_reported: bool | None = None
+
+    def takes(self, record: SessionRecord) -> bool:
+        """Whether a session is wanted."""
+        told = (
+            (self.model, record.endpoint_model),
+            (self.scaffold, record.examinee and record.examinee.scaffold),
+            (self.self_reported, record.examinee is not None),
+        )
+        return all(wanted is None or wanted == found for wanted, found in told)
+
+
+_EVERYBODY = Wanted()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One endpoint's latest result.
+    """One examinee's latest result.
 
     Attributes:
         rank_lo: Best rank that the decided pairs leave open; 1 is best.
@@ -84,7 +111,12 @@ class LeaderboardService:
         self._database = database
 
     async def of_bank(
-        self, bank: str, *, metric: str = SCORE, confidence: float = 0.95
+        self,
+        bank: str,
+        *,
+        metric: str = SCORE,
+        confidence: float = 0.95,
+        wanted: Wanted = _EVERYBODY,
     ) -> Leaderboard:
         """The leaderboard of a bank, by its id or name, ranked by score or by ability.
 
@@ -94,7 +126,7 @@ class LeaderboardService:
         async with self._database.reading() as uow:
             found = await uow.banks.find(bank)
             version = await uow.versions.find(found)
-            latest = await uow.sessions.latest_results(found.id)
+            latest = list(filter(wanted.takes, await uow.sessions.latest_results(found.id)))
             taught = await uow.versions.learned({record.bank_version_id for record in latest})
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in latest:

@@ -101,7 +101,7 @@ class DerivedSessions:
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.of_new({**parent.design, **changes})
-        price = endpoint.settings.price if endpoint else None
+        price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
         reach = await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
@@ -293,4 +293,6 @@ class DerivedSessions:
         if parent.endpoint_id is None:
             return None
         endpoint = await self._endpoints.get(parent.endpoint_id, archived=True)
+        if not endpoint.settings.is_called:
+            return endpoint
         return as_begun(endpoint, parent.provenance["endpoint"] or {})

@@ -9,6 +9,7 @@ from typing import Any
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.records.endpoints import Endpoint, NewEndpoint
+from app.records.examinees import Examinee
 from app.records.provisional import provisional_words
 from app.records.sessions import Administration, NewSession
 from app.services.banks.loaded import LoadedVersion
@@ -28,6 +29,7 @@ class SessionSpec:
         mode: `live` (the server asks an endpoint) or `manual` (the client answers).
         endpoint_id: For live sessions: a stored endpoint.
         endpoint: Or one that is stored with the session, without a name.
+        examinee: For manual sessions: who answers, where it is to be known by name.
         bank_version_id: What is asked.
         bank: Or the newest version of a bank, by its id or name.
         plan: Design and failure limits, as `SessionPlan.of_new` reads them.
@@ -41,6 +43,7 @@ class SessionSpec:
     mode: str
     endpoint_id: str | None = None
     endpoint: EndpointSpec | None = None
+    examinee: Examinee | None = None
     bank_version_id: str | None = None
     bank: str | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +118,7 @@ def provenance_of(
         "n_never_asked": int((~version.active).sum()),
         "n_uncalibrated": len(version.pretest),
         "asking": version.asking(),
-        "asked": _asked(version, endpoint) if endpoint else {},
+        "asked": _asked(version, endpoint) if endpoint and endpoint.settings.is_called else {},
         "asked_when_calibrated": dict(version.asked_when_calibrated),
         "unparsed_when_calibrated": version.unparsed_when_calibrated,
         "prompt_template_hash": version.prompt_style.template_hash,

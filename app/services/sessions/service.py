@@ -6,16 +6,19 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from app.acting import owner, present
+from app.acting import maker, owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.errors import (
+    AlreadyExistsError,
     InvalidInputError,
     LeaseLapsedError,
+    MissingScopeError,
 )
 from app.items import ScorerSpec
 from app.records.banks import OPEN
-from app.records.endpoints import Endpoint, NewEndpoint
+from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.events import StoredEvent
+from app.records.examinees import Examinee, examinee_of_endpoint
 from app.records.fields import shallow
 from app.records.sessions import UNDERWAY, Administration, NewSession, SessionEvent, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -88,11 +91,17 @@ class SessionService:
         self._queue = queue
         self._private_endpoints = private_endpoints
 
-    async def create(self, spec: SessionSpec) -> SessionRecord:
+    async def create(self, spec: SessionSpec, *, is_admin: bool = False) -> SessionRecord:
         """Create a session; a live one is queued in the same transaction.
 
+        Args:
+            spec: What is asked of whom.
+            is_admin: The caller may answer for examinees that other keys named.
+
         Raises:
-            AlreadyExistsError: Another endpoint has the name of the one that comes with it.
+            AlreadyExistsError: Another endpoint has the name of the one that comes with it, or
+                another examinee the name of the one who answers.
+            MissingScopeError: Another key named the examinee.
             InvalidInputError: A design that makes no sense for this bank or endpoint.
             NotFoundError: No such endpoint or bank version.
             SecretsError: The key of a saved endpoint cannot be decrypted.
@@ -116,13 +125,42 @@ class SessionService:
             if chosen is None:
                 raise InvalidInputError("A live session needs an endpoint.")
             endpoint = await self._endpoints.to_ask(chosen)
+        elif spec.examinee is not None:
+            endpoint = await self._by_hand(spec.examinee, is_admin=is_admin)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         draft = await self.draft(
             endpoint, version, plan, prompt=spec.prompt, seed=seed, markers=markers
         )
         provenance = {**draft.new.provenance, **reach}
         new = replace(draft.new, metadata=dict(spec.metadata), provenance=provenance)
-        return await self.start(replace(draft, new=new))
+        try:
+            return await self.start(replace(draft, new=new))
+        except AlreadyExistsError:
+            if spec.examinee is None or draft.endpoint is None:
+                raise
+            # Another session named it first, just now: go on as with any name that is known.
+            return await self.create(spec, is_admin=is_admin)
+
+    async def _by_hand(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
+        """A named examinee: the one that is known, or a new one."""
+        async with self._database.reading() as uow:
+            known = await uow.endpoints.by_hand(examinee.name)
+        if known is None:
+            return NewEndpoint(
+                id=new_id("end"), settings=examinee.as_endpoint(), sealed=SealedSecrets()
+            )
+        if known.created_by != maker() and not is_admin:
+            raise MissingScopeError(
+                f"The examinee {examinee.name!r} was named by another key: answering for it needs "
+                "that key, or one with the scope 'admin'."
+            )
+        if (is_now := examinee_of_endpoint(known.settings)) != examinee:
+            raise AlreadyExistsError(
+                f"The examinee {examinee.name!r} is {is_now.described()}; this session says "
+                f"{examinee.described()}. "
+                "Another examinee needs another name."
+            )
+        return known
 
     async def draft(
         self,
@@ -137,7 +175,7 @@ class SessionService:
         """A session of an endpoint, or a manual one; nothing is stored.
 
         Args:
-            endpoint: Who is asked; None where the client answers.
+            endpoint: Who is asked, or who answers by hand under a name; None for no name.
             version: What is asked, and how it is put and marked.
             plan: How.
             seed: For every random choice.
@@ -147,7 +185,8 @@ class SessionService:
         Raises:
             InvalidInputError: A plan that makes no sense for this bank or endpoint.
         """
-        settings = None if endpoint is None else endpoint.settings
+        is_live = endpoint is not None and endpoint.settings.is_called
+        settings = endpoint.settings if endpoint is not None and is_live else None
         price = None if settings is None else settings.price
         check_plan(plan, price)
         if settings is not None:
@@ -169,8 +208,8 @@ class SessionService:
         return SessionDraft(
             new=NewSession(
                 id=new_id("ses"),
-                mode="manual" if endpoint is None else "live",
-                status="awaiting_response" if endpoint is None else "queued",
+                mode="live" if is_live else "manual",
+                status="queued" if is_live else "awaiting_response",
                 endpoint_id=endpoint.id if endpoint else None,
                 bank_version_id=version.id,
                 design=plan.to_dict(),
@@ -265,11 +304,16 @@ class SessionService:
         status: str | None = None,
         endpoint_id: str | None = None,
         bank_id: str | None = None,
+        examinee: str | None = None,
     ) -> Page[SessionRecord]:
         """One page of sessions."""
         async with self._database.reading() as uow:
             return await uow.sessions.list_page(
-                request, status=status, endpoint_id=endpoint_id, bank_id=bank_id
+                request,
+                status=status,
+                endpoint_id=endpoint_id,
+                bank_id=bank_id,
+                examinee=examinee,
             )
 
     async def delete(self, session_id: str) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
 from app.records.endpoints import (
+    SELF_REPORTED,
     Endpoint,
     EndpointSettings,
     Limits,
@@ -41,6 +42,10 @@ _RESERVE = text("""
     ) - share.now)
 """).execution_options(**of_opened("the endpoint, or that of a session"))
 
+_LIVE = select(EndpointRow).where(
+    EndpointRow.archived_at.is_(None), EndpointRow.kind != SELF_REPORTED
+)
+
 
 class EndpointRepository:
     """Questions and changes about endpoints, within one transaction."""
@@ -64,13 +69,15 @@ class EndpointRepository:
 
         Args:
             endpoint_id: Its id.
-            archived: Find it also when it was deleted: sessions still refer to it.
+            archived: Find whatever sessions refer to: also one that was deleted, or that answers
+                by hand.
 
         Raises:
             NotFoundError: No such endpoint.
         """
         row = await self._db.get(EndpointRow, endpoint_id)
-        if row is None or (row.archived_at is not None and not archived):
+        hidden = row is not None and (row.archived_at is not None or row.kind == SELF_REPORTED)
+        if row is None or (hidden and not archived):
             raise NotFoundError("endpoint", endpoint_id)
         return _endpoint(row)
 
@@ -80,18 +87,23 @@ class EndpointRepository:
         Raises:
             NotFoundError: No such endpoint.
         """
-        row = await self._db.scalar(select(EndpointRow).filter_by(name=name, archived_at=None))
+        row = await self._db.scalar(_LIVE.where(EndpointRow.name == name))
         if row is None:
             raise NotFoundError("endpoint", name)
         return _endpoint(row)
+
+    async def by_hand(self, name: str) -> Endpoint | None:
+        """Who answers by hand under that name."""
+        row = await self._db.scalar(
+            select(EndpointRow).filter_by(name=name, kind=SELF_REPORTED, archived_at=None)
+        )
+        return None if row is None else _endpoint(row)
 
     async def page(
         self, request: PageRequest, *, kind: str | None = None, name: str | None = None
     ) -> Page[Endpoint]:
         """Live endpoints with a name; unnamed ones belong to the session they came with."""
-        statement = select(EndpointRow).where(
-            EndpointRow.archived_at.is_(None), EndpointRow.name.is_not(None)
-        )
+        statement = _LIVE.where(EndpointRow.name.is_not(None))
         if kind is not None:
             statement = statement.where(EndpointRow.kind == kind)
         if name is not None:
@@ -166,6 +178,7 @@ class EndpointRepository:
             .where(
                 EndpointRow.id == endpoint_id,
                 EndpointRow.archived_at.is_(None),
+                EndpointRow.kind != SELF_REPORTED,
                 EndpointRow.revision == expected_revision,
             )
             .values(**values, revision=EndpointRow.revision + 1, updated_at=func.now())

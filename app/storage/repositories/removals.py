@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql.elements import TextClause
 
+from app.records.endpoints import SELF_REPORTED
 from app.storage.scoping import of_opened
 
 #: Ids of users that are named; of more the number is told.
@@ -53,8 +54,8 @@ _UNUSED_BANKS = _statement(
     """,
     "what nobody uses any more",
 )
-#: Those without a name came with a session.
-_HIDDEN = "(e.archived_at IS NOT NULL OR e.name IS NULL)"
+#: Those without a name came with a session, and so did those who answer by hand.
+_HIDDEN = f"(e.archived_at IS NOT NULL OR e.name IS NULL OR e.kind = '{SELF_REPORTED}')"
 _NOT_ASKED = "NOT EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id)"
 _MAYBE_UNUSED, _MAYBE_UNUSED_OF_THESE = (
     _statement(

@@ -157,6 +157,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         status: str | None = None,
         endpoint_id: str | None = None,
         bank_id: str | None = None,
+        examinee: str | None = None,
     ) -> Page[SessionRecord]:
         """One page of sessions that pass every filter given.
 
@@ -168,6 +169,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             (SessionRow.status, status),
             (SessionRow.endpoint_id, endpoint_id),
             (BankVersionRow.bank_id, bank_id),
+            (EndpointRow.name, examinee),
         ]
         for column, wanted in filters:
             if wanted is not None:

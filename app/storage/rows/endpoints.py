@@ -51,6 +51,7 @@ class EndpointRow(OwnedRow):
             "uq_endpoints_name_live",
             "project_id",
             "name",
+            text("(kind = 'self_reported')"),
             unique=True,
             postgresql_where=text("name IS NOT NULL AND archived_at IS NULL"),
         ),

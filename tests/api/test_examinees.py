@@ -1,0 +1,152 @@
+"""Examinees who answer by hand under a name, over HTTP."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.storage.database import Database
+from tests.api.by_hand import answered
+from tests.api.conftest import Client, NewClient
+from tests.demo_bank import install_demo_bank
+
+AGENT = {"name": "solver", "kind": "agent", "model": "m-1", "scaffold": "loop 2"}
+ANSWERS = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0, 1.0)]
+
+
+@pytest.fixture(autouse=True)
+async def bank(database: Database) -> None:
+    await install_demo_bank(database)
+
+
+def session_of(examinee: dict[str, Any] | None = AGENT, **said: Any) -> dict[str, Any]:
+    named = {} if examinee is None else {"examinee": examinee}
+    return {"mode": "manual", "bank": "demo", "stopping": {"max_items": 6}, **named, **said}
+
+
+async def begun(client: Client, *said: Any, **more: Any) -> dict[str, Any]:
+    made = await client.post("/v1/sessions", json=session_of(*said, **more))
+    assert made.status_code == 201, made.text
+    session: dict[str, Any] = made.json()
+    return session
+
+
+async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Client) -> None:
+    sessions = [
+        await answered(client, (await begun(client, seed=seed))["id"], *ANSWERS) for seed in (1, 2)
+    ]
+    for session in sessions:
+        assert session["status"] == "completed"
+        assert session["examinee"] == {**AGENT, "settings": {}}
+        assert (session["self_reported"], session["endpoint"]) == (True, None)
+        assert session["headline"]["examinee"] == "solver"
+
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+    (row,) = board["data"]
+    assert (row["session_id"], row["self_reported"]) == (sessions[1]["id"], True)
+    assert row["examinee"]["scaffold"] == "loop 2"
+    assert (row["endpoint"]["name"], row["endpoint"]["model"]) == ("solver", "m-1")
+
+    both = {"session_ids": [session["id"] for session in sessions]}
+    compared = (await client.post("/v1/comparisons", json=both)).json()
+    assert (compared["first"]["label"], compared["second"]["label"]) == ("solver", "solver")
+
+    assert (await client.post("/v1/response-sets", json={"name": "by-hand"})).status_code == 201
+    taken = await client.post("/v1/response-sets/by-hand:collect", json={"bank": "demo"})
+    assert taken.status_code == 200, taken.text
+    collected = (await client.get("/v1/response-sets/by-hand")).json()
+    assert collected["n_examinees"] == 1
+
+    listed = (await client.get("/v1/sessions", params={"examinee": "solver"})).json()["data"]
+    assert {one["id"] for one in listed} == {session["id"] for session in sessions}
+
+
+async def test_boards_are_read_by_model_by_scaffold_and_by_who_reports(client: Client) -> None:
+    others = [
+        AGENT,
+        {**AGENT, "name": "other model", "model": "m-2"},
+        {**AGENT, "name": "other scaffold", "scaffold": "loop 3"},
+        {"name": "ada", "kind": "person"},
+    ]
+    for examinee in others:
+        await answered(client, (await begun(client, examinee))["id"], *ANSWERS)
+
+    async def names(**query: Any) -> set[str]:
+        board = (await client.get("/v1/banks/demo/leaderboard", params=query)).json()
+        return {row["endpoint"]["name"] for row in board["data"]}
+
+    assert await names(model="m-1") == {"solver", "other scaffold"}
+    assert await names(scaffold="loop 2") == {"solver", "other model"}
+    assert await names(model="m-1", scaffold="loop 2") == {"solver"}
+    assert len(await names(self_reported=True)) == 4
+    assert await names(self_reported=False) == set()
+
+
+async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
+    client: Client, client_with: NewClient
+) -> None:
+    mine, theirs = [await client_with("run", "read") for _ in range(2)]
+    await begun(mine)
+    taken = await theirs.post("/v1/sessions", json=session_of())
+    assert taken.status_code == 403
+    assert "was named by another key" in taken.json()["detail"]
+    await begun(mine)
+    await begun(client)
+
+    other = await mine.post("/v1/sessions", json=session_of({**AGENT, "model": "m-2"}))
+    assert other.status_code == 409
+    assert other.json()["detail"] == (
+        "The examinee 'solver' is the agent with m-1 with loop 2; this session says the agent with "
+        "m-2 with loop 2. Another examinee needs another name."
+    )
+
+
+async def test_an_endpoint_of_that_name_is_somebody_else(client: Client) -> None:
+    endpoint = {"name": "solver", "kind": "scripted", "model": "solver", "options": {"theta": 0}}
+    made = (await client.post("/v1/endpoints", json=endpoint)).json()
+    session = await begun(client)
+    assert [one["id"] for one in (await client.get("/v1/endpoints")).json()["data"]] == [made["id"]]
+
+    await answered(client, session["id"], *ANSWERS)
+    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    by_hand = row["endpoint"]["id"]
+    assert by_hand != made["id"]
+    # Nobody calls it, and nobody changes or deletes it as an endpoint.
+    assert (await client.get(f"/v1/endpoints/{by_hand}")).status_code == 404
+    gone = await client.delete(f"/v1/endpoints/{by_hand}", headers={"If-Match": '"1"'})
+    assert gone.status_code == 404
+    live = await client.post("/v1/sessions", json={"bank": "demo", "endpoint_id": by_hand})
+    assert live.status_code == 422
+    assert "'solver' answers by hand, so it cannot be asked" in live.json()["detail"]
+    ranked = {"bank": "demo", "endpoints": [{"endpoint_id": i} for i in (by_hand, made["id"])]}
+    assert (await client.post("/v1/rankings", json=ranked)).status_code == 422
+    refused = await client.post("/v1/sessions", json=session_of(mode="live", endpoint_id=by_hand))
+    assert "a live session takes no examinee" in refused.json()["detail"]
+
+
+async def test_a_name_goes_with_its_last_session(client: Client, client_with: NewClient) -> None:
+    mine, theirs = [await client_with("run", "read") for _ in range(2)]
+    session = await begun(mine)
+    await mine.post(f"/v1/sessions/{session['id']}:cancel")
+    assert (await mine.delete(f"/v1/sessions/{session['id']}")).status_code == 204
+    await begun(theirs)
+
+
+async def test_sessions_that_name_somebody_at_once_name_the_same(client: Client) -> None:
+    made = await asyncio.gather(*(client.post("/v1/sessions", json=session_of()) for _ in range(6)))
+    assert [one.status_code for one in made] == [201] * 6
+    await asyncio.gather(*(answered(client, one.json()["id"], *ANSWERS) for one in made))
+    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert row["examinee"]["name"] == "solver"
+
+
+async def test_a_session_that_goes_on_is_of_the_same_examinee(client: Client) -> None:
+    session = await answered(client, (await begun(client))["id"], *ANSWERS)
+    extended = await client.post(
+        f"/v1/sessions/{session['id']}:extend", json={"stopping": {"max_items": 8}}
+    )
+    assert extended.status_code == 202, extended.text
+    more = await answered(client, extended.json()["id"], *ANSWERS[:2])
+    assert (more["status"], more["examinee"]["name"]) == ("completed", "solver")
+    (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert row["session_id"] == more["id"]
