@@ -15,6 +15,7 @@ LAB = "Lab: research on files, without a server"
 PANELS = {
     "Measure": {
         "demo": "Run one adaptive test against a scripted model; nothing to set up.",
+        "demo-model": "Serve a simulated model, to try things on.",
         "run": "Measure one endpoint from the shell, with live progress.",
         "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
         "compare": "Compare two tests, or two examinees of a response set.",

@@ -3,7 +3,7 @@
 Asked as `sextant-judge` it marks answers, and `/embeddings` makes vectors: the other half of banks
 whose scorers call out.
 
-Run as a second process: `python -m app.demo.model_server --port 0 --theta 0.8 --seed 7`. It prints
+Run as a second process: `sextant demo-model --port 0 --theta 0.8 --seed 7`. It prints
 one line of JSON with its address once it listens, and ends on SIGTERM, on SIGINT, when its standard
 input is a pipe that closes, and when its parent dies.
 """
@@ -368,7 +368,9 @@ class _Attendant:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop."""
-    parser = argparse.ArgumentParser(prog="python -m app.demo.model_server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="sextant demo-model", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--theta", type=float, default=0.8, help="ability of the simulated model")

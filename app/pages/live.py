@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Final
 
 from cachetools import TTLCache
@@ -19,6 +21,7 @@ from app.items import ItemContent
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
+from app.reports.figures import SURPRISE
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
@@ -31,6 +34,9 @@ _MOST_ROWS: Final = 60
 #: Frames that are kept, and seconds; a bank that is withheld meanwhile is soon closed.
 _FRAMES, _FRAME_S = 256, 1.0
 
+#: Of fewer it is chance what they begin with alike.
+_LEAST_TEXTS: Final = 3
+
 #: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
 Point = list[float | int | None]
 
@@ -42,6 +48,17 @@ class Course:
     points: list[Point]
 
 
+class AnswerKind(StrEnum):
+    """Answers that people look for."""
+
+    WRONG = "wrong"
+    UNPARSED = "unparsed"
+    TRUNCATED = "truncated"
+    REFUSED = "refused"
+    ERROR = "error"
+    SURPRISING = "surprising"
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
     """A question as pages show it.
@@ -49,12 +66,33 @@ class AnswerRow:
     Attributes:
         content: None where it may not be shown.
         expected: Mean score of examinees of the ability that was thought after it.
+        question: Its text from where it differs from those beside it; None where not shown.
     """
 
     answer: ResponseRead
     content: ItemContent | None
     tags: tuple[str, ...]
     expected: float | None
+    question: str | None = None
+
+    def is_like(self, kind: AnswerKind) -> bool:
+        """Whether it is of a kind."""
+        score, outcome = self.answer.score, self.answer.outcome
+        match kind:
+            case AnswerKind.WRONG:
+                return score == 0.0
+            case AnswerKind.SURPRISING:
+                known = score is not None and self.expected is not None
+                return known and abs((score or 0.0) - (self.expected or 0.0)) >= SURPRISE
+            case _:
+                return outcome == kind.value
+
+    def holds(self, text: str) -> bool:
+        """Whether its id, question, options or answer hold a text, whatever the case."""
+        content, answer = self.content, self.answer
+        texts = [answer.item_id, answer.answer or "", answer.extracted or "", self.question or ""]
+        texts += [] if content is None else content.choices
+        return any(text.lower() in one.lower() for one in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +137,8 @@ async def answers_of(
     contents: Mapping[int, Any] = {}
     if asked and view.shows(withheld=record.withheld):
         contents = await versions.items_at(version, sorted({one.position for one in asked}))
+    texts = {position: _text(item.content) for position, item in contents.items()}
+    begins = _shared(list(texts.values()))
     rows = []
     for one in asked:
         answer = ResponseRead.of(one, view)
@@ -112,9 +152,23 @@ async def answers_of(
                 item.content if item is not None else None,
                 () if one.is_pretest else version.tags[one.position],
                 expected,
+                None if item is None else texts[one.position][begins:],
             )
         )
     return rows
+
+
+def _text(content: ItemContent) -> str:
+    return content.prompt or (content.messages[-1].content if content.messages else "")
+
+
+def _shared(texts: Sequence[str]) -> int:
+    """Characters of the worked examples that all texts begin with, up to the end of a line."""
+    if len(texts) < _LEAST_TEXTS:
+        return 0
+    first, last = min(texts), max(texts)
+    alike = (one == other for one, other in zip(first, last, strict=False))
+    return first[: sum(takewhile(bool, alike))].rfind("\n") + 1
 
 
 def is_over(event: Any) -> bool:

@@ -12,6 +12,8 @@ _Z_95 = 1.96
 #: Ends are shown with two decimals, and so is the SE: less than that, or than this share of the
 #: half width, shows no difference.
 _DECIMAL, _SHARE = 0.01, 0.05
+#: How far a score is from the expected one that surprises: a miss at 80 %, a hit at 20 %.
+SURPRISE = 0.8
 _EXACT = 100  # sizes of samples from here on are told with two digits
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 

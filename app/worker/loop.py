@@ -245,6 +245,8 @@ async def _rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, T
             if stalled:
                 await queue.enqueue_again(stalled)
                 logger.info("rescued", ids=stalled)
+            if idle := await services.sessions.end_idle():
+                logger.info("idle_sessions_ended", ids=idle)
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
             counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s

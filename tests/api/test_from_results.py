@@ -161,6 +161,21 @@ async def test_too_few_models_stop_with_what_is_needed_and_more_go_on_from_there
     assert (await published(app, client, again["calibration"]))["number"] == 1
 
 
+async def test_questions_come_without_the_answers_of_who_wrote_them_down(client: Client) -> None:
+    files = dict(list(folders(24, 12).items())[:2])
+    found = await begun(client, files, questions_only=True)
+    assert (found["questions"], found["models"], found["response_set"]) == (12, 0, None)
+    assert (found["calibration"], found["skipped"], found["incomplete_models"]) == (None, [], 0)
+    assert "no answers" in found["stopped"]
+    assert (await client.get("/v1/response-sets/made")).status_code == 404
+    row = rows_of(files, "sums")[0]
+    (body,) = await sent(client, f"sums/{row['doc_hash']}")
+    assert body["prompt"] == row["arguments"]["gen_args_0"]["arg_0"]
+    # Answers of real models go on from there.
+    again = await begun(client, folders(24, 12))
+    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
+
+
 async def test_a_version_that_cannot_be_made_leaves_the_calibration_and_says_why(
     client: Client, app: FastAPI
 ) -> None:

@@ -503,6 +503,8 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     asked = (await reader.get(f"/v1/sessions/{world.sessions['manual']}/next-item")).json()["item"]
     assert asked["id"].startswith("q")
     assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
+    awaited = await reader.post(f"/v1/sessions/{world.sessions['manual']}/next-items", json={})
+    assert [one["item"] for one in awaited.json()["data"]] == [asked]
     broken = (await reader.get(f"/v1/sessions/{world.sessions['broken']}")).json()
     assert broken["failure"]["code"] == "endpoint_fault"
     assert "banks:write" in broken["stop_detail"]

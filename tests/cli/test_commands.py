@@ -13,7 +13,16 @@ from app.cli import PANELS, build
 #: These work on files, on this machine itself, on a database beside any server, or on the login.
 _WITHOUT = {
     *("estimate", "simulate", "rank-simulate", "calibrate", "lint"),
-    *("demo", "serve", "worker", "migrate", "backup", "restore", "keys rotate-secret"),
+    *(
+        "demo",
+        "demo-model",
+        "serve",
+        "worker",
+        "migrate",
+        "backup",
+        "restore",
+        "keys rotate-secret",
+    ),
     "logout",
 }
 #: It says where a page is, and asks nobody.

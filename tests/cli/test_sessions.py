@@ -46,6 +46,25 @@ def test_what_another_scorer_changes_is_shown(
     assert "from 12 of 360 questions" in page.read_text("utf-8")
     assert json.loads(numbers.read_text())["estimate"] == old["estimate"]
 
+    asked = json.loads(sextant("sessions", "answers", old["id"], "--json", "-").stdout)["data"]
+    assert [one["step"] for one in asked] == list(range(1, 13))
+    wrong = [one for one in asked if one["score"] == 0.0]
+    only = sextant("sessions", "answers", old["id"], "--wrong")
+    assert only.exit_code == 0, only.stderr
+    assert f"{len(wrong)} of 12 questions" in only.stderr
+    assert only.stdout.count("  wrong, expected ") == len(wrong)
+    assert "question" in only.stdout
+    unlikely = [one for one in asked if abs(one["score"] - one["expected"]) >= 0.8]
+    surprises = ("sessions", "answers", old["id"], "--surprising", "--json", "-")
+    assert json.loads(sextant(*surprises).stdout)["data"] == unlikely
+    first = asked[0]["item_id"]
+    searched = json.loads(
+        sextant("sessions", "answers", old["id"], "--search", first, "--json", "-").stdout
+    )
+    assert first in [one["item_id"] for one in searched["data"]]
+    unread = sextant("sessions", "answers", old["id"], "--unparsed", "--search", "no such words")
+    assert "0 of 12 questions" in unread.stderr
+
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')
     shown = sextant(*again)
     assert shown.exit_code == 0, shown.stderr

@@ -127,7 +127,7 @@ async def answered(services: Services, every: int) -> SessionRecord:
         awaited = await services.manual_sessions.next_item(record.id)
         score = float(awaited.step % every != 0)
         answer = ManualAnswer(step_token=awaited.step_token, score=score)
-        record = await services.manual_sessions.answer(record.id, answer)
+        record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
 

@@ -99,6 +99,31 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert "expected a number" in refused.text
 
 
+async def test_answers_are_found_by_what_became_of_them_and_by_their_words(
+    by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
+) -> None:
+    browser, path = await browser_with("read", "run"), f"/sessions/{by_hand['id']}"
+    for _ in range(N_ITEMS):
+        await answer(browser, path, ANSWER)
+    rows = (await client.get(f"/v1{path}/responses")).json()["data"]
+    shown = (await browser.get(f"{path}/answers?only=wrong")).text
+    wrong = [row["step"] for row in rows if row["score"] == 0.0]
+    assert [row["step"] for row in rows if f'id="step-{row["step"]}"' in shown] == wrong
+    unread = (await browser.get(f"{path}/answers?only=unparsed")).text
+    steps = [row["step"] for row in rows if row["outcome"] == "unparsed"]
+    assert [row["step"] for row in rows if f'id="step-{row["step"]}"' in unread] == steps
+    assert "; right: <bdi><b>" in (await browser.get(f"{path}/answers?only=wrong")).text
+    one = rows[2]
+    shown = (await browser.get(f"{path}/answers?search={one['item_id'].upper()}")).text
+    assert f'id="step-{one["step"]}"' in shown
+    assert "None." in (await browser.get(f"{path}/answers?search=no+such+words")).text
+    assert (await browser.get(f"{path}/answers?only=odd")).status_code == 422
+    between = (await browser.get(f"{path}/steps/3")).text
+    assert f'href="{path}/steps/2" rel="prev"' in between
+    assert f'href="{path}/steps/4" rel="next"' in between
+    assert 'rel="next"' not in (await browser.get(f"{path}/steps/{N_ITEMS}")).text
+
+
 async def test_what_a_key_may_not_do_is_neither_shown_nor_done(
     by_hand: dict[str, Any], browser_with: NewBrowser
 ) -> None:

@@ -489,7 +489,7 @@ async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_s
     while session.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(session.id)
         answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
-        session = await services.manual_sessions.answer(session.id, answer)
+        session = (await services.manual_sessions.answer(session.id, answer)).record
     summary = session.summary
     estimate, told = summary["estimate"], "calibrated on 12 reference models"
     assert (estimate["theta"] is None) == withheld

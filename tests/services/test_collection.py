@@ -47,7 +47,7 @@ async def answered(services: Services, record: SessionRecord, error_at: int = 0)
         answer = ManualAnswer(step_token=token, score=float(awaited.step % 2))
         if awaited.step == error_at:
             answer = ManualAnswer(step_token=token, outcome=Outcome.ERROR)
-        record = await services.manual_sessions.answer(record.id, answer)
+        record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
 

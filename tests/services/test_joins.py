@@ -75,7 +75,7 @@ async def test_one_session_is_enough_where_its_answers_tell(
             while session.status == "awaiting_response":
                 awaited = await services.manual_sessions.next_item(session.id)
                 answer = ManualAnswer(step_token=awaited.step_token, score=scores[awaited.item.key])
-                session = await services.manual_sessions.answer(session.id, answer)
+                session = (await services.manual_sessions.answer(session.id, answer)).record
             told = (await services.joins.look(bank)).check
             session_report = await services.session_reports.report(session.id, reveal=True)
             assert session_report.join == told

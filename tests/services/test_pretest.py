@@ -61,7 +61,7 @@ async def answered(
         )
         if is_pretest and pretest_outcome is not None:
             answer = ManualAnswer(step_token=awaited.step_token, outcome=Outcome(pretest_outcome))
-        record = await services.manual_sessions.answer(record.id, answer)
+        record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
 

@@ -68,7 +68,7 @@ async def answered(services: Services, seed: int) -> SessionRecord:
         place = int(awaited.item.key[1:])
         right = rng.random() < 1 / (1 + np.exp(-2 * (theta - place / 3 + 2)))
         answer = ManualAnswer(step_token=awaited.step_token, score=float(right))
-        record = await services.manual_sessions.answer(record.id, answer)
+        record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
 

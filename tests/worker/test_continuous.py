@@ -72,9 +72,8 @@ async def test_scores_become_a_version_and_a_manual_session_an_interval(working:
     while record.status == "awaiting_response":
         awaited = await working.manual_sessions.next_item(record.id)
         score = float(scores[TRUE.index_of(awaited.item.key)])
-        record = await working.manual_sessions.answer(
-            record.id, ManualAnswer(step_token=awaited.step_token, score=score)
-        )
+        answer = ManualAnswer(step_token=awaited.step_token, score=score)
+        record = (await working.manual_sessions.answer(record.id, answer)).record
 
     assert (record.status, record.stop_reason) == ("completed", "max_items")
     estimate, accuracy = record.summary["estimate"], record.summary["accuracy"]

@@ -15,17 +15,20 @@ from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, InvalidStateError
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
-from app.services.container import Services
+from app.services.container import Services, open_services
 from app.services.endpoints import calls
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
+from app.settings import Settings
+from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import Reading
 from app.worker import loop
 from app.worker.loop import running_worker
+from app.worker.queue import JobQueue
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
 from tests.worker.test_live_sessions import model_at
@@ -191,21 +194,25 @@ async def test_a_session_given_back_no_longer_says_that_it_waits(
 
 
 async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+    services: Services, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
     manual = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     token = (await services.manual_sessions.next_item(manual.id)).step_token
     read = SessionRepository.administrations
 
-    async def answered_first(self: SessionRepository, session_id: str) -> Any:
-        monkeypatch.setattr(SessionRepository, "administrations", read)
-        await services.manual_sessions.answer(session_id, ManualAnswer(step_token=token, score=1.0))
-        return await read(self, session_id)
+    async with open_services(settings, database, JobQueue(database)) as others:
 
-    monkeypatch.setattr(SessionRepository, "administrations", answered_first)
-    with pytest.raises(InvalidStateError):
-        await services.manual_sessions.answer(manual.id, ManualAnswer(step_token=token, score=0.0))
+        async def answered_first(self: SessionRepository, session_id: str) -> Any:
+            monkeypatch.setattr(SessionRepository, "administrations", read)
+            answer = ManualAnswer(step_token=token, score=1.0)
+            await others.manual_sessions.answer(session_id, answer)
+            return await read(self, session_id)
+
+        monkeypatch.setattr(SessionRepository, "administrations", answered_first)
+        late = ManualAnswer(step_token=token, score=0.0)
+        with pytest.raises(InvalidStateError):
+            await services.manual_sessions.answer(manual.id, late)
     stored = (await services.sessions.responses(manual.id))[0].closing
     assert stored is not None
     assert stored.score == 1.0

@@ -217,7 +217,7 @@ async def test_a_manual_answer_is_judged_too(working: Services, judge_url: str) 
         answer = ManualAnswer(
             step_token=awaited.step_token, response=awaited.item.content.target[0]
         )
-        record = await working.manual_sessions.answer(record.id, answer)
+        record = (await working.manual_sessions.answer(record.id, answer)).record
 
     found = await closings(working, record)
     assert [closing.score for closing in found] == [1.0, 1.0, None]

@@ -179,9 +179,8 @@ async def test_a_score_without_an_answer_cannot_be_marked_again(working: Service
     )
     for answer in given:
         awaited = await working.manual_sessions.next_item(record.id)
-        record = await working.manual_sessions.answer(
-            record.id, replace(answer, step_token=awaited.step_token)
-        )
+        answered = replace(answer, step_token=awaited.step_token)
+        record = (await working.manual_sessions.answer(record.id, answered)).record
 
     always = ScorerSpec("pattern", {"pattern": "."})
     new = await until(working, (await working.derived_sessions.rescore(record.id, always, {})).id)

@@ -16,10 +16,14 @@ from app.api.schemas.common import EventList, ListRead, Name
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
+    AnsweredRead,
     ChangeList,
     ChangeRead,
     ManualResponse,
+    NextItemList,
     NextItemRead,
+    NextItemsInput,
+    ReleaseInput,
     ResponseList,
     ResponseRead,
     Trajectory,
@@ -348,6 +352,35 @@ async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) 
 
 
 @router.post(
+    "/{session_id}/next-items",
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError),
+)
+async def get_next_items(
+    session_id: SessionId, body: NextItemsInput, opened: AllServices, view: Seen
+) -> NextItemList:
+    """The items that a manual session waits for, as many as may be in flight at once.
+
+    Those that were awaited longer than `answer_within` are closed as `error` first. A client that
+    begins anew finds here what it had not answered; answers may come in any order.
+    """
+    return NextItemList.of(await opened.manual_sessions.next_items(session_id, body.n), view)
+
+
+@router.post(
+    "/{session_id}:release",
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError, StaleStepError),
+)
+async def release_item(
+    session_id: SessionId, body: ReleaseInput, opened: AllServices, view: Seen
+) -> NextItemRead:
+    """Give an awaited item back: it gets another token, and whoever had the old one is late."""
+    released = await opened.manual_sessions.release(session_id, body.step_token)
+    return NextItemRead.of(released, view)
+
+
+@router.post(
     "/{session_id}/responses",
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
@@ -356,6 +389,8 @@ async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) 
 )
 async def answer_item(
     session_id: SessionId, body: ManualResponse, opened: AllServices, view: Seen
-) -> SessionRead:
-    """Answer the item that a manual session waits for; the session chooses the next one."""
-    return SessionRead.of(await opened.manual_sessions.answer(session_id, body.to_domain()), view)
+) -> AnsweredRead:
+    """Answer an item that a manual session waits for; the session chooses what is asked next."""
+    return AnsweredRead.after(
+        await opened.manual_sessions.answer(session_id, body.to_domain()), view
+    )

@@ -120,7 +120,7 @@ class DesignInput(Input):
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = Field(
         default=None,
         description=f"Items in flight at once; {CONCURRENCY} unless given, 1 for the preset "
-        "`atlas` and where the client answers.",
+        "`atlas` and where the client answers, of whom at most 64 are awaited.",
     )
     failures: FailuresInput | None = None
 

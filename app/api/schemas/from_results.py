@@ -95,6 +95,10 @@ class FromResultsCreate(Input):
     publish: bool = Field(
         default=True, description="Calibrate, and make a version; else the results are only read."
     )
+    questions_only: bool = Field(
+        default=False,
+        description="Keep the questions and no answers, as of a model that stood in to write them.",
+    )
     least_models: Annotated[int, Field(ge=3, le=10_000)] = Field(
         default=LEAST_MODELS, description="From so many models a calibration is begun."
     )
@@ -128,6 +132,7 @@ class FromResultsCreate(Input):
             scorer=None if self.default_scorer is None else self.default_scorer.to_domain(),
             plan=CalibrationPlan(model=self.model, report_card=self.report_card),
             publish=self.publish,
+            questions_only=self.questions_only,
             least_models=self.least_models,
             licence=self.licence,
             visibility=self.visibility,
@@ -183,7 +188,7 @@ class FromResultsRead(Output):
     bank: BankRead
     questions: int = Field(description="Items that came into the bank.")
     known_questions: int = Field(description="Items that it had already.")
-    response_set: ResponseSetRead
+    response_set: ResponseSetRead | None = Field(description="Null with `questions_only`.")
     files: First[FileReadRead]
     n_files: int = Field(description="Files that hold answers.")
     models: int
@@ -209,7 +214,7 @@ class FromResultsRead(Output):
                 "bank": BankRead.of(overview, view),
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
-                "response_set": ResponseSetRead.of(begun.response_set),
+                "response_set": begun.response_set and ResponseSetRead.of(begun.response_set),
                 "n_files": sum(file.rows_read > 0 for file in begun.files),
                 "models": begun.n_models,
                 "incomplete_models": begun.n_incomplete,

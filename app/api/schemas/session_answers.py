@@ -1,26 +1,39 @@
 """The items and answers of a session as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Int32, Name, Output, Text
+from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
+from app.api.schemas.sessions import SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing
-from app.services.sessions.manual import ManualAnswer, NextItem
+from app.services.sessions.manual import Answered, ManualAnswer, NextItem
+from app.services.sessions.plan import MAX_BY_HAND
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
 
+Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
 
 class ManualResponse(Input):
-    """An answer: exactly one of `response` (its text), `score` and `outcome`."""
+    """An answer: exactly one of `response` (its text), `score` and `outcome`.
+
+    What else is said of it is kept and shown with it; budgets hold by its tokens and dollars.
+    """
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"step_token": "pMn4...", "response": "B"}]}
+        json_schema_extra={
+            "examples": [
+                {"step_token": "pMn4...", "response": "B"},
+                {"step_token": "pMn4...", "score": 1.0, "usd": 0.8, "seconds": 310.5},
+            ]
+        }
     )
 
     step_token: Name = Field(description="From `next-item`: names the step that is answered.")
@@ -28,6 +41,20 @@ class ManualResponse(Input):
     response: Annotated[Text, Field(max_length=1_000_000)] | None = None
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     outcome: Literal["unparsed", "refused", "error", "truncated"] | None = None
+    text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
+        default=None,
+        description="What was answered, beside a score or an outcome: `:rescore` marks it again.",
+    )
+    tokens_in: Tokens | None = None
+    tokens_out: Tokens | None = None
+    usd: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
+    finish_reason: Annotated[Text, Field(max_length=100)] | None = None
+    explanation: Annotated[Text, Field(max_length=10_000)] | None = None
+    link: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s\x00-\x1f]+$")] | None = (
+        Field(default=None, description="Where there is more about it: http or https.")
+    )
+    metadata: Metadata = Field(default_factory=dict)
 
     def to_domain(self) -> ManualAnswer:
         """As the service takes it."""
@@ -57,6 +84,49 @@ class NextItemRead(Output):
         awaited = view.next_item(awaited)
         item = awaited.item
         return cls.read({**shallow(awaited), "item": {**shallow(item.content), "id": item.key}})
+
+
+class NextItemsInput(Input):
+    """How many items a client takes at a time."""
+
+    n: Annotated[int, Field(ge=1, le=MAX_BY_HAND)] = Field(
+        default=MAX_BY_HAND, description="At most; the session's `concurrency` is the limit."
+    )
+
+
+class NextItemList(Output):
+    """Items whose answers are awaited, in order of asking."""
+
+    object: Literal["list"] = "list"
+    data: list[NextItemRead]
+
+    @classmethod
+    def of(cls, awaited: Sequence[NextItem], view: View) -> "NextItemList":
+        """From the service's values."""
+        return cls(data=[NextItemRead.of(one, view) for one in awaited])
+
+
+class ReleaseInput(Input):
+    """An item that is given back."""
+
+    step_token: Name = Field(description="Of the step; it gets another.")
+
+
+class AnsweredRead(SessionRead):
+    """A session after an answer, and what it asks next."""
+
+    next_items: list[NextItemRead] = Field(
+        description="Asked because of this answer; those asked before are awaited still."
+    )
+
+    @classmethod
+    def after(cls, answered: Answered, view: View) -> "AnsweredRead":
+        """From the service's value."""
+        session = SessionRead.of(answered.record, view)
+        return cls(
+            **dict(session),
+            next_items=[NextItemRead.of(one, view) for one in answered.next_items],
+        )
 
 
 #: Of an item whose answer is awaited.

@@ -52,6 +52,7 @@ Status = Literal[
     "cancelled",
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Patience = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
 
 class PretestInput(Input):
@@ -146,12 +147,23 @@ class SessionCreate(DesignInput):
         description="Keep answers for 30 days, and take kept ones instead of calls: of the same "
         "endpoint with the same credentials, to the same request and repeat.",
     )
+    answer_within: Patience | None = Field(
+        default=None,
+        description="Of a manual session: seconds after which an awaited item is closed as "
+        "`error`, and another asked.",
+    )
+    idle_timeout: Patience | None = Field(
+        default=None,
+        description="Of a manual session: seconds of silence after which it ends as `cancelled`, "
+        "with what it has.",
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
 
     @override
     def plan(self) -> dict[str, Any]:
         given = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
+        given |= self.model_dump(include={"answer_within", "idle_timeout"}, exclude_none=True)
         return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
 
     @model_validator(mode="after")

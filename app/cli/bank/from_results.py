@@ -75,6 +75,13 @@ def from_results(
     publish: Annotated[
         bool, typer.Option(help="Calibrate and make a version; else only read what there is.")
     ] = True,
+    questions_only: Annotated[
+        bool,
+        typer.Option(
+            "--questions-only",
+            help="Keep the questions and no answers, as those of lm-eval's `--model dummy`.",
+        ),
+    ] = False,
     least_models: Annotated[
         int | None, typer.Option(min=3, help="From so many models on it is calibrated; 20.")
     ] = None,
@@ -108,6 +115,7 @@ def from_results(
         "model": model,
         "report_card": report_card,
         "publish": publish,
+        "questions_only": questions_only,
         "licence": licence,
         "visibility": "withheld" if withheld else "open",
     }
@@ -120,7 +128,8 @@ def from_results(
     write_json(json, {**begun, "calibration": calibration, "version": version})
     if json != "-":
         _show(name, begun, calibration, version)
-    if version is None and (publish or begun["stopped"] is None):
+    wants_version = publish and not questions_only
+    if version is None and (wants_version or begun["stopped"] is None):
         raise typer.Exit(1)
 
 
@@ -265,7 +274,7 @@ def _show(
 ) -> None:
     if calibration is None or version is None:
         failure = (calibration or {}).get("publication_failure") or {"detail": begun["stopped"]}
-        out.say(f"No version: {failure['detail']}")
+        out.say(f"No version: {failure['detail']}" if begun["models"] else failure["detail"])
         return
     states, result = version["lint"]["items"], calibration["result"]
     lines = [

@@ -10,6 +10,7 @@ from rich.table import Table
 from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import FAILED, asked, connected, given, run_to_the_end
 from app.cli.terminal import console, session_lists
+from app.cli.terminal.answers import answers
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.files import write_blocks
 from app.cli.terminal.options import (
@@ -24,6 +25,7 @@ from app.errors import InvalidInputError
 app = typer.Typer(no_args_is_help=True)
 app.command("list")(session_lists.list_sessions)
 app.command("show")(session_lists.show)
+app.command("answers")(answers)
 app.command("watch")(session_lists.follow)
 app.command("cancel")(session_lists.cancel)
 app.command("delete")(session_lists.delete)
@@ -34,7 +36,7 @@ _ROWS = 30
 
 @app.callback()
 def sessions() -> None:
-    """List, show, watch, cancel and delete tests; mark answers again."""
+    """List, show, watch, cancel and delete tests; read their answers, mark them again."""
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from app.errors import InvalidInputError, InvalidStateError, NotFoundError, Sext
 from app.pages.access import Form, Visit, still_there
 from app.pages.charts import course_pictures, step_chart
 from app.pages.forms import faults_in, margin_in, numbers_in
-from app.pages.live import Live, answers_of, course_of, is_over
+from app.pages.live import AnswerKind, Live, answers_of, course_of, is_over
 from app.pages.rendering import page
 from app.pages.reports import session_sections
 from app.pages.routing import router as make_router
@@ -133,13 +133,25 @@ async def answer_list(
     visit: Visit,
     opened: AllServices,
     after: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    only: Annotated[AnswerKind | Literal[""], Query()] = "",
+    search: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """The questions of a test in order of asking, a page at a time."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
+    is_filtered = bool(only or search)
     found = await answers_of(
-        opened.sessions, opened.versions, visit.view, record, after=after, limit=_ANSWERS + 1
+        opened.sessions,
+        opened.versions,
+        visit.view,
+        record,
+        after=after,
+        limit=None if is_filtered else _ANSWERS + 1,
     )
+    if is_filtered:
+        found = [
+            row for row in found if (not only or row.is_like(only)) and row.holds(search.strip())
+        ][: _ANSWERS + 1]
     return await page(
         request,
         "answers.html",
@@ -160,7 +172,7 @@ async def answer_page(
     """One question of a test: all of its text, how it was marked, its curve."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
-    asked = await opened.sessions.responses(session_id, after_step=step - 1, limit=1)
+    asked = await opened.sessions.responses(session_id, after_step=step - 1, limit=2)
     if not asked or asked[0].step != step:
         raise NotFoundError("question", f"{step} of {session_id}")
     version = await opened.versions.load(record.bank_version_id)
@@ -180,6 +192,7 @@ async def answer_page(
         answer=answer,
         item=item,
         chart=chart,
+        has_next=len(asked) > 1,
         item_id=version.item_ids[asked[0].position] if not asked[0].is_pretest else None,
     )
 

@@ -35,6 +35,13 @@
     else if (event.target.dataset.sent) event.preventDefault();
     else if (event.target.method === "post" && !event.defaultPrevented) event.target.dataset.sent = "1";
   }
+  function turn(event) {
+    const way = { ArrowLeft: "prev", ArrowRight: "next" }[event.key];
+    const isTyping = event.target.closest && event.target.closest("input, select, textarea, pre");
+    const link = way && !isTyping && document.querySelector(`a[rel=${way}]`);
+    if (link && !(event.altKey || event.ctrlKey || event.metaKey || event.shiftKey)) link.click();
+  }
+  document.addEventListener("keydown", turn);
   document.addEventListener("submit", confirmations);
   document.addEventListener("DOMContentLoaded", () => {
     localTimes(document);

@@ -53,6 +53,7 @@ class BankFromResults:
         scorer: Marks live answers; None: the one that marks the recorded ones as they were.
         plan: How the answers are calibrated.
         publish: Make a version of the calibration.
+        questions_only: Keep no answers, as of a model that stood in to write the questions down.
         least_models: From so many models a calibration is begun.
         licence: Of the questions.
         visibility: Of the bank, where it is made.
@@ -63,6 +64,7 @@ class BankFromResults:
     scorer: ScorerSpec | None = None
     plan: CalibrationPlan = field(default_factory=lambda: CalibrationPlan(report_card=True))
     publish: bool = True
+    questions_only: bool = False
     least_models: int = LEAST_MODELS
     licence: str | None = None
     visibility: str = "open"
@@ -89,6 +91,7 @@ class BankBegun:
 
     Attributes:
         items: What became of the questions.
+        response_set: Where the answers are; None: none were kept.
         calibration: Makes the version when it is completed; None: see `stopped`.
         stopped: Why nothing is calibrated, and what is needed; what was read stays.
         n_models: Models in the response set.
@@ -102,7 +105,7 @@ class BankBegun:
 
     bank: Bank
     items: Tally
-    response_set: ResponseSet
+    response_set: ResponseSet | None
     files: Sequence[FileRead]
     asked: Mapping[str, Any]
     marking: Marking
@@ -161,6 +164,8 @@ class ResultBanks:
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
             marking = await _marking(wanted.scorer, found, records, owner)
             begun = await self._stored(wanted, draft, found, records, marking)
+        if begun.response_set is None:
+            return replace(begun, stopped=_NO_ANSWERS.format(name=begun.bank.name))
         stopped = _too_few(begun, wanted) or (None if wanted.publish else _UNPUBLISHED)
         if stopped is not None:
             return replace(begun, stopped=stopped.format(name=begun.bank.name))
@@ -195,7 +200,7 @@ class ResultBanks:
         # Who marks a withheld bank is told to few, and where answers come from to all.
         told = {name: known for name, known in asked.items() if name != "scorer"}
         draft.choices = replace(draft.choices, asked=told)
-        incomplete = _incomplete(draft)
+        incomplete = {} if wanted.questions_only else _incomplete(draft)
         spec = BankSpec(
             name=wanted.name,
             description=f"Made of {found.asked['source']}.",
@@ -208,25 +213,29 @@ class ResultBanks:
         )
         made = new_set(wanted.name)
 
-        async def written() -> tuple[ImportReport, AnswerImportReport]:
+        async def written() -> tuple[ImportReport, AnswerImportReport | None]:
             async with self._database.unit_of_work() as uow:
                 report = await self._banks.bring_in(
                     uow, spec, BankImport(items=records, as_they_are=True)
                 )
-                found = await _set_of(uow, made)
-                return report, await import_draft(uow, found, draft)
+                if wanted.questions_only:
+                    return report, None
+                answers = await _set_of(uow, made)
+                return report, await import_draft(uow, answers, draft)
 
         try:
             report, imported = await written()
         except AlreadyExistsError:  # somebody made one of that name meanwhile
             report, imported = await written()
-        n_models = imported.response_set.n_examinees
-        asked["source"] = f"{asked['source']}; {n_models} models"
+        kept = None if imported is None else imported.response_set
+        n_models = 0 if kept is None else kept.n_examinees
+        if kept is not None:
+            asked["source"] = f"{asked['source']}; {n_models} models"
         return BankBegun(
             bank=report.bank,
             items=report.items,
-            response_set=imported.response_set,
-            files=imported.files,
+            response_set=kept,
+            files=draft.files,
             asked=asked,
             marking=marking,
             calibration=None,
@@ -236,13 +245,17 @@ class ResultBanks:
             n_incomplete=len(incomplete),
             choices=found.choices,
             left_out=found.left_out,
-            skipped=imported.skipped,
+            skipped=() if imported is None else imported.skipped,
         )
 
 
 _KEPT = (
     "The questions are kept in bank {name!r} and the answers in the response set of that name: the "
     "same call with more results goes on from there."
+)
+_NO_ANSWERS = (
+    "The questions are kept in bank {name!r}, and no answers. Give them a guess of their "
+    "difficulties: `sextant banks import {name} --provisional` makes a version that can be asked."
 )
 _UNPUBLISHED = f"No version was asked for. {_KEPT}"
 

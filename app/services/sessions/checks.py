@@ -18,7 +18,7 @@ from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Price
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.of_scorers import capabilities_of
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 
 #: Where the bank's best precision is looked for, logits.
 _THETA_GRID = np.linspace(-4.0, 4.0, 33)
@@ -64,27 +64,35 @@ def require_theta(version: LoadedVersion, field: str) -> None:
 
 
 def check_plan(plan: SessionPlan, price: Price | None) -> None:
-    """Refuse what could never work, before anything is spent. Manual sessions have no price."""
+    """Refuse what could never work, before anything is spent. Manual sessions have no price.
+
+    Their budgets hold by what the client says that its answers took.
+    """
     design = plan.design
     if price is None and (plan.repeats > 1 or plan.cache):
         raise InvalidInputError(
             "A manual session asks nobody: it takes neither repeats nor cache.",
             problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
         )
-    if price is None and design.concurrency != 1:
+    if price is None and design.concurrency > MAX_BY_HAND:
+        expected = f"expected at most {MAX_BY_HAND}, got {design.concurrency}"
         raise InvalidInputError(
-            "A manual session asks one item at a time.",
-            problems=[FieldProblem("/concurrency", f"expected 1, got {design.concurrency}")],
+            f"Of a manual session that many items cannot be in flight: {expected}.",
+            problems=[FieldProblem("/concurrency", expected)],
         )
-    if design.budget.usd is not None and (price is None or not price.known):
+    if price is not None and (plan.answer_within or plan.idle_timeout):
+        raise InvalidInputError(
+            "A live session asks its endpoint itself: answer_within and idle_timeout are for "
+            "manual sessions.",
+            problems=[
+                FieldProblem("/answer_within", "expected none"),
+                FieldProblem("/idle_timeout", "expected none"),
+            ],
+        )
+    if design.budget.usd is not None and price is not None and not price.known:
         raise InvalidInputError(
             "A budget in usd needs the endpoint's price; without it the cap would never be met.",
             problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
-        )
-    if design.budget.tokens is not None and price is None:
-        raise InvalidInputError(
-            "A manual session takes no tokens; a cap on them would never be met.",
-            problems=[FieldProblem("/budget/tokens", "cap items or seconds instead")],
         )
 
 

@@ -1,20 +1,16 @@
 """Manual sessions: the client asks for the next item and answers it (ask and tell)."""
 
+import asyncio
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
 from app.adapters.transport import Transport
-from app.errors import (
-    AlreadyExistsError,
-    InvalidInputError,
-    InvalidStateError,
-    LeaseLostError,
-    SextantError,
-    StaleStepError,
-)
+from app.errors import InvalidInputError, InvalidStateError, SextantError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
@@ -22,6 +18,7 @@ from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.marking.answer_scorer import AnswerScorer
+from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
@@ -30,11 +27,14 @@ from app.storage.unit_of_work import UnitOfWork
 #: may have: each keeps its own version there. What is left of a run counts as so many items.
 _KEPT_ITEMS = 1_000_000
 _ITEMS_PER_RUN = 4_000
+_LATE = Closing(
+    outcome=Outcome.ERROR.value, error_code="timeout", reason="No answer came within answer_within."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextItem:
-    """The item that a manual session waits for, and the session."""
+    """An item whose answer a manual session awaits, and the session."""
 
     step: int
     step_token: str
@@ -46,21 +46,81 @@ class NextItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualAnswer:
-    """What a client says about an item: its text, a score, or an outcome; exactly one of them."""
+    """What a client says about an item: its text, a score, or an outcome; exactly one of them.
+
+    Attributes:
+        text: What was answered, beside a score or an outcome: it is kept, and can be marked again.
+        tokens_in: Of the prompt.
+        tokens_out: Of the answer.
+        usd: What it cost.
+        seconds: How long it took.
+        finish_reason: Why it ended.
+        explanation: Of the score or the outcome.
+        link: Where there is more about it, http or https.
+        metadata: String pairs.
+    """
 
     step_token: str
     item_id: str | None = None
     response: str | None = None
     score: float | None = None
     outcome: Outcome | None = None
+    text: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+    finish_reason: str | None = None
+    explanation: str | None = None
+    link: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def kept(self, closing: Closing, *, is_metered: bool) -> Closing:
+        """A closing with what the client said beside it.
+
+        Args:
+            closing: How the item was marked.
+            is_metered: A budget caps what answers take, so that one that does not say it counts.
+        """
+        took = (self.tokens_in, self.tokens_out, self.usd)
+        said = {name: told for name in ("link", "metadata") if (told := getattr(self, name))}
+        return replace(
+            closing,
+            answer_text=closing.answer_text if self.text is None else self.text,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            usd=self.usd,
+            latency_ms=None if self.seconds is None else 1000 * self.seconds,
+            attempts=1 if is_metered or any(each is not None for each in took) else None,
+            finish_reason=self.finish_reason or closing.finish_reason,
+            reason=self.explanation or closing.reason,
+            method={**(closing.method or {}), "reported": said} if said else closing.method,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A session after an answer, and the items that it is asked next."""
+
+    record: SessionRecord
+    next_items: Sequence[NextItem]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A run as the session was at a revision."""
+
+    revision: int
+    run: SessionRun
 
 
 class ManualSessions:
-    """Answering by hand.
+    """Answering by hand, several items at a time where the session says so.
 
-    Runs are kept from answer to answer, each under the token of the step that it waits for. Tokens
-    are drawn at random for each step, so a run whose token is stored is as stored, whoever else
-    answers the session's steps; any other is opened from the stored answers.
+    Whoever answers locks the session's row, so that answers that come at once are taken in one
+    after the other. Runs are kept from answer to answer, each with the revision of its session: it
+    is as stored where that is the stored one, whoever else answers. Any other is opened from the
+    stored answers.
 
     Args:
         database: Where sessions are stored.
@@ -81,84 +141,147 @@ class ManualSessions:
         self._versions = versions
         self._endpoints = endpoints
         self._transport = transport
-        self._runs: LRUCache[str, SessionRun] = LRUCache(_KEPT_ITEMS, getsizeof=_size)
+        self._runs: LRUCache[str, _Held] = LRUCache(_KEPT_ITEMS, getsizeof=_size)
+        # Of answers in this process the second waits here, not in a transaction.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def next_item(self, session_id: str) -> NextItem:
-        """The item that a manual session waits for.
+        """The item that a manual session waits for; of several the one that was asked first.
 
         Raises:
             InvalidStateError: It is not a manual session that waits for an answer.
         """
         async with self._database.reading() as uow:
-            record, item = await uow.sessions.with_awaited(session_id)
-        awaited = _awaited(record, item)
-        version = await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
-        items = await self._versions.items_at(version, [awaited.position])
-        return NextItem(
-            step=awaited.step,
-            step_token=awaited.step_token or "",
-            asked_at=awaited.asked_at,
-            item=items[awaited.position],
-            version=version,
-            record=record,
-        )
+            record, awaited = await uow.sessions.with_awaited(session_id)
+        (item,) = await self._items(record, _required(record, awaited)[:1])
+        return item
 
-    async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
-        """Take one answer of a manual session and choose the next item, or end it.
+    async def next_items(self, session_id: str, n: int) -> Sequence[NextItem]:
+        """At most `n` items that a manual session waits for, in order of asking.
+
+        What was not answered in time is closed first, and other items take its place.
+
+        Raises:
+            InvalidStateError: It is not a manual session that waits for an answer.
+        """
+        async with self._database.reading() as uow:
+            record, awaited = await uow.sessions.with_awaited(session_id)
+        if _overdue(record, _required(record, awaited)):
+            record, awaited, _ = await self._advanced(session_id, {})
+        return await self._items(record, awaited[:n])
+
+    async def answer(self, session_id: str, answer: ManualAnswer) -> Answered:
+        """Take one answer of a manual session and choose what is asked next, or end it.
 
         Raises:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
             InvalidStateError: The session does not wait for an answer.
             StaleStepError: The step was answered before, or the token is not its own.
         """
-        expected = await self._expected(session_id, answer)
-        record, step = expected.record, expected.step
-        closing = await self._closing(expected, answer)
-        # Taken out: nobody else goes on with it, and nobody at all if the step is not stored.
-        run = self._runs.pop(expected.step_token, None) or await self._opened(expected)
-        if step not in run.pending:
-            raise _stale((await self.next_item(session_id)).step)
-        closed = {step: run.close(step, closing)}
-        waited_s = max(0.0, (datetime.now(UTC) - expected.asked_at).total_seconds())
-        try:
-            async with self._database.unit_of_work() as uow:
-                elapsed_s, epoch = record.active_s + waited_s, record.lease_epoch
-                token = await ask_next(uow, session_id, epoch, run, closed, elapsed_s=elapsed_s)
-                answered = await uow.sessions.get(session_id)
-        except (AlreadyExistsError, LeaseLostError, StaleStepError):
-            # Somebody was quicker: answered the same step, or ended the session.
-            raise _stale((await self.next_item(session_id)).step) from None
-        if token is not None and _size(run) <= _KEPT_ITEMS:
-            run.forget_figures()
-            self._runs[token] = run
-        return answered
-
-    async def _opened(self, expected: NextItem) -> SessionRun:
-        asked = await self._asked(expected.record)
-        return await open_run(self._versions, expected.record, asked, version=expected.version)
-
-    async def _asked(self, record: SessionRecord) -> list[Administration]:
+        _require_one_kind(answer)
         async with self._database.reading() as uow:
-            return await uow.sessions.administrations(record.id)
-
-    async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
-        """The awaited item, if the answer's token and key are those of it."""
-        expected = await self.next_item(session_id)
-        if expected.step_token != answer.step_token:
-            raise _stale(expected.step)
+            record, awaited = await uow.sessions.with_awaited(session_id)
+        (expected,) = await self._items(record, [_asked_with(answer.step_token, record, awaited)])
         if answer.item_id is not None and answer.item_id != expected.item.key:
             raise InvalidInputError(
                 f"Step {expected.step} asked item {expected.item.key!r}, the answer is for "
                 f"{answer.item_id!r}."
             )
-        return expected
+        budget = SessionPlan.from_dict(record.design).design.budget
+        is_metered = budget.usd is not None or budget.tokens is not None
+        closing = answer.kept(await self._closing(expected, answer), is_metered=is_metered)
+        record, _, asked = await self._advanced(session_id, {answer.step_token: closing})
+        return Answered(record, await self._items(record, asked))
+
+    async def release(self, session_id: str, step_token: str) -> NextItem:
+        """Give an item back: it is awaited under another token, from whoever fetches it next.
+
+        Raises:
+            InvalidStateError: The session does not wait for an answer.
+            StaleStepError: The step was answered before, or the token is not its own.
+        """
+        async with self._database.unit_of_work() as uow:
+            record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
+            step = _asked_with(step_token, record, awaited).step
+            await uow.sessions.renew_token(session_id, step, _new_token())
+            _, awaited = await uow.sessions.with_awaited(session_id)
+        released = next(item for item in awaited if item.step == step)
+        (item,) = await self._items(record, [released])
+        return item
+
+    async def _advanced(
+        self, session_id: str, closings: Mapping[str, Closing]
+    ) -> tuple[SessionRecord, list[Administration], list[Administration]]:
+        """A session after these items were closed, by token, and those that are overdue.
+
+        Returns:
+            The session, its items that are awaited now, and those of them that were asked now.
+        """
+        turn = self._turns.setdefault(session_id, asyncio.Lock())
+        async with turn:
+            while True:
+                # Taken out: nobody goes on with it if the step is not stored.
+                held = self._runs.pop(session_id, None) or await self._opened(session_id)
+                async with self._database.unit_of_work() as uow:
+                    record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
+                    closed = {
+                        _asked_with(token, record, awaited).step: closing
+                        for token, closing in closings.items()
+                    }
+                    if held.revision != record.revision:  # another process was quicker
+                        continue
+                    late = {step: _LATE for step in _overdue(record, awaited) if step not in closed}
+                    since = await uow.sessions.last_event_at(session_id)
+                    waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
+                    run = held.run
+                    told = {
+                        step: run.close(step, closing)
+                        for step, closing in {**closed, **late}.items()
+                    }
+                    elapsed_s = record.active_s + waited_s
+                    steps = await ask_next(
+                        uow, session_id, record.lease_epoch, run, told, elapsed_s=elapsed_s
+                    )
+                    record, awaited = await uow.sessions.with_awaited(session_id)
+                break
+            held = _Held(record.revision, run)
+            if awaited and _size(held) <= _KEPT_ITEMS:
+                run.forget_figures()
+                self._runs[session_id] = held
+        return record, awaited, [item for item in awaited if item.step in steps]
+
+    async def _opened(self, session_id: str) -> _Held:
+        async with self._database.reading() as uow:
+            record = await uow.sessions.get(session_id)
+            asked = await uow.sessions.administrations(session_id)
+        version = await self._version_of(record)
+        return _Held(
+            record.revision, await open_run(self._versions, record, asked, version=version)
+        )
+
+    async def _version_of(self, record: SessionRecord) -> LoadedVersion:
+        return await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
+
+    async def _items(
+        self, record: SessionRecord, awaited: Sequence[Administration]
+    ) -> list[NextItem]:
+        if not awaited:
+            return []
+        version = await self._version_of(record)
+        items = await self._versions.items_at(version, [one.position for one in awaited])
+        return [
+            NextItem(
+                step=one.step,
+                step_token=one.step_token or "",
+                asked_at=one.asked_at,
+                item=items[one.position],
+                version=version,
+                record=record,
+            )
+            for one in awaited
+        ]
 
     async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
-        given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
-        if sum(given) != 1:
-            raise InvalidInputError(
-                f"Give exactly one of response, score and outcome; got {sum(given)} of them."
-            )
         if answer.score is not None:
             if not 0 <= answer.score <= 1:
                 raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
@@ -178,8 +301,10 @@ class ManualSessions:
                 "score."
             )
         # What earlier marks took matters to scorers that pay for their calls.
-        pays = calls_out(expected.item.scorer)
-        asked = await self._asked(expected.record) if pays else ()
+        asked: Sequence[Administration] = ()
+        if calls_out(expected.item.scorer):
+            async with self._database.reading() as uow:
+                asked = await uow.sessions.administrations(expected.record.id)
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerScorer.of(
             expected.record, asked, endpoints=self._endpoints, transport=self._transport
@@ -204,42 +329,77 @@ async def ask_next(
     closed: dict[int, Closing],
     *,
     elapsed_s: float,
-) -> str | None:
-    """Choose a manual session's next item and store it with what was closed, or end the session.
+) -> set[int]:
+    """Choose a manual session's next items and store them with what was closed, or end it.
+
+    It ends once nothing more is to be asked and no answer is awaited.
 
     Returns:
-        The token of the step that it waits for; None where it has ended.
+        The steps that were asked now.
     """
     chosen, stop = run.choose(elapsed_s=elapsed_s)
     step = run.step_forward(
         closed=closed,
-        asked=[replace(item, step_token=secrets.token_urlsafe(16)) for item in chosen],
+        asked=[replace(item, step_token=_new_token()) for item in chosen],
         elapsed_s=elapsed_s,
-        ending=None if stop is None else run.ending(stop),
+        ending=None if stop is None or run.pending else run.ending(stop),
         status="awaiting_response",
     )
     await uow.sessions.advance({session_id: step}, epoch)
-    return step.asked[0].step_token if step.asked else None
+    return {item.step for item in chosen}
 
 
-def _size(run: SessionRun) -> int:
-    return _ITEMS_PER_RUN + run.version.bank.n_items
+def _new_token() -> str:
+    return secrets.token_urlsafe(16)
 
 
-def _awaited(record: SessionRecord, awaited: Administration | None) -> Administration:
+def _size(held: _Held) -> int:
+    return _ITEMS_PER_RUN + held.run.version.bank.n_items
+
+
+def _require_one_kind(answer: ManualAnswer) -> None:
+    given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
+    if sum(given) != 1:
+        raise InvalidInputError(
+            f"Give exactly one of response, score and outcome; got {sum(given)} of them."
+        )
+    if answer.response is not None and answer.text is not None:
+        raise InvalidInputError("A response is the answer's text: give no other text beside it.")
+
+
+def _required(record: SessionRecord, awaited: list[Administration]) -> list[Administration]:
     if record.mode != "manual":
         raise InvalidStateError(
             f"Session {record.id} is live: the server asks the endpoint itself."
         )
     if record.status != "awaiting_response":
         raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
-    if awaited is None:
+    if not awaited:
         raise SextantError(f"Session {record.id} waits for an answer to no item.")
     return awaited
 
 
-def _stale(step: int) -> StaleStepError:
-    return StaleStepError(
-        f"The step_token is not that of step {step}, which is awaited: the step was "
-        "answered before, or never asked. Fetch the next item."
+def _asked_with(token: str, record: SessionRecord, awaited: list[Administration]) -> Administration:
+    """The awaited item of a token."""
+    for item in _required(record, awaited):
+        if item.step_token == token:
+            return item
+    steps = [str(item.step) for item in awaited]
+    which = (
+        f"that of step {steps[0]}, which is"
+        if len(steps) == 1
+        else (f"one of steps {', '.join(steps)}, which are")
     )
+    raise StaleStepError(
+        f"The step_token is not {which} awaited: the step was answered or given back before, or "
+        "never asked. Fetch the next item."
+    )
+
+
+def _overdue(record: SessionRecord, awaited: Sequence[Administration]) -> list[int]:
+    """Steps that were not answered in time."""
+    within = record.design.get("answer_within")
+    if within is None:
+        return []
+    now = datetime.now(UTC)
+    return [item.step for item in awaited if (now - item.asked_at).total_seconds() > within]

@@ -10,6 +10,11 @@ from app.services.sessions.failure_limits import FailureLimits
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.repeats import MAX_REPEATS
 
+#: Items in flight at once of a manual session.
+MAX_BY_HAND = 64
+_PATIENCE = ("answer_within", "idle_timeout")
+_ANSWERING = ("repeats", "cache", *_PATIENCE)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
@@ -18,6 +23,8 @@ class SessionPlan:
     Attributes:
         repeats: Times that each item is asked; the mean of the scores is its score.
         cache: Keep answers, and take kept ones instead of calls.
+        answer_within: Of a manual session: seconds after which an awaited item is closed as error.
+        idle_timeout: Of a manual session: seconds of silence after which it ends as cancelled.
     """
 
     design: Design
@@ -25,6 +32,8 @@ class SessionPlan:
     pretest: PretestPlan = field(default_factory=PretestPlan)
     repeats: int = 1
     cache: bool = False
+    answer_within: float | None = None
+    idle_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.repeats <= MAX_REPEATS:
@@ -43,7 +52,7 @@ class SessionPlan:
         parts = dict(stored)
         failures = parts.pop("failures", {})
         pretest = PretestPlan.from_dict(parts.pop("pretest", {}))
-        answering = {name: parts.pop(name) for name in ("repeats", "cache") if name in parts}
+        answering = {name: parts.pop(name) for name in _ANSWERING if name in parts}
         return cls(Design.from_dict(parts), FailureLimits(**failures), pretest, **answering)
 
     @classmethod
@@ -65,4 +74,5 @@ class SessionPlan:
             "pretest": self.pretest.to_dict(),
             "repeats": self.repeats,
             "cache": self.cache,
+            **{name: seconds for name in _PATIENCE if (seconds := getattr(self, name)) is not None},
         }

@@ -185,8 +185,8 @@ class SessionRun:
         if self._meter.is_blind:
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
-                "The endpoint does not say how many tokens an answer took, so the budget cannot be "
-                "kept: it counts as spent.",
+                "The endpoint, or the client, does not say how many tokens an answer took or what "
+                "it cost, so the budget cannot be kept: it counts as spent.",
             )
         return None
 

@@ -395,6 +395,21 @@ class SessionService:
             stop_detail="Cancelled on request; the answers so far are kept.",
         )
 
+    async def end_idle(self) -> list[str]:
+        """Cancel the manual sessions whose client was silent for longer than it said it may be."""
+        async with self._database.unit_of_work() as uow:
+            idle = await uow.sessions.idle()
+            for session_id in idle:
+                await uow.sessions.transition(
+                    session_id,
+                    allowed=("awaiting_response",),
+                    status="cancelled",
+                    event=SessionEvent("session.cancelled", {}),
+                    stop_reason="cancelled",
+                    stop_detail="No answer came within idle_timeout; the answers so far are kept.",
+                )
+        return idle
+
     async def pause(self, session_id: str) -> SessionRecord:
         """Stop asking until resumed. Pausing a paused session changes nothing.
 

@@ -9,6 +9,7 @@ from app.records.sessions import SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
+from app.storage.scoping import of_opened
 
 # Answers that were replayed on another bank stay those to the bank that they were given on.
 WITHHELD_SQL = """
@@ -64,6 +65,18 @@ NEWEST_RESULTS = text(f"""
         ) s
     ) SELECT id FROM pair
 """).columns(column("id", Text()))  # noqa: S608 (built from the constant above)
+IDLE = (
+    text("""
+    SELECT s.id FROM sessions s WHERE s.finished_at IS NULL AND s.status = 'awaiting_response'
+        AND s.design ? 'idle_timeout' AND (
+            SELECT e.created_at FROM session_events e WHERE e.session_id = s.id
+            ORDER BY e.seq DESC LIMIT 1
+        ) < clock_timestamp() - interval '1 s' * CAST(s.design ->> 'idle_timeout' AS float8)
+    ORDER BY s.id FOR NO KEY UPDATE SKIP LOCKED
+""")
+    .columns(column("id", Text()))
+    .execution_options(**of_opened("all that wait"))
+)
 SESSION = SESSIONS.where(SessionRow.id == bindparam("wanted"))
 WITH_AWAITED = (
     SESSION.add_columns(AdministrationRow)
@@ -72,6 +85,6 @@ WITH_AWAITED = (
         (AdministrationRow.session_id == SessionRow.id) & AdministrationRow.arrival.is_(None),
     )
     .order_by(AdministrationRow.step)
-    .limit(1)
 )
+LOCKED_WITH_AWAITED = WITH_AWAITED.with_for_update(of=SessionRow)
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)

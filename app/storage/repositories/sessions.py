@@ -42,7 +42,9 @@ from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.session_queries import (
+    IDLE,
     LOCKED_SESSION,
+    LOCKED_WITH_AWAITED,
     NEWEST_RESULTS,
     SESSION,
     SESSIONS,
@@ -136,19 +138,43 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             raise NotFoundError("session", session_id)
         return _read(row)
 
-    async def with_awaited(self, session_id: str) -> tuple[SessionRecord, Administration | None]:
-        """One session, and the first of its items whose answer is awaited.
+    async def with_awaited(
+        self, session_id: str, *, for_update: bool = False
+    ) -> tuple[SessionRecord, list[Administration]]:
+        """One session, and its items whose answers are awaited, in order of asking.
+
+        Args:
+            session_id: Its id.
+            for_update: Lock its row until the transaction ends.
 
         Raises:
             NotFoundError: No such session.
         """
-        found = await self._db.execute(WITH_AWAITED, {"wanted": session_id})
-        row = found.one_or_none()
-        if row is None:
+        query = LOCKED_WITH_AWAITED if for_update else WITH_AWAITED
+        rows = (await self._db.execute(query, {"wanted": session_id})).all()
+        if not rows:
             raise NotFoundError("session", session_id)
-        *columns, awaited = row
+        *columns, _ = rows[0]
         record = SessionRecord(**dict(zip(SESSION.selected_columns.keys(), columns, strict=True)))
-        return record, None if awaited is None else _administration(awaited)
+        return record, [_administration(row[-1]) for row in rows if row[-1] is not None]
+
+    async def last_event_at(self, session_id: str) -> datetime:
+        """When something last happened in a session."""
+        query = select(SessionEventRow.created_at).where(SessionEventRow.session_id == session_id)
+        row = await self._db.execute(query.order_by(SessionEventRow.seq.desc()).limit(1))
+        return row.scalar_one()
+
+    async def renew_token(self, session_id: str, step: int, token: str) -> None:
+        """Give an awaited item another token: who has the old one answers it no more."""
+        await self._db.execute(
+            update(AdministrationRow)
+            .where(AdministrationRow.session_id == session_id, AdministrationRow.step == step)
+            .values(step_token=token, asked_at=func.now())
+        )
+
+    async def idle(self) -> list[str]:
+        """Sessions that wait for a client longer than it said it may be silent, locked."""
+        return list((await self._db.scalars(IDLE)).all())
 
     async def list_page(
         self,

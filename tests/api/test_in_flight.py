@@ -1,0 +1,232 @@
+"""Several items of a manual session at a time, over HTTP: none lost, none counted twice."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from app.services.container import Services
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
+
+
+@pytest.fixture(autouse=True)
+async def bank(database: Database) -> None:
+    await install_demo_bank(database)
+
+
+async def begun(client: Client, **said: Any) -> str:
+    body = {"mode": "manual", "bank": "demo", "concurrency": 4, "stopping": {"max_items": 12}}
+    made = await client.post("/v1/sessions", json={**body, **said})
+    assert made.status_code == 201, made.text
+    return f"/v1/sessions/{made.json()['id']}"
+
+
+async def awaited(client: Client, path: str, n: int = 64) -> list[dict[str, Any]]:
+    found = await client.post(f"{path}/next-items", json={"n": n})
+    assert found.status_code == 200, found.text
+    items: list[dict[str, Any]] = found.json()["data"]
+    return items
+
+
+async def told(client: Client, path: str, item: dict[str, Any], **answer: Any) -> dict[str, Any]:
+    given = {"step_token": item["step_token"], **(answer or {"score": 1.0})}
+    answered = await client.post(f"{path}/responses", json=given)
+    assert answered.status_code == 201, answered.text
+    session: dict[str, Any] = answered.json()
+    return session
+
+
+async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(
+    client: Client,
+) -> None:
+    path, rng = await begun(client), random.Random(1)
+    items = await awaited(client, path)
+    assert [item["step"] for item in items] == [1, 2, 3, 4]
+    assert await awaited(client, path, 2) == items[:2]
+    seen, session = {item["item"]["id"] for item in items}, {}
+    while items:
+        item = items.pop(rng.randrange(len(items)))
+        session = await told(client, path, item, score=float(rng.random() < 0.6))
+        fresh = session["next_items"]
+        assert seen.isdisjoint(one["item"]["id"] for one in fresh)
+        seen |= {one["item"]["id"] for one in fresh}
+        items += fresh
+        assert session["progress"]["in_flight"] == len(items)
+        assert items or session["status"] == "completed"
+    assert session["progress"]["scored"] == len(seen) == 12
+    answers = (await client.get(f"{path}/responses")).json()["data"]
+    assert sorted(one["arrival"] for one in answers) == list(range(1, 13))
+
+
+async def test_answers_that_come_at_once_are_all_counted_once(client: Client) -> None:
+    path = await begun(client, concurrency=8, stopping={"max_items": 40})
+    items = await awaited(client, path)
+    while items:
+        doubled = [*items, *items]
+        replies = await asyncio.gather(
+            *(
+                client.post(
+                    f"{path}/responses", json={"step_token": item["step_token"], "score": 1.0}
+                )
+                for item in doubled
+            )
+        )
+        codes = sorted(reply.status_code for reply in replies)
+        assert codes == [201] * len(items) + [409] * len(items)
+        items = [
+            item
+            for reply in replies
+            if reply.status_code == 201
+            for item in reply.json()["next_items"]
+        ]
+    session = (await client.get(path)).json()
+    assert (session["status"], session["progress"]["scored"]) == ("completed", 40)
+    assert session["outcomes"]["scored"] == 40
+
+
+async def test_a_client_that_begins_anew_finds_what_it_had_not_answered(client: Client) -> None:
+    path = await begun(client)
+    items = await awaited(client, path)
+    after = await told(client, path, items[2])
+    found = await awaited(client, path)
+    assert found == [items[0], items[1], items[3], *after["next_items"]]
+
+
+async def test_an_item_that_is_given_back_is_late_for_whoever_had_it(client: Client) -> None:
+    path = await begun(client)
+    first, *_ = await awaited(client, path)
+    given_back = {"step_token": first["step_token"]}
+    released = (await client.post(f"{path}:release", json=given_back)).json()
+    assert released["item"] == first["item"]
+    assert released["step_token"] != first["step_token"]
+    late = await client.post(f"{path}/responses", json={**given_back, "score": 0.0})
+    assert late.status_code == 409
+    assert "one of steps 1, 2, 3, 4, which are awaited" in late.json()["detail"]
+    assert (await client.post(f"{path}:release", json=given_back)).status_code == 409
+    session = await told(client, path, released)
+    assert session["progress"]["scored"] == 1
+
+
+async def test_what_is_not_answered_in_time_is_an_error_and_another_is_asked(
+    client: Client,
+) -> None:
+    path = await begun(client, answer_within=0.2)
+    items = await awaited(client, path)
+    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    found = await awaited(client, path)
+    assert {one["step"] for one in found} == {5, 6, 7, 8}
+    late = await client.post(
+        f"{path}/responses", json={"step_token": items[0]["step_token"], "score": 1.0}
+    )
+    assert late.status_code == 409
+    session = (await client.get(path)).json()
+    assert session["outcomes"]["error"] == 4
+    assert session["progress"]["scored"] == 0
+    rows = (await client.get(f"{path}/responses")).json()["data"]
+    assert {row["error_code"] for row in rows[:4]} == {"timeout"}
+
+
+async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
+    client: Client, app: Any
+) -> None:
+    services: Services = app.state.services
+    path = await begun(client, idle_timeout=0.2)
+    patient = await begun(client, idle_timeout=600)
+    items = await awaited(client, path)
+    for item in items:
+        await told(client, path, item)
+    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    assert await services.sessions.end_idle() == [path.rsplit("/", 1)[1]]
+    session = (await client.get(path)).json()
+    assert (session["status"], session["progress"]["scored"]) == ("cancelled", 4)
+    assert "No answer came within idle_timeout" in session["stop_detail"]
+    assert (await client.get(patient)).json()["status"] == "awaiting_response"
+
+
+async def test_an_answer_carries_what_it_took_and_budgets_hold_by_it(client: Client) -> None:
+    path = await begun(client, concurrency=1, budget={"usd": 2.0})
+    (item,) = await awaited(client, path)
+    rich = {
+        "score": 1.0,
+        "text": "It is B.",
+        "tokens_in": 900,
+        "tokens_out": 80,
+        "usd": 0.75,
+        "seconds": 12.5,
+        "finish_reason": "stop",
+        "explanation": "All tests pass.",
+        "link": "https://ci.example/run/1",
+        "metadata": {"try": "1"},
+    }
+    session = await told(client, path, item, **rich)
+    usage = session["usage"]
+    assert (usage["calls"], usage["usd"]) == (1, 0.75)
+    assert (usage["tokens_in"], usage["tokens_out"]) == (900, 80)
+    (row, *_) = (await client.get(f"{path}/responses")).json()["data"]
+    assert (row["answer"], row["reason"], row["finish_reason"]) == (
+        "It is B.",
+        "All tests pass.",
+        "stop",
+    )
+    assert row["latency_ms"] == 12500
+    assert row["method"]["reported"] == {"link": rich["link"], "metadata": {"try": "1"}}
+
+    session = await told(client, path, session["next_items"][0], score=0.0, usd=1.5)
+    assert (session["status"], session["stop_reason"]) == ("completed", "budget_exhausted")
+    assert session["usage"]["usd"] == 2.25
+
+
+async def test_a_budget_that_nobody_can_keep_counts_as_spent(client: Client) -> None:
+    path = await begun(client, concurrency=1, budget={"tokens": 1000})
+    (item,) = await awaited(client, path)
+    session = await told(client, path, item)
+    assert session["stop_reason"] == "budget_exhausted"
+    assert "does not say how many tokens an answer took" in session["stop_detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/next-items", {"n": 10_000}, "/n"),
+        ("/next-items", {"n": 0}, "/n"),
+        ("/responses", {"step_token": "x", "score": 1.0, "link": "javascript:1"}, "/link"),
+        ("/responses", {"step_token": "x", "score": 1.0, "usd": 1e308}, "/usd"),
+        ("/responses", {"step_token": "x", "score": 1.0, "tokens_in": -1}, "/tokens_in"),
+        ("/responses", {"step_token": "x", "score": 1.0, "seconds": -1}, "/seconds"),
+    ],
+)
+async def test_what_a_client_may_not_say_is_refused_where_it_stands(
+    client: Client, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    session = await begun(client)
+    refused = await client.post(f"{session}{path}", json=body)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_the_answer_of_another_session_is_not_taken(client: Client) -> None:
+    mine, theirs = await begun(client), await begun(client)
+    (item, *_) = await awaited(client, theirs)
+    answered = await client.post(
+        f"{mine}/responses", json={"step_token": item["step_token"], "score": 1.0}
+    )
+    assert answered.status_code == 409
+    nan = await client.post(
+        f"{mine}/responses",
+        content=b'{"step_token": "x", "score": 1.0, "usd": NaN}',
+        headers={"content-type": "application/json"},
+    )
+    assert nan.status_code in (400, 422)
+
+
+async def test_live_sessions_have_neither_limit(client: Client) -> None:
+    endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
+    for limit in ("answer_within", "idle_timeout"):
+        refused = await client.post(
+            "/v1/sessions", json={"bank": "demo", "endpoint": endpoint, limit: 5}
+        )
+        assert refused.status_code == 422
+        assert "are for manual sessions" in refused.json()["detail"]
