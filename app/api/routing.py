@@ -188,8 +188,12 @@ def _refuse_nul_in_url(request: Request) -> None:
 
 
 def _refuse_unknown(request: Request, known: Collection[str]) -> None:
-    """A misspelt filter would otherwise answer with everything."""
-    unknown = [name for name in request.query_params if name not in known]
+    """A misspelt filter would otherwise answer with everything. `metadata.*` is any with a name."""
+    unknown = [
+        name
+        for name in request.query_params
+        if name not in known and f"{name.partition('.')[0]}.*" not in known
+    ]
     if unknown:
         expected = f"one of {', '.join(sorted(known))}" if known else "no query parameters"
         problems = [

@@ -59,6 +59,32 @@ class SessionRecord(LeasedRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """Which sessions are wanted; what is None or empty is left open.
+
+    Attributes:
+        endpoint_id: Of this endpoint.
+        examinee: Of the endpoint, or of who answers by hand, of this name.
+        model: That was asked, or that answered.
+        metadata: With all of these pairs.
+        since: Made at this moment or later.
+        before: Made earlier.
+    """
+
+    status: str | None = None
+    endpoint_id: str | None = None
+    bank_id: str | None = None
+    examinee: str | None = None
+    model: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    since: datetime | None = None
+    before: datetime | None = None
+
+
+ALL_SESSIONS = SessionFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
     """What a session is created with."""
 

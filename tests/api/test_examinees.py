@@ -150,3 +150,22 @@ async def test_a_session_that_goes_on_is_of_the_same_examinee(client: Client) ->
     assert (more["status"], more["examinee"]["name"]) == ("completed", "solver")
     (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
     assert row["session_id"] == more["id"]
+
+
+async def test_sessions_are_found_by_metadata_model_and_time(client: Client) -> None:
+    first = await begun(client, metadata={"commit": "abc", "branch": "main"})
+    second = await begun(client, {**AGENT, "name": "b", "model": "m-2"}, metadata={"commit": "abc"})
+
+    async def found(**query: str) -> list[str]:
+        answered = await client.get("/v1/sessions", params=query)
+        assert answered.status_code == 200, answered.text
+        return [one["id"] for one in answered.json()["data"]]
+
+    assert await found(**{"metadata.commit": "abc"}) == [second["id"], first["id"]]
+    assert await found(**{"metadata.commit": "abc", "metadata.branch": "main"}) == [first["id"]]
+    assert await found(**{"metadata.commit": "abd"}) == []
+    assert await found(model="m-2") == [second["id"]]
+    assert await found(since=second["created_at"]) == [second["id"]]
+    assert await found(before=second["created_at"]) == [first["id"]]
+    refused = await client.get("/v1/sessions", params={"since": "yesterday"})
+    assert refused.status_code == 422

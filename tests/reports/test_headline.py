@@ -74,7 +74,7 @@ async def answered(services: Services) -> SessionRecord:
     while record.status == "awaiting_response":
         awaited = await services.manual_sessions.next_item(record.id)
         answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
-        record = await services.manual_sessions.answer(record.id, answer)
+        record = (await services.manual_sessions.answer(record.id, answer)).record
     return record
 
 

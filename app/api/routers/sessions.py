@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
+from pydantic import AwareDatetime
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
@@ -45,6 +46,7 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
+from app.records.sessions import SessionFilter
 from app.reports.session.page import render
 from app.services.sessions.export import SessionFormat, export_session
 
@@ -86,6 +88,7 @@ async def create_session(
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_sessions(
+    request: Request,
     page: Paging,
     opened: AllServices,
     view: Seen,
@@ -95,11 +98,35 @@ async def list_sessions(
     examinee: Annotated[
         Name | None, Query(description="Name of the endpoint, or of who answers by hand.")
     ] = None,
+    model: Annotated[Name | None, Query(description="That was asked, or that answered.")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Made then or later.")] = None,
+    before: Annotated[AwareDatetime | None, Query(description="Made earlier.")] = None,
+    pairs: Annotated[
+        str | None,
+        Query(
+            alias="metadata.*",
+            description="With this pair; `metadata.commit=abc`, any number of them.",
+        ),
+    ] = None,
 ) -> ListRead[SessionRead]:
     """Sessions, the newest first."""
-    found = await opened.sessions.list_page(
-        page, status=status, endpoint_id=endpoint_id, bank_id=bank_id, examinee=examinee
+    begins = "metadata."
+    metadata = {
+        name.removeprefix(begins): value
+        for name, value in request.query_params.items()
+        if name.startswith(begins)
+    }
+    wanted = SessionFilter(
+        status=status,
+        endpoint_id=endpoint_id,
+        bank_id=bank_id,
+        examinee=examinee,
+        model=model,
+        metadata=metadata,
+        since=since,
+        before=before,
     )
+    found = await opened.sessions.list_page(page, wanted)
     return list_of(found, lambda record: SessionRead.of(record, view))
 
 

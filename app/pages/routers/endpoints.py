@@ -17,6 +17,7 @@ from app.pages.rendering import page
 from app.pages.routers.new_session import endpoint_in
 from app.pages.routing import router as make_router
 from app.pages.routing import see
+from app.records.sessions import SessionFilter
 from app.services.endpoints.service import EndpointService
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
@@ -130,7 +131,9 @@ async def _page(
 ) -> Response:
     stored, today = await endpoints.spend(endpoint_id)
     endpoint = EndpointRead.of(stored)
-    found = await sessions.list_page(PageRequest(limit=_TESTS), endpoint_id=endpoint_id)
+    found = await sessions.list_page(
+        PageRequest(limit=_TESTS), SessionFilter(endpoint_id=endpoint_id)
+    )
     return await page(
         request,
         "endpoint.html",

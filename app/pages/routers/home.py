@@ -8,6 +8,7 @@ from app.deps import AllServices
 from app.pages.access import Visit
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
+from app.records.sessions import SessionFilter
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -26,9 +27,13 @@ async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
     boards: list[BankRead] = []
     if visit.may("read"):
         for status in _RUNNING:
-            found = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status=status)
+            found = await opened.sessions.list_page(
+                PageRequest(limit=_SHOWN), SessionFilter(status=status)
+            )
             running += [SessionRead.of(record, visit.view) for record in found.items]
-        done = await opened.sessions.list_page(PageRequest(limit=_SHOWN), status="completed")
+        done = await opened.sessions.list_page(
+            PageRequest(limit=_SHOWN), SessionFilter(status="completed")
+        )
         recent = [SessionRead.of(record, visit.view) for record in done.items]
         known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
         boards = [BankRead.of(overview, visit.view) for overview in known.items]

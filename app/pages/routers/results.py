@@ -16,6 +16,7 @@ from app.pages.forms import Faults, faults_in, numbers_in
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
+from app.records.sessions import SessionFilter
 from app.services.results.gates import GateService
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
@@ -52,9 +53,8 @@ async def compare(
         except SextantError as error:
             shown["problem"] = faults_in(error)
     elif named[0] is not None:
-        others = await opened.sessions.list_page(
-            PageRequest(limit=_LISTED), status="completed", bank_id=named[0].bank.id
-        )
+        wanted = SessionFilter(status="completed", bank_id=named[0].bank.id)
+        others = await opened.sessions.list_page(PageRequest(limit=_LISTED), wanted)
         shown["others"] = [
             SessionRead.of(record, visit.view) for record in others.items if record.id != first
         ]

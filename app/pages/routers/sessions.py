@@ -21,7 +21,7 @@ from app.pages.rendering import page
 from app.pages.reports import session_sections
 from app.pages.routing import router as make_router
 from app.pages.routing import see
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import ENDED, SessionFilter, SessionRecord
 from app.services.sessions.manual import ManualAnswer
 from app.storage.paging import PageRequest
 
@@ -49,12 +49,8 @@ async def session_list(
 ) -> Response:
     """Tests, the newest first."""
     visit.require("read")
-    found = await opened.sessions.list_page(
-        PageRequest(limit=_LISTED, after=after),
-        status=status or None,
-        endpoint_id=endpoint_id,
-        bank_id=bank_id,
-    )
+    wanted = SessionFilter(status=status or None, endpoint_id=endpoint_id, bank_id=bank_id)
+    found = await opened.sessions.list_page(PageRequest(limit=_LISTED, after=after), wanted)
     rows = [SessionRead.of(record, visit.view) for record in found.items]
     return await page(request, "sessions.html", rows=rows, more=found.has_more)
 

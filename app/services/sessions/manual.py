@@ -18,7 +18,6 @@ from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.marking.answer_scorer import AnswerScorer
-from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
@@ -75,13 +74,39 @@ class ManualAnswer:
     link: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def kept(self, closing: Closing, *, is_metered: bool) -> Closing:
-        """A closing with what the client said beside it.
+    def require_about(self, step: int, key: str) -> None:
+        """Refuse an answer that names another item than its step asked.
+
+        Raises:
+            InvalidInputError: It does.
+        """
+        if self.item_id is not None and self.item_id != key:
+            raise InvalidInputError(
+                f"Step {step} asked item {key!r}, the answer is for {self.item_id!r}."
+            )
+
+    def closing(
+        self,
+        record: SessionRecord,
+        version: LoadedVersion,
+        item: Administration,
+        marked: Closing | None,
+    ) -> Closing:
+        """How an awaited item ends by it.
 
         Args:
-            closing: How the item was marked.
-            is_metered: A budget caps what answers take, so that one that does not say it counts.
+            record: The session.
+            version: What it asks.
+            item: The item.
+            marked: How the answer's text was marked, where it has one.
+
+        Raises:
+            InvalidInputError: It is about another item.
         """
+        self.require_about(item.step, version.key_at(item.position))
+        closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
+        budget = record.design.get("budget") or {}
+        is_metered = any(budget.get(name) is not None for name in ("usd", "tokens"))
         took = (self.tokens_in, self.tokens_out, self.usd)
         said = {name: told for name in ("link", "metadata") if (told := getattr(self, name))}
         return replace(
@@ -91,10 +116,21 @@ class ManualAnswer:
             tokens_out=self.tokens_out,
             usd=self.usd,
             latency_ms=None if self.seconds is None else 1000 * self.seconds,
+            # Where a budget caps what answers take, one that does not say it counts.
             attempts=1 if is_metered or any(each is not None for each in took) else None,
             finish_reason=self.finish_reason or closing.finish_reason,
             reason=self.explanation or closing.reason,
             method={**(closing.method or {}), "reported": said} if said else closing.method,
+        )
+
+    def _reported(self, *, unparsed_is_wrong: bool) -> Closing:
+        if self.score is not None:
+            return Closing(outcome=Outcome.SCORED.value, score=self.score)
+        wrong = self.outcome is Outcome.UNPARSED and unparsed_is_wrong
+        return Closing(
+            outcome=(self.outcome or Outcome.ERROR).value,
+            score=0.0 if wrong else None,
+            reason="Reported by the client.",
         )
 
 
@@ -167,7 +203,7 @@ class ManualSessions:
         async with self._database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         if _overdue(record, _required(record, awaited)):
-            record, awaited, _ = await self._advanced(session_id, {})
+            record, awaited, _ = await self._advanced(session_id)
         return await self._items(record, awaited[:n])
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> Answered:
@@ -179,18 +215,8 @@ class ManualSessions:
             StaleStepError: The step was answered before, or the token is not its own.
         """
         _require_one_kind(answer)
-        async with self._database.reading() as uow:
-            record, awaited = await uow.sessions.with_awaited(session_id)
-        (expected,) = await self._items(record, [_asked_with(answer.step_token, record, awaited)])
-        if answer.item_id is not None and answer.item_id != expected.item.key:
-            raise InvalidInputError(
-                f"Step {expected.step} asked item {expected.item.key!r}, the answer is for "
-                f"{answer.item_id!r}."
-            )
-        budget = SessionPlan.from_dict(record.design).design.budget
-        is_metered = budget.usd is not None or budget.tokens is not None
-        closing = answer.kept(await self._closing(expected, answer), is_metered=is_metered)
-        record, _, asked = await self._advanced(session_id, {answer.step_token: closing})
+        marked = None if answer.response is None else await self._marked(session_id, answer)
+        record, _, asked = await self._advanced(session_id, answer, marked)
         return Answered(record, await self._items(record, asked))
 
     async def release(self, session_id: str, step_token: str) -> NextItem:
@@ -210,9 +236,14 @@ class ManualSessions:
         return item
 
     async def _advanced(
-        self, session_id: str, closings: Mapping[str, Closing]
+        self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
     ) -> tuple[SessionRecord, list[Administration], list[Administration]]:
-        """A session after these items were closed, by token, and those that are overdue.
+        """A session after an answer was taken in, and those that are overdue were closed.
+
+        Args:
+            session_id: Its id.
+            answer: Of an awaited item.
+            marked: How the answer's text was marked, where it has one.
 
         Returns:
             The session, its items that are awaited now, and those of them that were asked now.
@@ -220,33 +251,35 @@ class ManualSessions:
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         async with turn:
             while True:
-                # Taken out: nobody goes on with it if the step is not stored.
-                held = self._runs.pop(session_id, None) or await self._opened(session_id)
+                held = self._runs.get(session_id) or await self._opened(session_id)
                 async with self._database.unit_of_work() as uow:
                     record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
-                    closed = {
-                        _asked_with(token, record, awaited).step: closing
-                        for token, closing in closings.items()
-                    }
+                    given: dict[int, Closing] = {}
+                    if answer is not None:
+                        item = _asked_with(answer.step_token, record, awaited)
+                        given[item.step] = answer.closing(record, held.run.version, item, marked)
+                    # Taken out: nobody goes on with it if the step is not stored.
+                    self._runs.pop(session_id, None)
                     if held.revision != record.revision:  # another process was quicker
                         continue
-                    late = {step: _LATE for step in _overdue(record, awaited) if step not in closed}
+                    given |= {
+                        step: _LATE for step in _overdue(record, awaited) if step not in given
+                    }
                     since = await uow.sessions.last_event_at(session_id)
                     waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
-                    run = held.run
-                    told = {
-                        step: run.close(step, closing)
-                        for step, closing in {**closed, **late}.items()
-                    }
-                    elapsed_s = record.active_s + waited_s
                     steps = await ask_next(
-                        uow, session_id, record.lease_epoch, run, told, elapsed_s=elapsed_s
+                        uow,
+                        session_id,
+                        record.lease_epoch,
+                        held.run,
+                        {step: held.run.close(step, closing) for step, closing in given.items()},
+                        elapsed_s=record.active_s + waited_s,
                     )
                     record, awaited = await uow.sessions.with_awaited(session_id)
                 break
-            held = _Held(record.revision, run)
+            held = _Held(record.revision, held.run)
             if awaited and _size(held) <= _KEPT_ITEMS:
-                run.forget_figures()
+                held.run.forget_figures()
                 self._runs[session_id] = held
         return record, awaited, [item for item in awaited if item.step in steps]
 
@@ -281,20 +314,12 @@ class ManualSessions:
             for one in awaited
         ]
 
-    async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
-        if answer.score is not None:
-            if not 0 <= answer.score <= 1:
-                raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
-            return Closing(outcome=Outcome.SCORED.value, score=answer.score)
-        if answer.outcome is not None:
-            if answer.outcome is Outcome.SCORED:
-                raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
-            wrong = answer.outcome is Outcome.UNPARSED and self._unparsed_is_wrong(expected)
-            return Closing(
-                outcome=answer.outcome.value,
-                score=0.0 if wrong else None,
-                reason="Reported by the client.",
-            )
+    async def _marked(self, session_id: str, answer: ManualAnswer) -> Closing:
+        """How the text of an answer is marked, by the item's scorer."""
+        async with self._database.reading() as uow:
+            record, awaited = await uow.sessions.with_awaited(session_id)
+        (expected,) = await self._items(record, [_asked_with(answer.step_token, record, awaited)])
+        answer.require_about(expected.step, expected.item.key)
         if expected.item.content == ItemContent():
             raise InvalidInputError(
                 f"Item {expected.item.key!r} has no content to score a response against: give a "
@@ -304,21 +329,17 @@ class ManualSessions:
         asked: Sequence[Administration] = ()
         if calls_out(expected.item.scorer):
             async with self._database.reading() as uow:
-                asked = await uow.sessions.administrations(expected.record.id)
+                asked = await uow.sessions.administrations(session_id)
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerScorer.of(
-            expected.record, asked, endpoints=self._endpoints, transport=self._transport
+            record, asked, endpoints=self._endpoints, transport=self._transport
         )
         return await marker.close(
             expected.item,
             text,
-            unparsed_is_wrong=self._unparsed_is_wrong(expected),
+            unparsed_is_wrong=expected.version.unparsed_policy == "wrong",
             patient=False,
         )
-
-    @staticmethod
-    def _unparsed_is_wrong(expected: NextItem) -> bool:
-        return expected.version.unparsed_policy == "wrong"
 
 
 async def ask_next(
@@ -363,6 +384,10 @@ def _require_one_kind(answer: ManualAnswer) -> None:
         raise InvalidInputError(
             f"Give exactly one of response, score and outcome; got {sum(given)} of them."
         )
+    if answer.score is not None and not 0 <= answer.score <= 1:
+        raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
+    if answer.outcome is Outcome.SCORED:
+        raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
     if answer.response is not None and answer.text is not None:
         raise InvalidInputError("A response is the answer's text: give no other text beside it.")
 

@@ -20,7 +20,15 @@ from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.events import StoredEvent
 from app.records.examinees import Examinee, examinee_of_endpoint
 from app.records.fields import shallow
-from app.records.sessions import UNDERWAY, Administration, NewSession, SessionEvent, SessionRecord
+from app.records.sessions import (
+    ALL_SESSIONS,
+    UNDERWAY,
+    Administration,
+    NewSession,
+    SessionEvent,
+    SessionFilter,
+    SessionRecord,
+)
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
@@ -298,23 +306,11 @@ class SessionService:
             return await uow.sessions.get(session_id)
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        endpoint_id: str | None = None,
-        bank_id: str | None = None,
-        examinee: str | None = None,
+        self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
         """One page of sessions."""
         async with self._database.reading() as uow:
-            return await uow.sessions.list_page(
-                request,
-                status=status,
-                endpoint_id=endpoint_id,
-                bank_id=bank_id,
-                examinee=examinee,
-            )
+            return await uow.sessions.list_page(request, wanted)
 
     async def delete(self, session_id: str) -> None:
         """Remove an ended session.

@@ -23,12 +23,11 @@ WITHHELD_SQL = """
         JOIN bank_versions v ON v.id = line.version_id JOIN banks b ON b.id = v.bank_id
     ) END
 """
+#: As the session began with it.
+ASKED_MODEL = func.coalesce(SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model)
 _JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
-    # As the session began with it.
-    "endpoint_model": func.coalesce(
-        SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model
-    ),
+    "endpoint_model": ASKED_MODEL,
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,

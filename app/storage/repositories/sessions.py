@@ -29,6 +29,7 @@ from app.errors import (
 from app.records.banks import OPEN
 from app.records.fields import convert
 from app.records.sessions import (
+    ALL_SESSIONS,
     ENDED,
     UNDERWAY,
     Administration,
@@ -36,12 +37,14 @@ from app.records.sessions import (
     Closing,
     NewSession,
     SessionEvent,
+    SessionFilter,
     SessionRecord,
 )
 from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.session_queries import (
+    ASKED_MODEL,
     IDLE,
     LOCKED_SESSION,
     LOCKED_WITH_AWAITED,
@@ -177,13 +180,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         return list((await self._db.scalars(IDLE)).all())
 
     async def list_page(
-        self,
-        request: PageRequest,
-        *,
-        status: str | None = None,
-        endpoint_id: str | None = None,
-        bank_id: str | None = None,
-        examinee: str | None = None,
+        self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
         """One page of sessions that pass every filter given.
 
@@ -192,14 +189,21 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """
         query = SESSIONS
         filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
-            (SessionRow.status, status),
-            (SessionRow.endpoint_id, endpoint_id),
-            (BankVersionRow.bank_id, bank_id),
-            (EndpointRow.name, examinee),
+            (SessionRow.status, wanted.status),
+            (SessionRow.endpoint_id, wanted.endpoint_id),
+            (BankVersionRow.bank_id, wanted.bank_id),
+            (EndpointRow.name, wanted.examinee),
+            (ASKED_MODEL, wanted.model),
         ]
-        for column, wanted in filters:
-            if wanted is not None:
-                query = query.where(column == wanted)
+        for column, value in filters:
+            if value is not None:
+                query = query.where(column == value)
+        if wanted.metadata:
+            query = query.where(SessionRow.details.contains(dict(wanted.metadata)))
+        if wanted.since is not None:
+            query = query.where(SessionRow.created_at >= wanted.since)
+        if wanted.before is not None:
+            query = query.where(SessionRow.created_at < wanted.before)
         return await read_page(
             self._db, query, request, key=SessionRow.id, kind="session", read=_read
         )
