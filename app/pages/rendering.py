@@ -15,7 +15,14 @@ from markupsafe import Markup, escape
 
 from app.pages.access import visitor
 from app.pages.static import address
-from app.reports.figures import answers_right, dollars, headline_lines, uncounted, whole_bank
+from app.reports.figures import (
+    answers_right,
+    dollars,
+    headline_lines,
+    took,
+    uncounted,
+    whole_bank,
+)
 from app.reports.parts import count, percent, signed
 from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, duration, scored_on
 
@@ -76,6 +83,7 @@ def environment() -> Environment:
         "signed": signed,
         "dollars": dollars,
         "duration": lambda seconds: duration({"seconds": seconds}),
+        "took": took,
         "time": _time,
         "short": short,
         "name": _name,

@@ -45,6 +45,13 @@ def dollars(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
 
 
+def took(milliseconds: float) -> str:
+    """How long an answer took."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds / 1000:.1f} s"
+
+
 def headline_lines(headline: Mapping[str, Any]) -> list[str]:
     """A headline, as REST has it, in four lines."""
     score, lo, hi = headline["score"], headline["lo"], headline["hi"]

@@ -67,6 +67,14 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
         strong["accuracy"]["value"] - weak["accuracy"]["value"]
     )
     assert found["caution"].startswith("No examinee was held out to try tests on this bank")
+    answered = (await client.get(f"/v1/sessions/{strong['id']}/responses")).json()["data"]
+    times = sorted(one["latency_ms"] for one in answered)
+    half = times[-(-len(times) // 2) - 1]
+    assert found["first"]["latency_ms"]["p50"] == half <= found["first"]["latency_ms"]["p95"]
+    (first, *_) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert first["latency_ms"] == strong["usage"]["latency_ms"] == found["first"]["latency_ms"]
+    cost = strong["usage"]["usd"]
+    assert first["usd_per_item"] == (cost if cost is None else cost / strong["progress"]["items"])
     theta = found["theta"]
     assert theta["delta"] == pytest.approx(strong["estimate"]["theta"] - weak["estimate"]["theta"])
     assert theta["verdict"] == "above"

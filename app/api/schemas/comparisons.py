@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
-from app.api.schemas.session_figures import ExtrapolationRead
+from app.api.schemas.session_figures import ExtrapolationRead, LatencyRead
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
@@ -75,6 +75,8 @@ class ComparedRead(Output):
         default=None,
         description="Where a session's examinee stands among those calibrated; null where unknown.",
     )
+    usd_per_item: float | None = Field(description="What a question of a session cost.")
+    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
 
 
 class ComparisonRead(Output):

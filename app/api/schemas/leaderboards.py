@@ -7,11 +7,12 @@ from pydantic import Field
 
 from app.api.schemas.common import Output
 from app.api.schemas.examinees import ExamineeRead
-from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
+from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, LatencyRead
 from app.api.schemas.sessions import SessionEndpoint
 from app.records.fields import shallow
 from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
+from app.services.sessions.meter import effort_of
 
 
 class LeaderboardEntry(Output):
@@ -43,6 +44,8 @@ class LeaderboardEntry(Output):
     precision_reached: bool | None
     tokens: int
     usd: float | None
+    usd_per_item: float | None = Field(description="What a question cost.")
+    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
     judge_usd: float | None = Field(description="Of judges and other scorers that call out.")
     finished_at: datetime | None
 
@@ -66,6 +69,7 @@ class LeaderboardEntry(Output):
                 "tokens": usage["tokens_in"] + usage["tokens_out"],
                 "usd": usage["usd"],
                 "judge_usd": judge and judge["usd"],
+                **effort_of(record.summary),
             }
         )
 

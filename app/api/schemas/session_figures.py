@@ -224,6 +224,13 @@ class RepeatsRead(Output):
     )
 
 
+class LatencyRead(Output):
+    """Of answers, milliseconds, as the calls took them; of manual sessions as the client says."""
+
+    p50: float = Field(description="Half of the answers did not take longer.")
+    p95: float = Field(description="All but a twentieth did not.")
+
+
 class UsageRead(Output):
     """What it took so far. `usd` is null when a price or a token count is unknown."""
 
@@ -232,6 +239,9 @@ class UsageRead(Output):
     tokens_out: int
     usd: float | None
     seconds: float
+    latency_ms: LatencyRead | None = Field(
+        default=None, description="Null where none is known, and in sessions older than it."
+    )
     judge: MarkingUsageRead | None = Field(
         default=None, description="Of judges and other scorers that call out; not in the rest."
     )

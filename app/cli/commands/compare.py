@@ -8,6 +8,7 @@ from app.cli.servers.connection import asked
 from app.cli.terminal.console import fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import interval, number
+from app.reports.figures import dollars, took
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
 _OPTIONS = {
@@ -48,9 +49,18 @@ def command(
         _show(found)
 
 
+def _took(side: dict[str, Any]) -> str:
+    """What a question of a session took, as far as it is known."""
+    usd, latency = side["usd_per_item"], side["latency_ms"]
+    told = [f"{dollars(usd)} a question"] if usd is not None else []
+    if latency:
+        told.append(f"answers in {took(latency['p50'])}, 95 % within {took(latency['p95'])}")
+    return f"  ({'; '.join(told)})" if told else ""
+
+
 def _show(found: dict[str, Any]) -> None:
-    out.say(f"first   {found['first']['label']}")
-    out.say(f"second  {found['second']['label']}")
+    for side in ("first", "second"):
+        out.say(f"{side:8}{found[side]['label']}{_took(found[side])}")
     sure = f"{found['confidence']:.0%}"
     if found["reason"]:
         out.say(found["reason"])

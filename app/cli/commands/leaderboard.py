@@ -9,6 +9,7 @@ from app.cli.servers.connection import asked
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import interval, money, number, show_table, when, who
+from app.reports.figures import took
 
 
 @fail_clearly
@@ -42,7 +43,19 @@ def _board(board: dict[str, Any]) -> None:
         err.print("No test on this bank is completed yet.")
     else:
         show_table(
-            ("rank", "examinee", "score", "95 % interval", "theta", "items", "cost", "ended", "id"),
+            (
+                "rank",
+                "examinee",
+                "score",
+                "95 % interval",
+                "theta",
+                "items",
+                "cost",
+                "p50",
+                "p95",
+                "ended",
+                "id",
+            ),
             (_row(entry) for entry in board["data"]),
         )
     if board["caution"]:
@@ -57,6 +70,7 @@ def _board(board: dict[str, Any]) -> None:
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["accuracy"] or {}
+    latency = entry["latency_ms"]
     notes = [word for word in ("provisional", "self_reported") if entry[word]]
     told = f" ({', '.join(notes).replace('_', '-')})" if notes else ""
     return (
@@ -67,6 +81,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
         number(entry["theta"]),
         str(entry["items"]),
         money(entry["usd"]),
+        *(took(latency[name]) if latency else "-" for name in ("p50", "p95")),
         when(entry["finished_at"]),
         entry["session_id"],
     )

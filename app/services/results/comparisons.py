@@ -20,6 +20,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
 from app.services.results.comparability import apart
+from app.services.sessions.meter import effort_of
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -35,6 +36,8 @@ class Compared:
         common: Mean score on the common items, if there are any.
         theta: Ability, if it is a session's.
         extrapolation: Where a session's examinee stands among those calibrated; None where unknown.
+        usd_per_item: What a question of a session cost.
+        latency_ms: How long its answers took, `p50` and `p95`.
     """
 
     id: str
@@ -43,6 +46,8 @@ class Compared:
     common: float | None = None
     theta: float | None = None
     extrapolation: dict[str, Any] | None = None
+    usd_per_item: float | None = None
+    latency_ms: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +230,7 @@ def _side(measured: _Measured, scores: list[float]) -> Compared:
         common=_mean(scores),
         theta=measured.result.theta,
         extrapolation=measured.result.extrapolation,
+        **effort_of(measured.record.summary),
     )
 
 
