@@ -41,6 +41,13 @@ async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Clie
         assert (session["self_reported"], session["endpoint"]) == (True, None)
         assert session["headline"]["examinee"] == "solver"
 
+    brief = await client.get(f"/v1/sessions/{sessions[0]['id']}", params={"view": "brief"})
+    assert len(brief.text) <= 600
+    told = brief.json()
+    assert (told["examinee"], told["bank"], told["items"]) == ("solver", "demo", 6)
+    assert told["score"] == sessions[0]["accuracy"]["value"]
+    assert told["theta"] == sessions[0]["estimate"]["theta"]
+
     board = (await client.get("/v1/banks/demo/leaderboard")).json()
     (row,) = board["data"]
     assert (row["session_id"], row["self_reported"]) == (sessions[1]["id"], True)

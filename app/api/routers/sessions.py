@@ -30,6 +30,7 @@ from app.api.schemas.session_answers import (
     Trajectory,
 )
 from app.api.schemas.sessions import (
+    SessionBrief,
     SessionCreate,
     SessionExtend,
     SessionRead,
@@ -39,6 +40,7 @@ from app.api.schemas.sessions import (
 )
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
+    AlreadyExistsError,
     BlockedAddressError,
     InvalidStateError,
     NotFoundError,
@@ -65,7 +67,7 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
     dependencies=[caller("run"), IDEMPOTENT],
     responses={
         201: {"model": SessionRead, "description": "A manual session: fetch its next item."},
-        **errors(NotFoundError, BlockedAddressError, UnknownNameError),
+        **errors(NotFoundError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
     },
 )
 async def create_session(
@@ -131,9 +133,17 @@ async def list_sessions(
 
 
 @router.get("/{session_id}", dependencies=[caller("read")])
-async def get_session(session_id: SessionId, opened: AllServices, view: Seen) -> SessionRead:
+async def get_session(
+    session_id: SessionId,
+    opened: AllServices,
+    seen: Seen,
+    view: Annotated[
+        Literal["whole", "brief"], Query(description="`brief`: a few hundred characters.")
+    ] = "whole",
+) -> SessionRead | SessionBrief:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
-    return SessionRead.of(await opened.sessions.get(session_id), view)
+    record = await opened.sessions.get(session_id)
+    return SessionBrief.of(record) if view == "brief" else SessionRead.of(record, seen)
 
 
 @router.delete(

@@ -374,6 +374,49 @@ class SessionRead(OwnedRead):
         )
 
 
+class SessionBrief(Output):
+    """The same in a few hundred characters, for tools that pay for each."""
+
+    id: str
+    status: Status
+    examinee: str | None
+    bank: str
+    items: int = Field(description="Asked and closed.")
+    expected_items: int | None
+    score: float | None = Field(description="Null before there is one.")
+    ci: list[float | None] = Field(description="95 % interval of the score.")
+    equivalent_random_items: int | None
+    theta: float | None
+    se: float | None
+    usd: float | None
+    stop_reason: StopReason | None
+
+    @classmethod
+    def of(cls, record: SessionRecord) -> "SessionBrief":
+        """From the stored session; it holds no text that anybody withholds."""
+        figures, headline = record.summary, headline_of(record)
+        name = record.endpoint_name or record.endpoint_model
+        return cls(
+            id=record.id,
+            status=record.status,
+            examinee=name and name[:_SHORT],
+            bank=record.bank_name[:_SHORT],
+            items=figures["progress"]["items"],
+            expected_items=figures["progress"]["expected_items"],
+            score=None if headline is None else headline.score,
+            ci=[None, None] if headline is None else [headline.lo, headline.hi],
+            equivalent_random_items=headline and headline.equivalent_random_items,
+            theta=figures["estimate"]["theta"],
+            se=figures["estimate"]["se"],
+            usd=figures["usage"]["usd"],
+            stop_reason=record.stop_reason,
+        )
+
+
+#: Characters of a name in a brief.
+_SHORT = 60
+
+
 def _asked(provenance: Mapping[str, Any]) -> dict[str, Any]:
     asked = provenance.get("asked", {})
     known = provenance.get("asked_when_calibrated", {})
