@@ -14,7 +14,14 @@ from app.api.paging import PagingInOrder, list_of
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
-from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
+from app.api.schemas.items import (
+    BatchRead,
+    ItemCreate,
+    ItemRead,
+    ItemUpdate,
+    MatchCreate,
+    MatchRead,
+)
 from app.api.schemas.previews import PreviewCreate, PreviewRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
@@ -80,6 +87,16 @@ async def list_items(
     """Items of a bank, the oldest first."""
     found = await opened.items.list_page(bank, page, reveal=view.is_whole)
     return list_of(found, ItemRead.of)
+
+
+@router.post("/{bank}/items:match", dependencies=[caller("read")], openapi_extra=up_to(MEDIUM))
+async def match_items(
+    bank: BankRef, body: MatchCreate, view: Seen, opened: AllServices
+) -> MatchRead:
+    """Which items of yours a bank has; of a withheld one by key alone."""
+    matched = await opened.items.match(bank, body.keys, body.content_hashes, reveal=view.is_whole)
+    wanted = dict.fromkeys([*body.keys, *body.content_hashes])
+    return MatchRead(matched=matched, missing=[one for one in wanted if one not in matched])
 
 
 @router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])

@@ -147,6 +147,33 @@ class ItemRead(Output):
         )
 
 
+Keys = Annotated[list[Key], Field(max_length=10_000)]
+Hashes = Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)]
+
+
+class MatchCreate(Input):
+    """Items that a client has, by key or by content hash."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["demo-000"]}]})
+
+    keys: Keys = Field(default_factory=list)
+    content_hashes: Hashes = Field(
+        default_factory=list,
+        description="SHA-256 of the JSON text `[prompt, messages, choices, target]` without "
+        "spaces, in UTF-8; messages are pairs of role and content.",
+    )
+
+
+class MatchRead(Output):
+    """Which of them the bank has."""
+
+    object: Literal["item_match"] = "item_match"
+    matched: dict[str, list[str]] = Field(
+        description="Key or hash that was asked for, to the keys of the items that have it."
+    )
+    missing: list[str] = Field(description="Keys and hashes that no item has.")
+
+
 class LineError(Output):
     """Why a line failed."""
 

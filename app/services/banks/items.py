@@ -1,11 +1,11 @@
 """Items of banks: added, shown, changed until a version holds them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, MissingScopeError
 from app.exchange.item_record import ItemRecord, parse_item
-from app.records.banks import Item
+from app.records.banks import OPEN, Item
 from app.services.banks.imports import (
     BatchLine,
     batch_line,
@@ -56,6 +56,39 @@ class ItemService:
             await scorer_endpoints(uow, own_scorers([item]))
             await uow.items.add(found.id, [item])
             return await uow.items.find(found.id, item.id)
+
+    async def match(
+        self, bank: str, keys: Sequence[str], hashes: Sequence[str], *, reveal: bool
+    ) -> dict[str, list[str]]:
+        """Keys of the bank's items that have one of these keys or content hashes, by it.
+
+        Args:
+            bank: Id or name.
+            keys: Of items.
+            hashes: Of their contents, see `app.items.ItemContent.content_hash`.
+            reveal: The caller may know what a withheld bank asks.
+
+        Raises:
+            NotFoundError: No such bank.
+            MissingScopeError: Hashes for a withheld bank: who knows a question could try them.
+        """
+        async with self._database.reading() as uow:
+            found = await uow.banks.find(bank)
+            if hashes and found.visibility != OPEN and not reveal:
+                raise MissingScopeError(
+                    f"Bank {found.name!r} is withheld: its items are matched by key alone; by "
+                    "content it takes a key with the scope 'banks:write'."
+                )
+            matching = await uow.items.matching(found.id, keys, hashes)
+        matched: dict[str, list[str]] = {}
+        # Apart: a hash that was given as a key tells of no content.
+        by_key, by_hash = frozenset(keys), frozenset(hashes)
+        for key, content_hash in matching:
+            if key in by_key:
+                matched.setdefault(key, []).append(key)
+            if content_hash in by_hash:
+                matched.setdefault(content_hash, []).append(key)
+        return matched
 
     async def add_batch(self, bank: str, lines: bytes) -> list[BatchLine]:
         """Add many items; each JSON line succeeds or fails by itself.

@@ -147,6 +147,18 @@ class ItemRepository:
         query = select(ItemRow).where(ItemRow.bank_id == bank_id, ItemRow.key.in_(keys))
         return {row.key: read_item(row) for row in (await self._db.execute(query)).scalars()}
 
+    async def matching(
+        self, bank_id: str, keys: Sequence[str], hashes: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """Key and content hash of the items that have one of these; only texts have a hash."""
+        by_hash = ItemRow.content_hash.in_(hashes) & HAS_CONTENT
+        query = (
+            select(ItemRow.key, ItemRow.content_hash)
+            .where(ItemRow.bank_id == bank_id, ItemRow.key.in_(keys) | by_hash)
+            .order_by(ItemRow.id)
+        )
+        return [(row.key, row.content_hash) for row in await self._db.execute(query)]
+
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
         """One page of a bank's items; of long ones fewer than were asked for."""
 
