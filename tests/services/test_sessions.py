@@ -12,7 +12,7 @@ from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
-from app.records.sessions import Administration, Closing
+from app.records.sessions import Administration, Closing, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -84,7 +84,7 @@ async def test_sessions_are_listed_by_status_newest_first(services: Services) ->
     made = [await services.sessions.create(spec()) for _ in range(3)]
     await services.sessions.cancel(made[1].id)
 
-    queued = await services.sessions.list_page(PageRequest(), status="queued")
+    queued = await services.sessions.list_page(PageRequest(), SessionFilter(status="queued"))
     first = await services.sessions.list_page(PageRequest(limit=2))
 
     assert [record.id for record in queued.items] == [made[2].id, made[0].id]
