@@ -43,18 +43,28 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._log = (data / "server.log").open("ab")
-        self._environment = {**os.environ, "SEXTANT_DATA_DIR": str(data), "SEXTANT_AUTH": "off"}
+        self.environment = {**os.environ, "SEXTANT_DATA_DIR": str(data), "SEXTANT_AUTH": "off"}
         self.process = self._started()
 
+    @property
+    def base_url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self, *words: str) -> list[str]:
+        """A `sextant` command of this checkout."""
+        return [sys.executable, "-c", "from app.cli import main; main()", *words]
+
     def _started(self) -> subprocess.Popen[bytes]:
-        call = "from app.cli import main; main()"
-        command = [sys.executable, "-c", call, "serve", "--port", str(self.port)]
         process = subprocess.Popen(
-            command, env=self._environment, stdout=self._log, stderr=self._log
+            self.command("serve", "--port", str(self.port)),
+            env=self.environment,
+            stdout=self._log,
+            stderr=self._log,
         )
         while process.poll() is None:
             try:  # ready, and the demo bank is there
-                if "demo" in httpx2.get(f"http://127.0.0.1:{self.port}/v1/banks").text:
+                if "demo" in httpx2.get(f"{self.base_url}/v1/banks").text:
                     return process
             except httpx2.TransportError:
                 time.sleep(0.05)
@@ -193,8 +203,7 @@ def main() -> None:
         Path(folder).chmod(0o755)  # Postgres does not run as root
         server = Server(Path(folder))
         try:
-            base = f"http://127.0.0.1:{server.port}"
-            with httpx2.Client(base_url=base, timeout=60) as client:
+            with httpx2.Client(base_url=server.base_url, timeout=60) as client:
                 step(client)
                 time_saved(client, arguments.task, arguments.sessions)
                 kills(server, client, Path(folder), arguments.kills)
