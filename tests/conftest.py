@@ -26,6 +26,7 @@ sys.dont_write_bytecode = False
 import asyncio
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -139,6 +140,18 @@ def scratch() -> Iterator[Path]:
     """An empty directory that the server's unprivileged user can reach, unlike `tmp_path`."""
     directory = _new_directory()
     yield directory
+    _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory into which servers that were told to end may write until they have."""
+    for pause_s in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        try:
+            shutil.rmtree(directory)
+        except OSError:
+            time.sleep(pause_s)
+        else:
+            return
     shutil.rmtree(directory)
 
 
