@@ -8,7 +8,15 @@ from typing import Any, Final, get_args
 from fastapi import Request
 from pydantic import BaseModel
 
-from app.api.schemas.common import HEADER_NAME, NAME, NAME_IN_URL, THETA_RANGE, VERSION
+from app.api.schemas.common import (
+    CONTENT_HASH,
+    HEADER_NAME,
+    NAME,
+    NAME_IN_URL,
+    THETA_RANGE,
+    VERSION,
+    WEB_LINK,
+)
 
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
@@ -45,6 +53,8 @@ _LENGTHS: Final = {
 _PATTERNS: Final = {
     NAME: "a name without control characters, and without blanks at either end",
     NAME_IN_URL: "a name without / : or control characters, and without blanks at either end",
+    CONTENT_HASH: "a SHA-256 of 64 lower-case hexadecimal digits",
+    WEB_LINK: "an address that begins with http:// or https://",
     HEADER_NAME: "up to 100 letters, digits and -",
     THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
     VERSION: "latest, or the number or id of a version",

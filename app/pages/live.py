@@ -21,7 +21,7 @@ from app.items import ItemContent
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
-from app.reports.figures import SURPRISE
+from app.reports.figures import is_surprising
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
@@ -82,8 +82,7 @@ class AnswerRow:
             case AnswerKind.WRONG:
                 return score == 0.0
             case AnswerKind.SURPRISING:
-                known = score is not None and self.expected is not None
-                return known and abs((score or 0.0) - (self.expected or 0.0)) >= SURPRISE
+                return is_surprising(score, self.expected)
             case _:
                 return outcome == kind.value
 

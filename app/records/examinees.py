@@ -47,9 +47,10 @@ class Examinee:
 
     def described(self) -> str:
         """In words, without its name."""
-        settings = ", ".join(f"{key} {value}" for key, value in sorted(self.settings.items()))
-        made_of = filter(None, (self.model, self.scaffold, settings))
-        return " with ".join((f"the {self.kind.value}", *made_of))
+        told = {"model": self.model, "scaffold": self.scaffold, **self.settings}
+        parts = [f"{name} {value}" for name, value in told.items() if value is not None]
+        article = "an" if self.kind is ExamineeKind.AGENT else "a"
+        return f"{article} {self.kind.value}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def examinee_in(provenance: Mapping[str, Any]) -> Examinee | None:

@@ -13,7 +13,7 @@ _Z_95 = 1.96
 #: half width, shows no difference.
 _DECIMAL, _SHARE = 0.01, 0.05
 #: How far a score is from the expected one that surprises: a miss at 80 %, a hit at 20 %.
-SURPRISE = 0.8
+_SURPRISE = 0.8
 _EXACT = 100  # sizes of samples from here on are told with two digits
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 
@@ -43,6 +43,11 @@ def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
 def dollars(usd: float) -> str:
     """An amount of money; of small ones the parts of a cent."""
     return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
+
+
+def is_surprising(score: float | None, expected: float | None) -> bool:
+    """Whether an answer is a miss where a hit was all but sure, or the other way round."""
+    return score is not None and expected is not None and abs(score - expected) >= _SURPRISE
 
 
 def took(milliseconds: float) -> str:

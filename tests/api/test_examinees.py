@@ -103,8 +103,8 @@ async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
     other = await mine.post("/v1/sessions", json=session_of({**AGENT, "model": "m-2"}))
     assert other.status_code == 409
     assert other.json()["detail"] == (
-        "The examinee 'solver' is the agent with m-1 with loop 2; this session says the agent with "
-        "m-2 with loop 2. Another examinee needs another name."
+        "The examinee 'solver' is an agent (model m-1, scaffold loop 2); this session says an "
+        "agent (model m-2, scaffold loop 2). Another examinee needs another name."
     )
 
 

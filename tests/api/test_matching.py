@@ -64,4 +64,6 @@ async def test_what_a_withheld_bank_asks_is_not_found_out_by_trying(
 async def test_malformed_hashes_are_refused_where_they_stand(client: Client) -> None:
     await made(client)
     refused = await match(client, 422, content_hashes=["0" * 64, "ABC"])
-    assert refused["errors"][0]["pointer"] == "/content_hashes/1"
+    (error,) = refused["errors"]
+    assert error["pointer"] == "/content_hashes/1"
+    assert error["detail"].startswith("expected a SHA-256 of 64 lower-case")

@@ -20,6 +20,8 @@ T = TypeVar("T")
 #: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
 NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
 NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
+WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
 VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
 _NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"

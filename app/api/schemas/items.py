@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import ABSENT, MADE_BY, FieldError, Input, Output, Text
+from app.api.schemas.common import ABSENT, CONTENT_HASH, MADE_BY, FieldError, Input, Output, Text
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
@@ -148,7 +148,7 @@ class ItemRead(Output):
 
 
 Keys = Annotated[list[Key], Field(max_length=10_000)]
-Hashes = Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)]
+Hashes = Annotated[list[Annotated[str, Field(pattern=CONTENT_HASH)]], Field(max_length=10_000)]
 
 
 class MatchCreate(Input):

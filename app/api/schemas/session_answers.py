@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
+from app.api.schemas.common import WEB_LINK, Input, Int32, Metadata, Name, Output, Text
 from app.api.schemas.sessions import SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
@@ -51,8 +51,8 @@ class ManualResponse(Input):
     seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
     finish_reason: Annotated[Text, Field(max_length=100)] | None = None
     explanation: Annotated[Text, Field(max_length=10_000)] | None = None
-    link: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s\x00-\x1f]+$")] | None = (
-        Field(default=None, description="Where there is more about it: http or https.")
+    link: Annotated[str, Field(max_length=2048, pattern=WEB_LINK)] | None = Field(
+        default=None, description="Where there is more about it: http or https."
     )
     metadata: Metadata = Field(default_factory=dict)
 

@@ -5,15 +5,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from typing_extensions import override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
+from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead, Text
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.examinees import ExamineeInput, ExamineeRead
 from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
@@ -31,6 +30,7 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
+from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
 from app.records.sessions import SessionRecord
 from app.reports.figures import asked_caution, unparsed_caution
@@ -52,6 +52,8 @@ Status = Literal[
     "cancelled",
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+#: Characters of a name in a brief.
+_SHORT = 60
 Patience = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
 
@@ -78,6 +80,37 @@ class PromptChange(Input):
         default=None, description="The first so many of the bank's examples."
     )
     system: LongText | None = Field(default=None, description="System prompt; empty for none.")
+
+
+_Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
+
+
+class ExamineeInput(Input):
+    """Who answers by hand; sessions of one name are one examinee's."""
+
+    name: Name = Field(
+        description="Belongs to the key that first used it; others need the scope `admin`."
+    )
+    kind: ExamineeKind = Field(default=ExamineeKind.MODEL, strict=False)
+    model: _Word | None = Field(default=None, description="That answers, or that an agent drives.")
+    scaffold: _Word | None = Field(
+        default=None, description="What drives the model: an agent is model and scaffold."
+    )
+    settings: Metadata = Field(default_factory=dict)
+
+    def to_domain(self) -> Examinee:
+        """As the service takes it."""
+        return convert(Examinee, self)
+
+
+class ExamineeRead(Output):
+    """Who answered by hand, as its client described it."""
+
+    name: str
+    kind: ExamineeKind
+    model: str | None
+    scaffold: str | None
+    settings: dict[str, str]
 
 
 class SessionCreate(DesignInput):
@@ -411,10 +444,6 @@ class SessionBrief(Output):
             usd=figures["usage"]["usd"],
             stop_reason=record.stop_reason,
         )
-
-
-#: Characters of a name in a brief.
-_SHORT = 60
 
 
 def _asked(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from app.cli.servers.connection import asked
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
-from app.reports.figures import SURPRISE
+from app.reports.figures import is_surprising
 
 #: Of an answer without a score, what became of it.
 _UNPARSED = ("unparsed", "truncated")
@@ -47,7 +47,7 @@ def answers(
         for named, is_wanted in (
             (lambda one: one["score"] == 0.0, wrong),
             (lambda one: one["outcome"] in _UNPARSED, unparsed),
-            (_is_surprising, surprising),
+            (lambda one: is_surprising(one["score"], one["expected"]), surprising),
         )
         if is_wanted
     ]
@@ -66,12 +66,6 @@ def answers(
     if report["n_asked"] > len(report["items"]):
         shown += f", looked for among the first {len(report['items'])}"
     err.print(shown, markup=False)
-
-
-def _is_surprising(one: dict[str, Any]) -> bool:
-    if one["score"] is None or one["expected"] is None:
-        return False
-    return bool(abs(one["score"] - one["expected"]) >= SURPRISE)
 
 
 def _holds(one: dict[str, Any], search: str | None) -> bool:
