@@ -8,14 +8,16 @@ restarted, says with Last-Event-ID where it was. Once the last event was deliver
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from typing import Any, Final, Protocol, TypeVar
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from cachetools import LRUCache
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.acting import owner
+from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.schemas.common import EventList, EventRead
 from app.deps import authenticate, identify
@@ -80,6 +82,48 @@ EVENTS: Final[dict[str, Any]] = {
         **errors(TooManyStreamsError),
     },
 }
+
+
+#: How long a read waits for the end of what it reads.
+Wait = Annotated[
+    int, Query(ge=0, le=60, description="Answer once it has ended, or after so many seconds.")
+]
+
+
+async def wait_for_end(
+    request: Request, feed: EventFeed, kind: Kind, resource_id: str, seconds: int
+) -> None:
+    """Return once the last event has come, or after so many seconds. It counts as a stream.
+
+    Args:
+        request: Its client is waited for no longer once it hangs up.
+        feed: Tells when there are new events.
+        kind: Of what is read.
+        resource_id: Its id; the caller may read it.
+        seconds: 0 returns at once.
+
+    Raises:
+        ClientDisconnect: Nobody waits for an answer any more.
+        TooManyStreamsError: The caller, or the project, has too many streams.
+    """
+    if not seconds:
+        return
+    fetch = partial(feed.since, kind, resource_id)
+    newest = await feed.newest(kind, resource_id)
+    if await _has_ended(fetch, _is_last, newest):
+        return
+    reader = Reader(owner(), (await authenticate(request)).key_id)
+    await feed.require_room(reader)
+
+    async def ended() -> None:
+        with feed.watching(kind, resource_id, newest, reader) as topic:
+            told = _follow(topic, fetch, _is_last, newest, lambda: identify(request))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds), aclosing(told):
+                    async for _ in told:
+                        pass
+
+    await while_connected(request, ended())
 
 
 async def events_for(

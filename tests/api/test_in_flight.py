@@ -146,6 +146,18 @@ async def test_a_session_whose_client_is_silent_ends_with_what_it_has(
     assert (await client.get(patient)).json()["status"] == "awaiting_response"
 
 
+async def test_who_asks_to_wait_is_told_of_the_end_when_it_comes(client: Client) -> None:
+    path = await begun(client)
+    assert (await client.get(path, params={"wait": 1})).json()["status"] == "awaiting_response"
+    waiting = asyncio.create_task(client.get(path, params={"wait": 60}))
+    await client.post(f"{path}:cancel")
+    async with asyncio.timeout(30):
+        assert (await waiting).json()["status"] == "cancelled"
+        assert (await client.get(path, params={"wait": 60})).json()["status"] == "cancelled"
+    unknown = await client.get(f"/v1/sessions/ses_{'0' * 26}", params={"wait": 60})
+    assert unknown.json()["code"] == "not_found"
+
+
 async def test_an_answer_carries_what_it_took_and_budgets_hold_by_it(client: Client) -> None:
     path = await begun(client, concurrency=1, budget={"usd": 2.0})
     (item,) = await awaited(client, path)

@@ -6,7 +6,7 @@ from fastapi import Path, Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
-from app.api.events import EVENTS, events_for
+from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -80,8 +80,15 @@ async def list_calibrations(
 
 
 @router.get("/{calibration_id}", dependencies=[caller("read")])
-async def get_calibration(calibration_id: CalibrationId, opened: AllServices) -> CalibrationRead:
+async def get_calibration(
+    calibration_id: CalibrationId,
+    request: Request,
+    opened: AllServices,
+    feed: Feed,
+    wait: Wait = 0,
+) -> CalibrationRead:
     """Where a calibration stands, and what came out of it."""
+    await wait_for_end(request, feed, "calibration", calibration_id, wait)
     return CalibrationRead.read(await opened.calibrations.get(calibration_id))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 
 from app.api.errors import errors
-from app.api.events import EVENTS, events_for
+from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -57,8 +57,16 @@ async def list_rankings(
 
 
 @router.get("/{ranking_id}", dependencies=[caller("read")])
-async def get_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
+async def get_ranking(
+    ranking_id: RankingId,
+    request: Request,
+    opened: AllServices,
+    feed: Feed,
+    view: Seen,
+    wait: Wait = 0,
+) -> RankingRead:
     """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
+    await wait_for_end(request, feed, "ranking", ranking_id, wait)
     return RankingRead.of(await opened.rankings.get(ranking_id), view)
 
 

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
-from app.api.events import EVENTS, events_for
+from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -135,13 +135,17 @@ async def list_sessions(
 @router.get("/{session_id}", dependencies=[caller("read")])
 async def get_session(
     session_id: SessionId,
+    request: Request,
     opened: AllServices,
+    feed: Feed,
     seen: Seen,
     view: Annotated[
         Literal["whole", "brief"], Query(description="`brief`: a few hundred characters.")
     ] = "whole",
+    wait: Wait = 0,
 ) -> SessionRead | SessionBrief:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
+    await wait_for_end(request, feed, "session", session_id, wait)
     record = await opened.sessions.get(session_id)
     return SessionBrief.of(record) if view == "brief" else SessionRead.of(record, seen)
 
