@@ -54,22 +54,27 @@ RANDOM = {"selection": {"criterion": "random"}, **LENGTH}
 
 
 class Known:
-    """What the weaker four fifths of a matrix teach."""
+    """What the weaker four fifths of a matrix teach, or all but the models that are named.
 
-    def __init__(self, scores):
+    Attributes:
+        rows: Of the others, on the bank's items.
+    """
+
+    def __init__(self, scores, tested=None):
         names = tuple(f"m{i}" for i in range(len(scores)))
         items = tuple(f"q{i}" for i in range(scores.shape[1]))
-        order = strongest_first(scores)
-        fifth = len(order) - int(0.8 * len(order))
-        known = np.sort(order[fifth:])
+        if tested is None:
+            order = strongest_first(scores)
+            tested = order[: len(order) - int(0.8 * len(order))]
+        known = np.setdiff1d(np.arange(len(scores)), tested)
         table = ResponseTable(tuple(names[i] for i in known), items, scores[known])
         self.bank = bank_from(table)
         mine = align(table, self.bank).scores
         self.curves = learn_curves(mine, task_targets(self.bank.item_ids), np.random.default_rng(0))
         design = Design.from_dict(LENGTH)
         self.learned = learned_from(mine, self.bank, design, max_items=N_ITEMS, seed=0)
-        strongest = np.sort(order[:fifth])
-        table = ResponseTable(tuple(names[i] for i in strongest), items, scores[strongest])
+        tested = np.sort(tested)
+        table = ResponseTable(tuple(names[i] for i in tested), items, scores[tested])
         self.rows = align(table, self.bank).scores
         self.thetas, _ = whole_bank_abilities(self.bank, self.rows)
 

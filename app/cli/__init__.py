@@ -23,6 +23,7 @@ PANELS = {
         "leaderboard": "Show the latest results on a bank.",
         "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
         "gates": "List and show decisions that were made.",
+        "baselines": "Name results that gates hold later ones against.",
         "open": "Open a page of the server in a browser.",
     },
     "Banks": {
@@ -70,7 +71,9 @@ _ALONE = {
 
 
 #: Whose first word names the command, which the audit trail tells.
-_GROUPS = frozenset({"keys", "projects", "banks", "response-sets", "sessions", "calibrations"})
+_GROUPS = frozenset(
+    {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}
+)
 
 
 def build(wanted: str | None, command: str | None = None) -> typer.Typer:

@@ -32,6 +32,7 @@ from app.services.rankings.service import RankingService
 from app.services.responses.collection import Collector
 from app.services.responses.confined_reading import Reader
 from app.services.responses.service import ResponseSetService
+from app.services.results.baselines import BaselineService
 from app.services.results.comparisons import ComparisonService
 from app.services.results.gates import GateService
 from app.services.results.leaderboards import LeaderboardService
@@ -87,6 +88,7 @@ class Services:
     simulations: SimulationService
     comparisons: ComparisonService
     gates: GateService
+    baselines: BaselineService
     scorer_trials: ScorerTrials
     previews: Previews
     leaderboards: LeaderboardService
@@ -192,6 +194,7 @@ async def open_services(
                 simulations=SimulationService(versions, endpoints),
                 comparisons=ComparisonService(database, versions),
                 gates=GateService(database, sessions, versions),
+                baselines=BaselineService(database, versions),
                 scorer_trials=ScorerTrials(database, endpoints, transport),
                 previews=Previews(database=database, endpoints=endpoints, transport=transport),
                 leaderboards=LeaderboardService(database),

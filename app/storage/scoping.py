@@ -33,6 +33,7 @@ from app.storage.rows.catalog import InstallationRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import (
     AdministrationRow,
+    BaselineRow,
     GateRow,
     RankingEventRow,
     RankingRow,
@@ -92,6 +93,7 @@ _OWNED: Final = (
     SessionRow,
     RankingRow,
     GateRow,
+    BaselineRow,
     ResponseSetRow,
     CalibrationRow,
     InstallationRow,

@@ -15,6 +15,7 @@ from app.storage.repositories.answers import AnswerRepository
 from app.storage.repositories.api_keys import ApiKeyRepository
 from app.storage.repositories.audit import AuditRepository
 from app.storage.repositories.banks import BankRepository
+from app.storage.repositories.baselines import BaselineRepository
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
@@ -96,6 +97,7 @@ class UnitOfWork:
         self.versions = VersionRepository(self._db)
         self.sessions = SessionRepository(self._db)
         self.gates = GateRepository(self._db)
+        self.baselines = BaselineRepository(self._db)
         self.rankings = RankingRepository(self._db)
         self.response_sets = ResponseSetRepository(self._db)
         self.collected = CollectedRepository(self._db)

@@ -47,12 +47,22 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
     of_score = gate("--session", found["session_id"], "--json", "-", "--threshold", "0.1")
     told = json.loads(of_score.stdout)
     assert (of_score.exit_code, told["metric"], told["outcome"]) == (0, "score", "go")
+    # A result under a name is what later ones are held against.
+    named = CliRunner().invoke(
+        build("baselines", "set"), ["baselines", "set", "main", found["session_id"]]
+    )
+    assert named.stdout == "main is m now.\n"
+    on_it = ("--session", found["session_id"], "--baseline", "main", "--tolerance", "40")
+    same = gate(*on_it, "--json", "-")
+    told = json.loads(same.stdout)
+    assert (same.exit_code, told["value"], told["threshold"]) == (0, 0.0, -0.4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "threshold"),
+        ((), "--threshold, or --baseline with --tolerance"),
+        (("--baseline", "main"), "--threshold, or --baseline with --tolerance"),
         (("--threshold", "x"), "unable to parse string as a number"),
         (("--threshold", "1", "--metric", "iq"), "metric"),
         (("--threshold", "1"), "--endpoint, --model and --bank"),

@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from app.engine.inference.comparison import MeasuredScore, of_scores
+from app.engine.inference.comparison import MeasuredScore, of_scores, shared_error
 
 
 def score(value: float, lo: float, hi: float, n_items: int = 50) -> MeasuredScore:
@@ -32,3 +33,24 @@ def test_scores_that_are_known_differ_or_do_not(other: float, verdict: str) -> N
     found = of_scores(score(0.6, 0.6, 0.6), score(other, other, other))
     assert found.verdict == verdict
     assert found.p_value == (0.0 if verdict == "below" else 1.0)
+
+
+def test_what_two_scores_are_both_wrong_by_cancels_from_their_difference() -> None:
+    one, other = score(0.62, 0.52, 0.72), score(0.6, 0.5, 0.7)
+    alone, together = of_scores(one, other), of_scores(one, other, correlation=0.75)
+    assert together.delta == alone.delta
+    # Variances add, less twice the covariance: 1 + 1 - 2 * 0.75.
+    assert together.se == pytest.approx(alone.se * 0.5)  # type: ignore[operator]
+
+
+def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:
+    first = np.tile([0.4, -0.6, 0.3, -0.2], 7)
+    assert shared_error(first, first, 28, 28) == pytest.approx(
+        np.tanh(np.arctanh(0.99) - 1 / 5), abs=1e-12
+    )
+    half = shared_error(first, first, 56, 56)
+    assert half == pytest.approx(shared_error(first, first, 28, 28) / 2)
+    assert shared_error(first, np.tile([1.0, 1.0, 0.0, -1.0], 7), 28, 28) == 0.0
+    assert shared_error(first, -first, 28, 28) == 0.0
+    few = first[:9]
+    assert shared_error(few, few, 9, 9) == shared_error(0 * first, first, 28, 28) == 0.0

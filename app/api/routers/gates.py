@@ -32,13 +32,15 @@ async def create_gate(
     """Hold a session against a threshold, or start a session for the purpose.
 
     `go` if the interval lies wholly beyond the threshold, `no_go` if wholly short of it, else
-    `inconclusive`; so is the gate of a session that failed. Extend an inconclusive session and make
+    `inconclusive`; so is the gate of a session that failed. Against a baseline the interval is that
+    of the difference from it. Extend an inconclusive session and make
     a new gate. `pending` while the session goes on.
     """
     given = body.session.endpoint if body.session else None
     await opened.scorer_guard.require_free(view, given.name if given else None)
     session = body.session_id if body.session is None else body.session.to_domain()
-    made = await opened.gates.create(body.to_domain(), session or "")
+    baseline = await opened.baselines.of(body.baseline) if body.baseline else None
+    made = await opened.gates.create(body.to_domain(baseline), session or "")
     response.headers["Location"] = f"/v1/gates/{made.record.id}"
     return GateRead.of(made, view)
 

@@ -1,4 +1,4 @@
-"""Gates as JSON."""
+"""Gates, and what they are held against, as JSON."""
 
 from datetime import datetime
 from typing import Annotated, Literal, Self
@@ -9,9 +9,11 @@ from app.api.schemas.common import Input, Name, OwnedRead
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
+from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import shallow
 from app.records.gates import GateSpec
 from app.services.results.gates import Gate
+from app.services.sessions.result import result_in
 from app.services.visibility import View
 
 Metric = Literal["theta", "score"]
@@ -25,6 +27,11 @@ class GateCreate(Input):
         json_schema_extra={
             "examples": [
                 {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
+                {
+                    "session_id": "ses_01jd0000000000000000000000",
+                    "baseline": "production",
+                    "tolerance": 0.02,
+                },
                 {
                     "session": {
                         "bank": "demo",
@@ -53,7 +60,17 @@ class GateCreate(Input):
         description="With `score` and a version of several abilities: of whose items it is; null: "
         "of the whole bank.",
     )
-    threshold: Annotated[float, Field(ge=-50, le=50)]
+    threshold: Annotated[float, Field(ge=-50, le=50)] | None = None
+    baseline: Name | None = Field(
+        default=None,
+        description="In place of a threshold: name of a baseline, or id of an ended session. A "
+        "session that is started for the gate is asked as that one was.",
+    )
+    tolerance: Annotated[float, Field(ge=0, le=50)] | None = Field(
+        default=None,
+        description="With a baseline: how much worse is not worse yet. Of a score 0.02 is 2 "
+        "points; of theta in logits.",
+    )
     direction: Direction = Field(default="above", description="Where a go lies.")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=0.95, description="Of the interval that must lie wholly on one side."
@@ -65,9 +82,75 @@ class GateCreate(Input):
             raise ValueError("give exactly one of session_id and session")
         return self
 
-    def to_domain(self) -> GateSpec:
-        """As the service takes it."""
-        return GateSpec(**self.model_dump(exclude={"session_id", "session"}))
+    @model_validator(mode="after")
+    def _one_mark(self) -> Self:
+        if (self.threshold is None) == (self.baseline is None):
+            raise ValueError("give exactly one of threshold and baseline")
+        if (self.baseline is None) != (self.tolerance is None):
+            raise ValueError("a baseline and a tolerance go together")
+        return self
+
+    def to_domain(self, baseline: Baseline | None) -> GateSpec:
+        """As the service takes it.
+
+        Args:
+            baseline: What `baseline` names.
+        """
+        threshold = self.threshold
+        if threshold is None:
+            allowed = self.tolerance or 0.0
+            threshold = -allowed if self.direction == "above" else allowed
+        return GateSpec(
+            metric=self.metric,
+            tag=self.tag,
+            threshold=threshold,
+            direction=self.direction,
+            confidence=self.confidence,
+            baseline=baseline,
+            baseline_name=self.baseline,
+        )
+
+
+class BaselineSet(Input):
+    """Which result a name stands for."""
+
+    session_id: SessionName
+
+
+class BaselineRead(OwnedRead):
+    """The result of a session under a name. It outlasts the session."""
+
+    object: Literal["baseline"] = "baseline"
+    name: str
+    session_id: str = Field(description="Whose result it is; the session may be gone.")
+    examinee: str = Field(description="Who was asked.")
+    bank: str
+    bank_version_id: str
+    score: float | None
+    score_ci: list[float | None] = Field(description="Its 95 % interval.")
+    theta: float | None
+    theta_ci: list[float | None] = Field(description="Its 95 % interval.")
+    n_items: int = Field(description="Scored answers.")
+    set_at: datetime
+
+    @classmethod
+    def of(cls, record: NamedBaseline) -> "BaselineRead":
+        """From the stored baseline."""
+        kept = record.baseline
+        found = result_in(kept.summary)
+        score = found.accuracy or {"value": None, "lo": None, "hi": None}
+        return cls.model_validate(
+            {
+                **shallow(record),
+                **shallow(kept),
+                "examinee": kept.label,
+                "score": score["value"],
+                "score_ci": [score["lo"], score["hi"]],
+                "theta": found.theta,
+                "theta_ci": list(found.ci),
+                "n_items": found.n_scored,
+            }
+        )
 
 
 class GateRead(OwnedRead):
@@ -82,10 +165,13 @@ class GateRead(OwnedRead):
     session_status: Status
     metric: Metric
     tag: str | None
-    threshold: float
+    threshold: float = Field(
+        description="With a baseline: of the difference, the tolerance with its sign."
+    )
+    baseline: str | None = Field(description="Name or session's id of what it is held against.")
     direction: Direction
     confidence: float
-    value: float | None
+    value: float | None = Field(description="The metric; with a baseline, its difference from it.")
     ci: list[float | None] = Field(description="Interval of the value at the gate's confidence.")
     margin: float | None = Field(description="How far the value is beyond the threshold.")
     p_beyond: float | None = Field(
@@ -106,6 +192,7 @@ class GateRead(OwnedRead):
         return cls.model_validate(
             {
                 **shallow(record),
+                "baseline": record.baseline_name,
                 "status": "pending" if result is None else "decided",
                 "outcome": result and result.outcome.value,
                 "detail": gate.detail,

@@ -45,6 +45,8 @@ _OPTIONS = {
     **{f"/session{field}": option for field, option in OF_SESSION.items()},
     "/session_id": "--session",
     "/threshold": "--threshold",
+    "/baseline": "--baseline",
+    "/tolerance": "--tolerance",
     "/metric": "--metric",
     "/tag": "--tag",
     "/direction": "--direction",
@@ -79,7 +81,19 @@ class Command(TyperCommand):
 
 @functools.partial(fail_clearly, code=USAGE)
 def command(
-    threshold: Annotated[float, typer.Option(help="What the metric is held against.")],
+    threshold: Annotated[
+        float | None, typer.Option(help="What the metric is held against.")
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="In its place: a result by its name (`sextant baselines`) or its session's id."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="How much worse than the baseline may pass: points, or logits of theta."),
+    ] = None,
     metric: Annotated[
         Literal["score", "theta"],
         typer.Option(help="The score (0 to 1), or the ability."),
@@ -130,16 +144,18 @@ def command(
 ) -> None:
     """Decide by one test whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
 
-    Holds --session against the threshold, or tests --endpoint on --bank; such a test stops as soon
-    as the decision is clear. Wrong options and servers that are away give exit code 64.
+    Holds --session against --threshold or --baseline, or tests --endpoint on --bank first. Wrong
+    options and servers that are away give exit code 64.
     """
     require_writable(json)
+    if (threshold is None) == (baseline is None) or (baseline is None) != (tolerance is None):
+        raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
+    allowed = share_of(tolerance) if metric == "score" else tolerance
     body: dict[str, Any] = {
-        "threshold": threshold,
         "metric": metric,
         "direction": direction,
         "confidence": confidence,
-        **given(tag=tag),
+        **given(tag=tag, threshold=threshold, baseline=baseline, tolerance=allowed),
     }
     asked_model: dict[str, Any] = {}
     if session is not None:

@@ -68,4 +68,7 @@ def _outcome(gate: dict[str, Any]) -> str:
 
 def _threshold(gate: dict[str, Any]) -> str:
     what = gate["metric"] + (f" of {gate['tag']}" if gate["tag"] else "")
-    return f"{what} {gate['direction']} {gate['threshold']:g} at {gate['confidence']:.0%}"
+    mark = f"{gate['threshold']:g}"
+    if gate["baseline"] is not None:
+        mark = f"{gate['baseline']} {gate['threshold']:+g}"
+    return f"{what} {gate['direction']} {mark} at {gate['confidence']:.0%}"

@@ -145,6 +145,10 @@ class ApiClient:
         """PATCH what has no states of its own; `options` as of `post`."""
         return await self._send("PATCH", path, change, options=options)
 
+    async def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """PUT a JSON object."""
+        return await self._send("PUT", path, body)
+
     async def delete(self, path: str, *, erase: bool = False) -> None:
         """DELETE what is as it was when it was last read: what changes meanwhile stays.
 

@@ -30,6 +30,9 @@ from app.errors import InvalidInputError
 _NORMAL = NormalDist()
 #: Chance to find a difference that is there, for which further items are counted.
 POWER = 0.8
+#: Common items below which they tell nothing of what two scores' errors share.
+LEAST_COMMON = 10
+_MOST_ALIKE = 0.99  # correlation of residuals: even a copy may answer otherwise
 #: Further items are counted up to so many times those there are.
 _MOST_TIMES = 1000
 
@@ -130,17 +133,27 @@ class MeasuredScore:
 
 
 def of_scores(
-    first: MeasuredScore, second: MeasuredScore, *, confidence: float = 0.95
+    first: MeasuredScore,
+    second: MeasuredScore,
+    *,
+    confidence: float = 0.95,
+    correlation: float = 0.0,
 ) -> Difference:
-    """Difference of two scores over the same items, measured independently of each other.
+    """Difference of two scores over the same items.
 
     What counts is how far the intervals reach towards each other. Further items are counted as if
     they told as much as those so far.
+
+    Args:
+        first: One score.
+        second: The other.
+        confidence: Of the interval and the verdict.
+        correlation: Of their errors, see `shared_error`; 0 where they are independent.
     """
     _check_confidence(confidence)
     delta = first.value - second.value
-    down = math.hypot(first.value - first.lo, second.hi - second.value) / Z_95
-    up = math.hypot(first.hi - first.value, second.value - second.lo) / Z_95
+    down = _joint(first.value - first.lo, second.hi - second.value, correlation) / Z_95
+    up = _joint(first.hi - first.value, second.value - second.lo, correlation) / Z_95
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     se = down if delta > 0 else up
     known = 0.0 if delta else 1.0
@@ -158,6 +171,37 @@ def of_scores(
         items_to_decide=_more(delta, se, n_items, confidence, verdict),
         verdict=verdict,
     )
+
+
+def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
+    """Correlation of the errors of two scores, by the items that both have answered.
+
+    Two models of one family are surprised by the same items. What one score is too high by for
+    such an item, the other one is, too, and it cancels from their difference. The correlation of
+    the residuals tells how much; it is taken a standard error lower than it was seen (Fisher's z),
+    and counts for the common items alone.
+
+    Args:
+        first: Scores of the first examinee less what its ability lets expect, on common items.
+        second: The same of the second, on the same items.
+        n_first: Items that the first one's score stands on.
+        n_second: Items that the second one's stands on.
+
+    Returns:
+        From 0 to below 1; 0 below `LEAST_COMMON` common items.
+    """
+    n_common = first.size
+    length = math.sqrt(float(first @ first) * float(second @ second))
+    if n_common < LEAST_COMMON or length == 0.0:
+        return 0.0
+    seen = min(float(first @ second) / length, _MOST_ALIKE)
+    surely = math.tanh(max(math.atanh(max(seen, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
+    return surely * min(n_common / math.sqrt(n_first * n_second), 1.0)
+
+
+def _joint(one: float, other: float, correlation: float) -> float:
+    """Length of the difference of two errors."""
+    return math.sqrt(max(one**2 + other**2 - 2.0 * correlation * one * other, 0.0))
 
 
 def of_abilities(first: Ability, second: Ability, *, confidence: float = 0.95) -> Difference:

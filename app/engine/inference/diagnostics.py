@@ -118,6 +118,22 @@ def _expected(bank: ItemBank, items: IntArray, theta: float | FloatArray) -> _Ex
     )
 
 
+def residuals(
+    bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
+) -> FloatArray:
+    """Scores less those that are expected at theta, in the order of the answers, shape (n,).
+
+    Args:
+        bank: The items.
+        responses: Scored answers.
+        theta: Ability, logits; of a bank of several abilities all of them, shape (D,).
+    """
+    answers = list(responses)
+    items = np.array([answer.item for answer in answers], dtype=np.intp)
+    scores = np.array([answer.score for answer in answers])
+    return scores - _expected(bank, items, theta).score
+
+
 @dataclass(frozen=True, slots=True)
 class Surprise:
     """An answer that the model hardly expected.

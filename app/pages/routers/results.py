@@ -104,7 +104,7 @@ async def create_gate(request: Request, visit: Visit, form: Form, opened: AllSer
         }
         plain = {name: form[name] for name in ("session_id", "metric", "direction") if name in form}
         body = GateCreate.model_validate_json(json.dumps({**plain, **numbers_in(given)}))
-        made = await opened.gates.create(body.to_domain(), body.session_id or "")
+        made = await opened.gates.create(body.to_domain(None), body.session_id or "")
     except (ValidationError, SextantError) as error:
         return await _gates(request, visit, opened.gates, None, form, faults_in(error))
     return see(request, f"/gates/{made.record.id}")

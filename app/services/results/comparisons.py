@@ -6,22 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.inference.comparison import (
-    Difference,
-    MeasuredScore,
-    of_abilities,
-    of_scores,
-    paired,
-)
-from app.engine.prediction.ability import Ability
+from app.engine.inference.comparison import Difference, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
 from app.services.results.comparability import apart
+from app.services.results.measured import Measured, between_abilities, between_scores
 from app.services.sessions.meter import effort_of
-from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
 
@@ -79,18 +72,10 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Session:
     record: SessionRecord
-    version: LoadedVersion
-    result: Result
+    measured: Measured
     scores: dict[str, float]
-
-    @property
-    def label(self) -> str:
-        return self.record.endpoint_name or self.record.endpoint_model or self.record.id
-
-    def ability(self) -> Ability:
-        return self.result.ability(self.version.correction)
 
 
 class ComparisonService:
@@ -117,7 +102,7 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
-        scales = [side.version.bank.scale for side in (one, other)]
+        scales = [side.measured.version.bank.scale for side in (one, other)]
         if scales[0] != scales[1]:
             raise ScaleMismatchError(
                 f"Session {first} is on scale {scales[0]!r} and session {second} on "
@@ -125,12 +110,13 @@ class ComparisonService:
                 "one session on the other's version."
             )
         common = [item for item in one.scores if item in other.scores]
-        groups = dict(zip(one.version.item_ids, one.version.groups, strict=True))
+        version = one.measured.version
+        groups = dict(zip(version.item_ids, version.groups, strict=True))
         mine = [one.scores[item] for item in common]
         theirs = [other.scores[item] for item in common]
         reasons = [
-            f"Session {side.record.id}: {side.result.reason}"
-            for side in (one, other)
+            f"Session {side.session_id}: {side.result.reason}"
+            for side in (one.measured, other.measured)
             if side.result.reason is not None and side.result.accuracy is None
         ]
         return Comparison(
@@ -139,13 +125,11 @@ class ComparisonService:
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),
-            score=None if reasons else _of_scores(one, other, confidence),
+            score=None if reasons else between_scores(one.measured, other.measured, confidence),
             common=None
             if reasons
             else _difference(mine, theirs, [groups[item] for item in common], confidence),
-            theta=None
-            if reasons or None in (one.result.theta, other.result.theta)
-            else of_abilities(one.ability(), other.ability(), confidence=confidence),
+            theta=None if reasons else between_abilities(one.measured, other.measured, confidence),
             reason=" ".join(reasons) or None,
             caution=" ".join(
                 filter(None, (apart([one.record, other.record]), _untried(one, other)))
@@ -191,18 +175,18 @@ class ComparisonService:
             theta=None,
         )
 
-    async def _measured(self, session_id: str) -> _Measured:
+    async def _measured(self, session_id: str) -> _Session:
         async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
-        result = result_of(record)
         version = await self._versions.load(record.bank_version_id)
-        return _Measured(record, version, result, _scores(version, administrations))
+        measured = Measured.of_session(record, version, administrations)
+        return _Session(record, measured, _scores(version, administrations))
 
 
-def _untried(*sides: _Measured) -> str | None:
+def _untried(*sides: _Session) -> str | None:
     """What is to be said where nothing was learned of how tests on a bank's version err."""
-    if all(side.version.correction is not None for side in sides):
+    if all(side.measured.version.correction is not None for side in sides):
         return None
     return (
         "No examinee was held out to try tests on this bank: by ability, the verdict takes the "
@@ -222,28 +206,17 @@ def _scores(version: LoadedVersion, administrations: list[Administration]) -> di
     }
 
 
-def _side(measured: _Measured, scores: list[float]) -> Compared:
+def _side(found: _Session, scores: list[float]) -> Compared:
+    result = found.measured.result
     return Compared(
-        id=measured.record.id,
-        label=measured.label,
-        score=(measured.result.accuracy or {}).get("value"),
+        id=found.record.id,
+        label=found.measured.label,
+        score=(result.accuracy or {}).get("value"),
         common=_mean(scores),
-        theta=measured.result.theta,
-        extrapolation=measured.result.extrapolation,
-        **effort_of(measured.record.summary),
+        theta=result.theta,
+        extrapolation=result.extrapolation,
+        **effort_of(found.record.summary),
     )
-
-
-def _of_scores(one: _Measured, other: _Measured, confidence: float) -> Difference | None:
-    """Of the scores of the whole bank; None where one is not known, or of other items."""
-    mine, theirs = one.result.accuracy, other.result.accuracy
-    if mine is None or theirs is None or one.version.item_ids != other.version.item_ids:
-        return None
-    first, second = (
-        MeasuredScore(n_items=side.n_scored, **{end: found[end] for end in ("value", "lo", "hi")})
-        for side, found in ((one.result, mine), (other.result, theirs))
-    )
-    return of_scores(first, second, confidence=confidence)
 
 
 def _difference(

@@ -10,10 +10,12 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
+from app.records.baselines import Baseline
 from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.results.measured import Measured, between_abilities, between_scores
 from app.services.sessions.cautions import cautions_of
 from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
@@ -24,6 +26,9 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
+
+#: Parts of a design that say what is asked, and until when.
+_ASKING = ("preset", "selection", "stopping", "estimator", "prediction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +71,50 @@ class GateService:
 
         A session that is started for a threshold on theta stops as soon as the gate is decided; one
         for a threshold on a score asks what tells most of it, unless it names a criterion or
-        another preset itself.
+        another preset itself. One that is started against a baseline is asked as the baseline was.
 
         Raises:
             NotFoundError: No such session.
-            InvalidInputError: A session that cannot be made, or a tag whose score its bank version
-                does not predict.
+            InvalidInputError: A session that cannot be made, a tag whose score its bank version
+                does not predict, or one of other questions than the baseline.
         """
         if isinstance(session, SessionSpec):
             version = await self._versions.load(session.bank_version_id, bank=session.bank)
-            _check_tag(version, spec.tag)
+            if spec.baseline is not None:
+                session = _as(spec.baseline, session, version)
+                version = await self._versions.load(session.bank_version_id, bank=session.bank)
+            else:
+                session = _decisive(session, spec)
+            await self._check(version, spec)
             with faults_within("/session"):
-                started = await self._sessions.create(_decisive(session, spec))
-            session_id = started.id
+                session_id = (await self._sessions.create(session)).id
         else:
             found = await self._sessions.get(session)
-            if spec.tag is not None:
-                _check_tag(await self._versions.load(found.bank_version_id), spec.tag)
+            if spec.tag is not None or spec.baseline is not None:
+                await self._check(await self._versions.load(found.bank_version_id), spec)
             session_id = found.id
         async with self._database.unit_of_work() as uow:
             record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
-            return await _decided(record, uow)
+        return await self._decided(record)
+
+    async def _check(self, version: LoadedVersion, spec: GateSpec) -> None:
+        """Refuse what sessions on this version do not tell."""
+        _check_tag(version, spec.tag)
+        if spec.baseline is None:
+            return
+        before = await self._versions.load(spec.baseline.bank_version_id)
+        if spec.metric == "theta":
+            is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
+        else:
+            is_alike, what = version.item_ids == before.item_ids, "of other questions"
+        if not is_alike:
+            detail = (
+                f"the {spec.metric} of version {before.number} of {before.bank_name!r} is {what} "
+                f"than that of version {version.number} of {version.bank_name!r}"
+            )
+            raise InvalidInputError(
+                f"baseline: {detail}.", problems=[FieldProblem("/baseline", detail)]
+            )
 
     async def get(self, gate_id: str) -> Gate:
         """A gate, decided if its session has ended.
@@ -95,7 +123,8 @@ class GateService:
             NotFoundError: No such gate.
         """
         async with self._database.reading() as uow:
-            return await _decided(await uow.gates.get(gate_id), uow)
+            record = await uow.gates.get(gate_id)
+        return await self._decided(record)
 
     async def list_page(self, request: PageRequest) -> Page[Gate]:
         """One page of gates, each decided if its session has ended.
@@ -105,8 +134,134 @@ class GateService:
         """
         async with self._database.reading() as uow:
             found = await uow.gates.list_page(request)
-            gates = [await _decided(record, uow) for record in found.items]
+        gates = [await self._decided(record) for record in found.items]
         return Page(tuple(gates), found.has_more)
+
+    async def _decided(self, record: GateRecord) -> Gate:
+        """What the gate's session says by now."""
+        async with self._database.reading() as uow:
+            session = await uow.sessions.get(record.session_id)
+            if session.status not in ENDED:
+                going_on = f"The session is {session.status}; the gate is decided when it ends."
+                return Gate(
+                    record=record, session=session, value=None, result=None, detail=going_on
+                )
+            if session.status == "failed":
+                failed = f"The session failed: {session.stop_detail}"
+                return Gate(
+                    record=record, session=session, value=None, result=UNKNOWN, detail=failed
+                )
+            looked_before = await _extensions(session, uow)
+            found = await _found(record, session, uow)
+            asked = await uow.sessions.administrations(session.id) if record.baseline else []
+        result = result_of(session)
+        if record.baseline is not None:
+            version = await self._versions.load(session.bank_version_id)
+            before = await self._versions.load(record.baseline.bank_version_id)
+            found = _difference(
+                record,
+                Measured.of_session(session, version, asked),
+                Measured.of_baseline(record.baseline, before),
+                is_heavy=found.degrees is not None,
+            )
+        decision = gate(
+            found.value,
+            found.lo,
+            found.hi,
+            threshold=record.threshold,
+            above=record.direction == "above",
+            confidence=record.confidence,
+            looks=found.looks,
+            degrees=found.degrees,
+            earlier=looked_before,
+        )
+        said = _describe(record, found, decision, result.reason, 1 + looked_before)
+        if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(
+            record, session, result
+        ):
+            decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
+            said = (
+                f"{said} That is a guess: intervals of this method of prediction do not hold for "
+                "such an examinee, so nothing is decided."
+            )
+        cautions = cautions_of(session, is_score=record.metric == "score")
+        return Gate(
+            record=record,
+            session=session,
+            value=found.value,
+            result=decision,
+            detail=said if cautions is None else f"{said} {cautions}",
+            extrapolation=result.extrapolation,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is held against the threshold, with its 95 % interval; see `gate`.
+
+    Attributes:
+        advice: What would decide an inconclusive gate.
+    """
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    looks: float = 1.0
+    degrees: float | None = None
+    advice: str = "Extend the session to decide."
+
+
+async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
+    """The metric itself."""
+    result = result_of(session)
+    if record.metric == "theta":
+        lo, hi = await _to_decide(result, session, uow)
+        looks = SessionPlan.from_dict(session.design).design.stopping.looks
+        return _Found(value=result.theta, lo=lo, hi=hi, looks=looks)
+    told = score_in(session.summary, record.tag or WHOLE_BANK)
+    if told is None:
+        return _Found(value=None, lo=None, hi=None)
+    heavy = DEGREES if told["method"] == COMBINED else None
+    return _Found(value=told["value"], lo=told["lo"], hi=told["hi"], degrees=heavy)
+
+
+def _difference(record: GateRecord, one: Measured, before: Measured, *, is_heavy: bool) -> _Found:
+    """The metric less the baseline's."""
+    between = between_scores if record.metric == "score" else between_abilities
+    found = between(one, before, 0.95)
+    if found is None:
+        return _Found(value=None, lo=None, hi=None)
+    advice = "Extend the session to decide."
+    if len(one.residuals) > len(before.residuals):
+        advice = "Extend the session, and measure the baseline by more questions, to decide."
+    return _Found(
+        value=found.delta,
+        lo=found.lo,
+        hi=found.hi,
+        degrees=DEGREES if is_heavy else None,
+        advice=advice,
+    )
+
+
+def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> SessionSpec:
+    """A session asked as the baseline was, as far as it leaves that open.
+
+    With one seed two models alike are asked mostly the same questions, and what they share of the
+    error cancels from their difference.
+    """
+    plan = dict(session.plan)
+    if plan.get("preset") is None:
+        kept = {name: baseline.design[name] for name in _ASKING if name in baseline.design}
+        # A cut was what another gate stopped at.
+        kept["stopping"] = {**kept.get("stopping", {}), "cut_score": None}
+        plan = {**kept, **plan}
+    is_same_bank = session.bank_version_id is None and version.bank_name == baseline.bank
+    return replace(
+        session,
+        plan=plan,
+        seed=baseline.seed if session.seed is None else session.seed,
+        bank_version_id=baseline.bank_version_id if is_same_bank else session.bank_version_id,
+    )
 
 
 def _check_tag(version: LoadedVersion, tag: str | None) -> None:
@@ -144,64 +299,6 @@ def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
     return replace(session, plan={**plan, "preset": Preset.SCORE.value, "selection": selection})
 
 
-async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
-    """What the gate's session says by now."""
-    session = await uow.sessions.get(record.session_id)
-    if session.status not in ENDED:
-        return Gate(
-            record=record,
-            session=session,
-            value=None,
-            result=None,
-            detail=f"The session is {session.status}; the gate is decided when it ends.",
-        )
-    if session.status == "failed":
-        return Gate(
-            record=record,
-            session=session,
-            value=None,
-            result=UNKNOWN,
-            detail=f"The session failed: {session.stop_detail}",
-        )
-    result = result_of(session)
-    if record.metric == "theta":
-        value, (lo, hi), heavy = result.theta, await _to_decide(result, session, uow), False
-        looks = SessionPlan.from_dict(session.design).design.stopping.looks
-    else:
-        score = score_in(session.summary, record.tag or WHOLE_BANK)
-        found = score or {"value": None, "lo": None, "hi": None, "method": None}
-        value, lo, hi = found["value"], found["lo"], found["hi"]
-        heavy, looks = found["method"] == COMBINED, 1.0
-    extensions = await _extensions(session, uow)
-    decision = gate(
-        value,
-        lo,
-        hi,
-        threshold=record.threshold,
-        above=record.direction == "above",
-        confidence=record.confidence,
-        looks=looks,
-        degrees=DEGREES if heavy else None,
-        earlier=extensions,
-    )
-    said = _describe(record, value, decision, result.reason, 1 + extensions)
-    if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, session, result):
-        decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
-        said = (
-            f"{said} That is a guess: intervals of this method of prediction do not hold for such "
-            "an examinee, so nothing is decided."
-        )
-    cautions = cautions_of(session, is_score=record.metric == "score")
-    return Gate(
-        record=record,
-        session=session,
-        value=value,
-        result=decision,
-        detail=said if cautions is None else f"{said} {cautions}",
-        extrapolation=result.extrapolation,
-    )
-
-
 async def _to_decide(
     result: Result, session: SessionRecord, uow: UnitOfWork
 ) -> tuple[float | None, float | None]:
@@ -230,10 +327,13 @@ async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
 
 
 def _describe(
-    record: GateRecord, value: float | None, decision: GateResult, reason: str | None, looks: int
+    record: GateRecord, found: _Found, decision: GateResult, reason: str | None, looks: int
 ) -> str:
-    lo, hi = decision.ci
+    value, (lo, hi) = found.value, decision.ci
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
+    if record.baseline is not None:
+        before = record.baseline_name or record.baseline.session_id
+        name = f"difference of the {record.metric} from that of {before}:"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
     over = f" over {looks} looks, as the session went on" if looks > 1 else ""
@@ -245,5 +345,5 @@ def _describe(
     }[decision.outcome]
     said = f"{name} {value:.3f}, {interval}, {where} the threshold {record.threshold:g}."
     if decision.outcome is GateOutcome.INCONCLUSIVE:
-        said += " Extend the session to decide."
+        said += f" {found.advice}"
     return said

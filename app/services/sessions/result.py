@@ -80,14 +80,19 @@ def result_of(record: SessionRecord) -> Result:
         )
     if record.status == "failed":
         raise InvalidStateError(f"Session {record.id} has failed: {record.stop_detail}")
-    estimate = record.summary["estimate"]
+    return result_in(record.summary)
+
+
+def result_in(summary: Mapping[str, Any]) -> Result:
+    """The result that the figures of an ended session tell."""
+    estimate = summary["estimate"]
     lo, hi = estimate["ci"]
     return Result(
         theta=estimate["theta"],
         se=estimate["se"],
         ci=(lo, hi),
-        accuracy=score_in(record.summary),
-        n_scored=record.summary["progress"]["scored"],
+        accuracy=score_in(summary),
+        n_scored=summary["progress"]["scored"],
         reason=estimate.get("reason"),
         extrapolation=estimate.get("extrapolation"),
     )

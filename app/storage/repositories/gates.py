@@ -1,9 +1,12 @@
 """Gates: a session held against a threshold."""
 
+from dataclasses import asdict
+
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
+from app.records.baselines import Baseline
 from app.records.fields import convert, shallow
 from app.records.gates import GateRecord, GateSpec
 from app.storage.paging import Page, PageRequest, read_page
@@ -18,11 +21,12 @@ class GateRepository:
 
     async def add(self, gate_id: str, spec: GateSpec, *, session_id: str) -> GateRecord:
         """Store a new gate on a session that is there."""
-        row = GateRow(id=gate_id, session_id=session_id, **shallow(spec))
+        stored = {**shallow(spec), "baseline": spec.baseline and asdict(spec.baseline)}
+        row = GateRow(id=gate_id, session_id=session_id, **stored)
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row)
-        return convert(GateRecord, row)
+        return _read(row)
 
     async def get(self, gate_id: str) -> GateRecord:
         """One gate.
@@ -33,7 +37,7 @@ class GateRepository:
         row = await self._db.get(GateRow, gate_id)
         if row is None:
             raise NotFoundError("gate", gate_id)
-        return convert(GateRecord, row)
+        return _read(row)
 
     async def list_page(self, request: PageRequest) -> Page[GateRecord]:
         """One page of gates.
@@ -47,5 +51,9 @@ class GateRepository:
             request,
             key=GateRow.id,
             kind="gate",
-            read=lambda row: convert(GateRecord, row),
+            read=_read,
         )
+
+
+def _read(row: GateRow) -> GateRecord:
+    return convert(GateRecord, row, baseline=row.baseline and Baseline(**row.baseline))

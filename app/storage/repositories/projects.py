@@ -28,6 +28,7 @@ _HELD = {
     "endpoints": "endpoint",
     "installations": "installation",
     "gates": "gate",
+    "baselines": "baseline",
 }
 _COUNTS = text(
     " UNION ALL ".join(

@@ -5,6 +5,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.acting import owner
 from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow, OwnedRow
 
 
@@ -185,4 +186,20 @@ class GateRow(OwnedRow):
     threshold: Mapped[float]
     direction: Mapped[str]
     confidence: Mapped[float]
+    #: What it is held against, as it was when the gate was made.
+    baseline: Mapped[Json | None]
+    baseline_name: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class BaselineRow(OwnedRow):
+    """What later sessions are held against, by name."""
+
+    __tablename__ = "baselines"
+
+    project_id: Mapped[str] = mapped_column(
+        ForeignKey("projects.id"), default=owner, primary_key=True
+    )
+    name: Mapped[str] = mapped_column(primary_key=True)
+    baseline: Mapped[Json]
+    set_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,0 +1,69 @@
+"""`sextant baselines`: results that gates hold later ones against."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from app.cli.servers.connection import asked
+from app.cli.terminal.console import fail_clearly, out, write_json
+from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.terminal.tables import show_table, when
+
+app = typer.Typer(no_args_is_help=True, help="Name results that gates hold later ones against.")
+
+_Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
+
+
+@app.command("set")
+@fail_clearly
+def set_baseline(
+    name: _Name,
+    session: Annotated[str, typer.Argument(help="Id of an ended session.")],
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Name the result of a session, or move the name to it."""
+    path, body = f"/v1/baselines/{quote(name, safe='')}", {"session_id": session}
+    found = asked(server, server_key, lambda client: client.put(path, body))
+    write_json(json, found)
+    if json != "-":
+        out.print(f"{name} is {found['examinee']} now.", markup=False)
+
+
+@app.command("list")
+@fail_clearly
+def list_baselines(
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """List baselines by name."""
+    found = asked(server, server_key, lambda client: client.get("/v1/baselines"))["data"]
+    write_json(json, {"data": found})
+    if json != "-":
+        show_table(
+            ("name", "model", "bank", "score", "questions", "set"),
+            (
+                (
+                    one["name"],
+                    one["examinee"],
+                    one["bank"],
+                    "-" if one["score"] is None else f"{one['score']:.1%}",
+                    str(one["n_items"]),
+                    when(one["set_at"]),
+                )
+                for one in found
+            ),
+        )
+
+
+@app.command("delete")
+@fail_clearly
+def delete_baseline(
+    name: _Name, server: AskServerOption = None, server_key: ServerKeyOption = None
+) -> None:
+    """Forget a name; gates that were made against it stay as they are."""
+    path = f"/v1/baselines/{quote(name, safe='')}"
+    asked(server, server_key, lambda client: client.remove(path))

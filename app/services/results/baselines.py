@@ -1,0 +1,108 @@
+"""Baselines: results that later ones are held against, by name."""
+
+from app.acting import maker
+from app.errors import FieldProblem, InvalidInputError, MissingScopeError
+from app.records.baselines import Baseline, NamedBaseline
+from app.services.banks.versions import VersionService
+from app.services.results.measured import Measured
+from app.storage.database import Database
+from app.storage.identifiers import may_name
+
+_KEPT = ("estimate", "accuracy", "progress")
+
+
+class BaselineService:
+    """Use cases of baselines.
+
+    Args:
+        database: Where they are stored.
+        versions: What their sessions asked.
+    """
+
+    def __init__(self, database: Database, versions: VersionService) -> None:
+        self._database = database
+        self._versions = versions
+
+    async def put(self, name: str, session_id: str, *, is_admin: bool) -> NamedBaseline:
+        """Name the result of an ended session, or move a name to it.
+
+        Raises:
+            InvalidInputError: A name that is a session's id.
+            NotFoundError: No such session.
+            InvalidStateError: The session goes on, or has failed.
+            MissingScopeError: Another key made the baseline.
+        """
+        if may_name(name, "ses_"):
+            detail = "expected a name of your own, got the id of a session"
+            raise InvalidInputError(f"name: {detail}.", problems=[FieldProblem("/name", detail)])
+        baseline = await self.of_session(session_id)
+        async with self._database.unit_of_work() as uow:
+            _require_maker(await uow.baselines.find(name), is_admin=is_admin)
+            return await uow.baselines.put(name, baseline)
+
+    async def get(self, name: str) -> NamedBaseline:
+        """One baseline.
+
+        Raises:
+            NotFoundError: No such baseline.
+        """
+        async with self._database.reading() as uow:
+            return await uow.baselines.get(name)
+
+    async def every(self) -> list[NamedBaseline]:
+        """All baselines of the project, by name."""
+        async with self._database.reading() as uow:
+            return await uow.baselines.every()
+
+    async def delete(self, name: str, *, is_admin: bool) -> None:
+        """Forget a name. Gates that were made against it stay as they are.
+
+        Raises:
+            NotFoundError: No such baseline.
+            MissingScopeError: Another key made it.
+        """
+        async with self._database.unit_of_work() as uow:
+            _require_maker(await uow.baselines.get(name), is_admin=is_admin)
+            await uow.baselines.delete(name)
+
+    async def of(self, name: str) -> Baseline:
+        """The baseline of a name, or what the session of an id has found out.
+
+        Raises:
+            NotFoundError: Neither.
+            InvalidStateError: The session goes on, or has failed.
+        """
+        if may_name(name, "ses_"):
+            return await self.of_session(name)
+        return (await self.get(name)).baseline
+
+    async def of_session(self, session_id: str) -> Baseline:
+        """What an ended session has found out, to be kept apart from it.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: It goes on, or has failed.
+        """
+        async with self._database.reading() as uow:
+            record = await uow.sessions.get(session_id)
+            asked = await uow.sessions.administrations(session_id)
+        version = await self._versions.load(record.bank_version_id)
+        measured = Measured.of_session(record, version, asked)
+        return Baseline(
+            session_id=record.id,
+            label=measured.label,
+            bank=record.bank_name,
+            bank_version_id=record.bank_version_id,
+            seed=record.seed,
+            design=record.design,
+            summary={name: record.summary[name] for name in _KEPT},
+            residuals=dict(measured.residuals),
+        )
+
+
+def _require_maker(found: NamedBaseline | None, *, is_admin: bool) -> None:
+    if found is not None and found.created_by != maker() and not is_admin:
+        raise MissingScopeError(
+            f"The baseline {found.name!r} was made by another key: changing it needs that key, or "
+            "one with the scope 'admin'."
+        )

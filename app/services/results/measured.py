@@ -1,0 +1,122 @@
+"""What two sessions have found out, side by side."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine import Response
+from app.engine.bank import ItemIndex
+from app.engine.inference.comparison import (
+    Difference,
+    MeasuredScore,
+    of_abilities,
+    of_scores,
+    shared_error,
+)
+from app.engine.inference.diagnostics import residuals
+from app.engine.prediction.ability import Ability
+from app.records.baselines import Baseline
+from app.records.sessions import Administration, SessionRecord
+from app.services.banks.loaded import LoadedVersion
+from app.services.sessions.result import Result, result_in, result_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The result of an ended session, or of one that was kept as a baseline.
+
+    Attributes:
+        label: Who was asked.
+        version: What was asked.
+        residuals: Id of each scored item -> score less what the ability lets expect.
+    """
+
+    session_id: str
+    label: str
+    version: LoadedVersion
+    result: Result
+    residuals: Mapping[str, float]
+
+    @classmethod
+    def of_session(
+        cls, record: SessionRecord, version: LoadedVersion, asked: Sequence[Administration]
+    ) -> "Measured":
+        """Of a session and what it asked.
+
+        Raises:
+            InvalidStateError: It goes on, or has failed.
+        """
+        return cls(
+            session_id=record.id,
+            label=record.endpoint_name or record.endpoint_model or record.id,
+            version=version,
+            result=result_of(record),
+            residuals=_residuals(version, asked),
+        )
+
+    @classmethod
+    def of_baseline(cls, baseline: Baseline, version: LoadedVersion) -> "Measured":
+        """Of what was kept of a session."""
+        return cls(
+            session_id=baseline.session_id,
+            label=baseline.label,
+            version=version,
+            result=result_in(baseline.summary),
+            residuals=baseline.residuals,
+        )
+
+    @property
+    def score(self) -> MeasuredScore | None:
+        """The score of the whole bank, if it is known."""
+        told = self.result.accuracy
+        if told is None:
+            return None
+        ends = {end: told[end] for end in ("value", "lo", "hi")}
+        return MeasuredScore(n_items=self.result.n_scored, **ends)
+
+    @property
+    def ability(self) -> Ability | None:
+        """Theta with all that is known of its error; None where there is none."""
+        return None if self.result.theta is None else self.result.ability(self.version.correction)
+
+
+def between_scores(one: Measured, other: Measured, confidence: float) -> Difference | None:
+    """Difference of the scores; None where one is not known, or they are of other items."""
+    first, second = one.score, other.score
+    if first is None or second is None or one.version.item_ids != other.version.item_ids:
+        return None
+    return of_scores(first, second, confidence=confidence, correlation=alike(one, other))
+
+
+def between_abilities(one: Measured, other: Measured, confidence: float) -> Difference | None:
+    """Difference of the thetas; None where one is not known, or they are on other scales."""
+    first, second = one.ability, other.ability
+    if first is None or second is None or one.version.bank.scale != other.version.bank.scale:
+        return None
+    return of_abilities(first, second, confidence=confidence)
+
+
+def alike(one: Measured, other: Measured) -> float:
+    """Correlation of the errors of two scores, see `shared_error`."""
+    common = [item for item in one.residuals if item in other.residuals]
+    first, second = (np.array([side.residuals[x] for x in common]) for side in (one, other))
+    return shared_error(first, second, len(one.residuals), len(other.residuals))
+
+
+def _residuals(version: LoadedVersion, asked: Sequence[Administration]) -> dict[str, float]:
+    """By the last theta. Of several abilities none are kept, so that they tell nothing here."""
+    closed = sorted(
+        (item.arrival or 0, item.position, item.closing.score, item.closing.theta)
+        for item in asked
+        if item.closing is not None
+        and item.closing.score is not None
+        and not version.is_pretest(item.position)
+    )
+    if not closed or closed[-1][-1] is None or version.bank.abilities is not None:
+        return {}
+    answers = [Response(ItemIndex(position), score) for _, position, score, _ in closed]
+    left = residuals(version.bank, answers, closed[-1][-1]).tolist()
+    found = zip((version.item_ids[answer.item] for answer in answers), left, strict=True)
+    return {item: round(residual, 4) for item, residual in found if math.isfinite(residual)}

@@ -1,0 +1,65 @@
+"""Baselines: figures of sessions under names."""
+
+from dataclasses import asdict
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.acting import maker, owner
+from app.errors import NotFoundError
+from app.records.baselines import Baseline, NamedBaseline
+from app.records.fields import convert
+from app.storage.rows.sessions import BaselineRow
+
+
+class BaselineRepository:
+    """Questions and changes about baselines, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def put(self, name: str, baseline: Baseline) -> NamedBaseline:
+        """Store a baseline under a name, in the place of what had it; its maker stays."""
+        await self._db.execute(
+            insert(BaselineRow)
+            .values(project_id=owner(), created_by=maker(), name=name, baseline=asdict(baseline))
+            .on_conflict_do_update(
+                index_elements=["project_id", "name"],
+                set_={"baseline": asdict(baseline), "set_at": func.now()},
+            )
+        )
+        return await self.get(name)
+
+    async def get(self, name: str) -> NamedBaseline:
+        """The baseline of a name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        found = await self._db.scalar(select(BaselineRow).where(BaselineRow.name == name))
+        if found is None:
+            raise NotFoundError("baseline", name)
+        return _read(found)
+
+    async def find(self, name: str) -> NamedBaseline | None:
+        """The same, held until the transaction ends; None where there is none."""
+        found = await self._db.scalar(
+            select(BaselineRow).where(BaselineRow.name == name).with_for_update()
+        )
+        return None if found is None else _read(found)
+
+    async def every(self) -> list[NamedBaseline]:
+        """All of the project, by name."""
+        return [
+            _read(row)
+            for row in await self._db.scalars(select(BaselineRow).order_by(BaselineRow.name))
+        ]
+
+    async def delete(self, name: str) -> None:
+        """Forget a name; gates that were made against it stay as they are."""
+        await self._db.execute(delete(BaselineRow).where(BaselineRow.name == name))
+
+
+def _read(row: BaselineRow) -> NamedBaseline:
+    return convert(NamedBaseline, row, baseline=Baseline(**row.baseline))

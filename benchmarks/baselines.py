@@ -1,0 +1,157 @@
+"""How often a gate against a baseline errs, and how many questions it takes.
+
+    uv run python benchmarks/baselines.py [--data ../shared/data/transfer] [--releases 1000]
+        [--tolerance 0.02] [--churn 0.1] [--only NAMES]
+
+A baseline is a model that nothing was learned from: one of the strongest fifth (beyond), or of a
+fifth drawn at random (within). A release has its answers but for the share `--churn` of the items,
+changed both ways, and is better by the tolerance, equal, worse by just the tolerance, or far worse
+(five tolerances). Both take the default test from one seed, the baseline 240 items; the release is
+held against it after 60, 120 and 240 items, as a gate whose session is extended, until it decides.
+
+`wrong go` is of releases worse by the tolerance or more, `wrong no-go` of those that are not worse
+by more. `questions` are those at the decision, beside a fixed-size test of paired random questions
+that finds as far a difference with a chance of 0.9.
+"""
+
+import argparse
+import os
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from gates import Known
+from transfer import matrices
+
+from app.engine.inference.comparison import MeasuredScore, of_abilities, of_scores, shared_error
+from app.engine.inference.diagnostics import residuals
+from app.engine.inference.gate import gate
+from app.engine.prediction.ability import Ability
+from app.engine.prediction.model_error import DEGREES
+from app.engine.simulation.simulate import take
+
+LOOKS = (60, 120, 240)
+#: Differences of releases, in tolerances.
+KINDS = {"better": 1.0, "equal": 0.0, "worse by the tolerance": -1.0, "far worse": -5.0}
+_POWER = 1.959964 + 1.281552  # quantiles of 0.975 and 0.9
+
+
+def released(row, difference, churn, rng):
+    """A release of a model: other answers to some items, and a score apart by `difference`."""
+    changed = row.copy()
+    ups, downs = (round(row.size * (churn / 2 + max(sign * difference, 0))) for sign in (1, -1))
+    for new, count in ((1.0, ups), (0.0, downs)):
+        others = np.flatnonzero(row != new)
+        changed[rng.choice(others, min(count, others.size), replace=False)] = new
+    return changed
+
+
+def test_of(known, row, seed):
+    """The state after each look."""
+    stopping = {"score_margin": None, "min_items": LOOKS[-1], "max_items": LOOKS[-1]}
+    states = {}
+
+    def watch(state):
+        if state.n_scored in LOOKS:
+            states[state.n_scored] = state
+
+    test = known.test({"preset": "score", "stopping": stopping})
+    take(test, row, seed=seed, watch=watch)
+    return test, states
+
+
+class Side:
+    """What is known of one model after a look."""
+
+    def __init__(self, test, state):
+        told = test.predict(state)
+        self.score = MeasuredScore(value=told.value, lo=told.lo, hi=told.hi, n_items=state.n_scored)
+        found = state.belief.estimate()
+        self.ability = Ability(
+            theta=found.theta,
+            se=found.se,
+            n_items=state.n_scored,
+            stretch=test.correction and test.correction.theta,
+            place=test.correction and test.correction.place_of(state),
+        )
+        left = residuals(test.bank, state.responses, found.theta)
+        self.left = {one.item: r for one, r in zip(state.responses, left, strict=True)}
+
+    def score_from(self, before):
+        common = [item for item in self.left if item in before.left]
+        mine, theirs = (np.array([side.left[item] for item in common]) for side in (self, before))
+        shared = shared_error(mine, theirs, len(self.left), len(before.left))
+        return of_scores(self.score, before.score, correlation=shared)
+
+    def theta_from(self, before):
+        return of_abilities(self.ability, before.ability)
+
+
+def decided(sides, before, between, tolerance, degrees):
+    """Outcome, and the questions that it took."""
+    for nth, n_items in enumerate(LOOKS):
+        found = between(sides[n_items], before)
+        told = gate(
+            found.delta, found.lo, found.hi, threshold=-tolerance, degrees=degrees, earlier=nth
+        )
+        if told.outcome.value != "inconclusive":
+            break
+    return told.outcome.value, n_items
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--releases", type=int, default=1000)
+    parser.add_argument("--tolerance", type=float, default=0.02)
+    parser.add_argument("--churn", type=float, default=0.1)
+    parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
+    arguments = parser.parse_args()
+    tables = {
+        name: scores
+        for name, scores in matrices(arguments.data, arguments.only)
+        if np.isin(scores, (0.0, 1.0)).all() and scores.shape[1] >= 2 * LOOKS[-1]
+    }
+    found = defaultdict(list)
+    each = arguments.releases // len(tables)
+    for nth, scores in enumerate(tables.values()):
+        drawn = np.random.default_rng(nth).permutation(len(scores))[: len(scores) // 5]
+        for where, tested in {"within": drawn, "beyond": None}.items():
+            known = Known(scores, tested)
+            for release in range(each):
+                rng, seed = np.random.default_rng([nth, release]), [nth, release]
+                row = known.rows[rng.integers(len(known.rows))]
+                test, states = test_of(known, row, seed)
+                before = Side(test, states[LOOKS[-1]])
+                for kind, times in KINDS.items():
+                    difference = times * arguments.tolerance
+                    other = released(row, difference, arguments.churn, rng)
+                    test, states = test_of(known, other, seed)
+                    sides = {n: Side(test, state) for n, state in states.items()}
+                    apart = difference + arguments.tolerance
+                    fixed = (other - row).var() * (_POWER / apart) ** 2 if apart else np.nan
+                    found[where, kind, "score"].append(
+                        (*decided(sides, before, Side.score_from, arguments.tolerance, DEGREES),
+                         fixed)
+                    )  # fmt: skip
+                    of_theta = Side.theta_from
+                    by = abs(arguments.tolerance / 0.25)  # logits where half are answered right
+                    found[where, kind, "theta"].append(
+                        (*decided(sides, before, of_theta, by, None), np.nan)
+                    )
+    print(f"{len(tables)} matrices, {len(tables) * each} releases each")
+    print("models  release                 metric   go     no-go  open   questions  fixed size")
+    for (where, kind, metric), rows in found.items():
+        outcome, items, fixed = map(np.array, zip(*rows, strict=True))
+        print(
+            f"{where:7} {kind:23} {metric:6} {np.mean(outcome == 'go'):6.1%} "
+            f"{np.mean(outcome == 'no_go'):6.1%} {np.mean(outcome == 'inconclusive'):6.1%} "
+            f"{items.mean():7.0f} {np.median(fixed):10.0f}   within twice: "
+            f"{np.mean((outcome != 'inconclusive') & (items <= np.maximum(2 * fixed, 60))):.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Baselines, and gates against them, over HTTP, on sessions that real tests have ended."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.services.container import Services
+from app.worker.loop import running_worker
+from tests.api.conftest import Client, NewClient
+from tests.demo_bank import install_demo_bank
+from tests.services.sessions import until
+
+STOPPING = {"min_items": 50, "max_items": 50, "score_margin": None}
+
+
+@pytest.fixture
+async def working(app: FastAPI) -> AsyncIterator[Services]:
+    services: Services = app.state.services
+    await install_demo_bank(services.database)
+    async with running_worker(services):
+        yield services
+
+
+def scripted(theta: float) -> dict[str, Any]:
+    return {"kind": "scripted", "model": f"at {theta:g}", "options": {"theta": theta, "seed": 3}}
+
+
+async def measured(client: Client, working: Services, theta: float) -> dict[str, Any]:
+    body = {"bank": "demo", "endpoint": scripted(theta), "seed": 5, "stopping": STOPPING}
+    made = await client.post("/v1/sessions", json=body)
+    assert made.status_code == 202, made.text
+    await until(working, made.json()["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{made.json()['id']}")).json()
+    return ended
+
+
+async def test_a_release_is_held_against_the_last_one(client: Client, working: Services) -> None:
+    before = await measured(client, working, 0.5)
+    path = "/v1/baselines/production"
+    named = await client.put(path, json={"session_id": before["id"]})
+    assert named.status_code == 200, named.text
+    assert named.json()["score"] == before["accuracy"]["value"]
+    assert (await client.get("/v1/baselines")).json()["data"] == [named.json()]
+    # It outlasts its session.
+    assert (await client.delete(f"/v1/sessions/{before['id']}")).status_code == 204
+
+    outcomes = {}
+    for theta in (0.5, -4.0):
+        body = {
+            "baseline": "production",
+            "tolerance": 0.1,
+            "session": {"bank": "demo", "endpoint": scripted(theta)},
+        }
+        made = await client.post("/v1/gates", json=body)
+        assert made.status_code == 201, made.text
+        gate = made.json()
+        await until(working, gate["session_id"])
+        gate = (await client.get(f"/v1/gates/{gate['id']}")).json()
+        session = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+        assert (session["seed"], session["design"]["stopping"]["max_items"]) == (5, 50)
+        assert gate["value"] == pytest.approx(
+            session["accuracy"]["value"] - before["accuracy"]["value"]
+        )
+        assert (gate["threshold"], gate["baseline"]) == (-0.1, "production")
+        assert gate["margin"] == pytest.approx(gate["value"] + 0.1)
+        outcomes[theta] = gate
+    # The same answers to the same questions: nothing is left to be wrong about but the rest.
+    assert outcomes[0.5]["outcome"] == "go"
+    assert outcomes[0.5]["value"] == 0.0
+    width = before["accuracy"]["hi"] - before["accuracy"]["lo"]
+    assert outcomes[0.5]["ci"][1] - outcomes[0.5]["ci"][0] < 0.6 * width
+    assert outcomes[-4.0]["outcome"] == "no_go"
+
+    assert (await client.delete(path)).status_code == 204
+    assert (await client.get(path)).status_code == 404
+    kept = (await client.get(f"/v1/gates/{outcomes[0.5]['id']}")).json()
+    assert kept == outcomes[0.5]
+
+
+async def test_abilities_are_held_against_a_session_itself(
+    client: Client, working: Services
+) -> None:
+    before, after = [await measured(client, working, theta) for theta in (2.0, -2.0)]
+    body = {
+        "session_id": after["id"],
+        "baseline": before["id"],
+        "metric": "theta",
+        "tolerance": 0.5,
+    }
+    gate = (await client.post("/v1/gates", json=body)).json()
+    assert gate["outcome"] == "no_go"
+    assert gate["value"] == pytest.approx(after["estimate"]["theta"] - before["estimate"]["theta"])
+    turned = {**body, "session_id": before["id"], "baseline": after["id"]}
+    assert (await client.post("/v1/gates", json=turned)).json()["outcome"] == "go"
+
+
+async def test_a_baseline_is_moved_by_its_maker_or_an_admin(
+    client: Client, client_with: NewClient, working: Services
+) -> None:
+    before = await measured(client, working, 0.5)
+    body = {"session_id": before["id"]}
+    mine, theirs = [await client_with("run", "read") for _ in range(2)]
+    assert (await mine.put("/v1/baselines/mine", json=body)).status_code == 200
+    for refused in (
+        await theirs.put("/v1/baselines/mine", json=body),
+        await theirs.delete("/v1/baselines/mine"),
+    ):
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+        assert "was made by another key" in refused.json()["detail"]
+    assert (await client.put("/v1/baselines/mine", json=body)).status_code == 200
+
+
+async def test_what_cannot_be_held_against_a_baseline_is_told(
+    client: Client, working: Services
+) -> None:
+    before = await measured(client, working, 0.5)
+    gate = {"session_id": before["id"], "baseline": before["id"], "tolerance": 0.02}
+    for said, sentence in (
+        ({"threshold": 0.5}, "give exactly one of threshold and baseline"),
+        ({"tolerance": None}, "a baseline and a tolerance go together"),
+        ({"tag": "x"}, "against the score of the whole bank"),
+        ({"baseline": "nothing"}, "nothing"),
+    ):
+        refused = await client.post("/v1/gates", json={**gate, **said})
+        assert refused.status_code in (404, 422)
+        assert sentence in refused.text, refused.text
+    going_on = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
+    early = await client.put("/v1/baselines/x", json={"session_id": going_on.json()["id"]})
+    assert early.json()["code"] == "invalid_state"
+    as_id = await client.put(f"/v1/baselines/{before['id']}", json={"session_id": before["id"]})
+    assert "got the id of a session" in as_id.json()["detail"]
