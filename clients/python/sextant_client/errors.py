@@ -45,6 +45,7 @@ class ProblemError(SextantError):
         status: Of HTTP.
         detail: One sentence for people.
         fields: Faults of the input by place.
+        instance: Path of the request.
         request_id: Under which the server's log tells more.
     """
 
@@ -55,6 +56,7 @@ class ProblemError(SextantError):
         code: str,
         status: int,
         fields: Sequence[FieldProblem] = (),
+        instance: str = "",
         request_id: str | None = None,
     ) -> None:
         places = [f"{one.pointer}: {one.detail}" for one in fields] if len(fields) > 1 else []
@@ -63,6 +65,7 @@ class ProblemError(SextantError):
         self.status = status
         self.detail = detail
         self.fields = tuple(fields)
+        self.instance = instance
         self.request_id = request_id
 
 
@@ -71,6 +74,7 @@ class _Body(BaseModel):
     status: int
     detail: str
     errors: list[FieldProblem]
+    instance: str
     request_id: str | None = None
 
 
@@ -85,5 +89,6 @@ def problem_of(content: bytes) -> ProblemError | None:
         code=body.code,
         status=body.status,
         fields=body.errors,
+        instance=body.instance,
         request_id=body.request_id,
     )

@@ -107,9 +107,9 @@ class Server:
         Raises:
             ValueError: There is none, or its address is none of HTTP.
         """
-        url = url or os.environ.get("SEXTANT_SERVER")
-        api_key = api_key or os.environ.get("SEXTANT_API_KEY")
-        project = project or os.environ.get("SEXTANT_PROJECT")
+        url = os.environ.get("SEXTANT_SERVER") if url is None else url
+        api_key = os.environ.get("SEXTANT_API_KEY") if api_key is None else api_key
+        project = os.environ.get("SEXTANT_PROJECT") if project is None else project
         if not url or not url.startswith(("http://", "https://")):
             raise ValueError(
                 "url, or the variable SEXTANT_SERVER: expected the address of a Sextant server "
@@ -130,10 +130,10 @@ class Server:
         """
         _require_finite(request.json, "")
         keyed = {"Idempotency-Key": request.key} if request.method == "POST" else {}
+        given = {name: value for name, value in request.params.items() if value is not None}
         return http.build_request(
             request.method,
-            f"{self.url}{request.path}",
-            params={name: value for name, value in request.params.items() if value is not None},
+            httpx2.URL(f"{self.url}{request.path}").copy_merge_params(given),
             json=request.json,
             headers={**self.headers, **keyed, **request.headers},
         )
