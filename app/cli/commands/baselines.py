@@ -26,7 +26,7 @@ def set_baseline(
 ) -> None:
     """Name the result of a session, or move the name to it."""
     path, body = f"/v1/baselines/{quote(name, safe='')}", {"session_id": session}
-    found = asked(server, server_key, lambda client: client.put(path, body))
+    found = asked(server, server_key, lambda client: client.request("PUT", path, json=body))
     write_json(json, found)
     if json != "-":
         out.print(f"{name} is {found['examinee']} now.", markup=False)
@@ -40,7 +40,7 @@ def list_baselines(
     json: SameAsJsonOption = None,
 ) -> None:
     """List baselines by name."""
-    found = asked(server, server_key, lambda client: client.get("/v1/baselines"))["data"]
+    found = asked(server, server_key, lambda client: client.request("GET", "/v1/baselines"))["data"]
     write_json(json, {"data": found})
     if json != "-":
         show_table(

@@ -59,7 +59,7 @@ def command(
                 }
                 if not quiet:
                     err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
-                created = await client.post("/v1/sessions", body)
+                created = await client.request("POST", "/v1/sessions", json=body)
                 page = f"{local.base_url}/sessions/{created['id']}"
                 if stay:
                     err.print(f"Watch it in a browser: {page}", soft_wrap=True)

@@ -1,0 +1,52 @@
+"""Ask and tell as a loop: which items are to be begun, whoever runs them side by side."""
+
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from sextant_client.errors import ProblemError
+from sextant_client.models import Answer, Item, Session
+from sextant_client.operations import answer_item, get_next_items, get_session
+from sextant_client.requests import Step
+
+#: The step is closed or the test has ended: the answer counts no more, or has counted already.
+_LATE = frozenset({"stale_step", "invalid_state", "idempotency_answer_lost"})
+Begun = Generator[Step, Any, list[Item]]
+
+
+class Loop:
+    """One client's part in a test by hand.
+
+    Attributes:
+        session: As it was last told.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        self._id = session_id
+        self._begun: set[str] = set()
+        self.session: Session | None = None
+
+    def awaited(self) -> Begun:
+        """What the test waits for and is not yet begun here."""
+        self.session = yield from get_session(self._id)
+        if not self.session.awaits_answers:
+            return []
+        return self._new((yield from get_next_items(self._id)))
+
+    def tell(self, item: Item, answer: Answer) -> Begun:
+        """Tell an answer; what is to be begun because of it.
+
+        An answer that came too late changes nothing.
+        """
+        try:
+            answered = yield from answer_item(self._id, item.step_token, answer)
+        except ProblemError as problem:
+            if problem.code not in _LATE:
+                raise
+            return (yield from self.awaited())
+        self.session = answered
+        return self._new(answered.next_items)
+
+    def _new(self, items: Iterable[Item]) -> list[Item]:
+        new = [item for item in items if item.step_token not in self._begun]
+        self._begun |= {item.step_token for item in new}
+        return new

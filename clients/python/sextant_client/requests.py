@@ -1,0 +1,227 @@
+"""Requests as values, and what is done where one fails: nothing here waits or sends.
+
+An operation is a `Flow`: it yields requests and pauses, is sent what came of them, and returns its
+result. `client.py` carries flows out, synchronously or with asyncio.
+"""
+
+import math
+import os
+import random
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
+
+import httpx2
+from pydantic import ValidationError
+
+from sextant_client.errors import (
+    FieldProblem,
+    NotSextantError,
+    ProblemError,
+    UnreachableError,
+    problem_of,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Param: TypeAlias = str | int | float | bool | None
+
+#: Statuses after which the same request may succeed; 502 and 504 are a proxy's.
+_AGAIN: Final = frozenset({429, 502, 503, 504})
+#: The first call with this Idempotency-Key is still being worked on.
+_IN_FLIGHT: Final = "idempotency_in_flight"
+#: Seconds before the second attempt, doubled for each further one; and the most that a server may
+#: ask to be waited for.
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One call of the API, and how its answer is read.
+
+    A POST carries an Idempotency-Key, so that it may be sent again: what it creates is created
+    once.
+
+    Attributes:
+        method: GET, POST, PATCH or DELETE.
+        path: Behind the server's address, with `/v1`.
+        read: From the answer, which went well, to the result.
+        params: Of the query; those that are None are left out.
+        json: The body.
+        headers: Beside those of every request.
+        key: Its Idempotency-Key; new for each intent.
+    """
+
+    method: str
+    path: str
+    read: Callable[[httpx2.Response], T]
+    params: Mapping[str, Param] = field(default_factory=dict)
+    json: Json = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __iter__(self) -> Generator["Step", Any, T]:
+        """As a flow: it sends itself and returns what was read."""
+        return self.read((yield self))
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Seconds to wait."""
+
+    seconds: float
+
+
+Step: TypeAlias = Request[Any] | Pause
+
+
+class Flow(Protocol[T_co]):
+    """Requests and pauses that end with a result."""
+
+    def __iter__(self) -> Generator[Step, Any, T_co]:
+        """Begin it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Who is called, and how patiently.
+
+    Attributes:
+        url: Its address, without `/v1`.
+        headers: Of each request.
+        retries: Further attempts where one may help.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    retries: int
+
+    @classmethod
+    def named(cls, url: str | None, api_key: str | None, project: str | None, retries: int) -> Self:
+        """The server of the arguments, or else of the environment.
+
+        Raises:
+            ValueError: There is none, or its address is none of HTTP.
+        """
+        url = os.environ.get("SEXTANT_SERVER") if url is None else url
+        api_key = os.environ.get("SEXTANT_API_KEY") if api_key is None else api_key
+        project = os.environ.get("SEXTANT_PROJECT") if project is None else project
+        if not url or not url.startswith(("http://", "https://")):
+            raise ValueError(
+                "url, or the variable SEXTANT_SERVER: expected the address of a Sextant server "
+                f"such as http://127.0.0.1:8000, got {url!r}."
+            )
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        if project:
+            headers["Sextant-Project"] = project
+        return cls(url.rstrip("/").removesuffix("/v1"), headers, retries)
+
+    def build(
+        self, http: httpx2.Client | httpx2.AsyncClient, request: Request[Any]
+    ) -> httpx2.Request:
+        """A request as it goes over the wire.
+
+        Raises:
+            ProblemError: A number of its body is none of JSON's.
+        """
+        _require_finite(request.json, "")
+        keyed = {"Idempotency-Key": request.key} if request.method == "POST" else {}
+        given = {name: value for name, value in request.params.items() if value is not None}
+        return http.build_request(
+            request.method,
+            httpx2.URL(f"{self.url}{request.path}").copy_merge_params(given),
+            json=request.json,
+            headers={**self.headers, **keyed, **request.headers},
+        )
+
+    def attempts(self, flow: Flow[T]) -> Generator[Step, Any, T]:
+        """The same flow, with failed requests sent again: yields each attempt, wants its outcome.
+
+        Raises:
+            SextantError: What the flow does not handle.
+        """
+        steps = iter(flow)
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Pause):
+                    yield step
+                    step = next(steps)
+                    continue
+                try:
+                    answer = yield from self._exchange(step)
+                except (ProblemError, UnreachableError, NotSextantError) as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except ValidationError as error:
+            raise NotSextantError(
+                f"{self.url} answered in another shape than this client knows: {error}"
+            ) from error
+
+    def _exchange(self, request: Request[Any]) -> Generator[Step, Any, httpx2.Response]:
+        attempt = 0
+        while True:
+            outcome: httpx2.Response | httpx2.HTTPError = yield request
+            if isinstance(outcome, httpx2.Response) and outcome.is_success:
+                return outcome
+            yield Pause(self.pause_after(outcome, request.method, attempt))
+            attempt += 1
+
+    def pause_after(
+        self, outcome: httpx2.Response | httpx2.HTTPError, method: str, attempt: int
+    ) -> float:
+        """Seconds until a failed request is sent again.
+
+        Raises:
+            UnreachableError: It will not be, and there was no answer.
+            ProblemError: It will not be, and this was the answer.
+            NotSextantError: It will not be, and the answer is no problem of Sextant's.
+        """
+        patient = attempt < self.retries
+        # Up to twice as long, so that clients that were refused together do not return together.
+        pause = _FIRST_PAUSE_S * (1 << attempt) * random.uniform(1, 2)
+        if isinstance(outcome, httpx2.HTTPError):
+            sent = not isinstance(outcome, httpx2.ConnectError)
+            if patient and not (sent and method in {"PATCH", "DELETE"}):
+                return pause
+            raise UnreachableError(
+                f"The Sextant server at {self.url} cannot be reached: "
+                f"{str(outcome) or type(outcome).__name__}"
+            ) from outcome
+        problem = problem_of(outcome.content)
+        in_flight = problem is not None and problem.code == _IN_FLIGHT
+        patient = patient and (outcome.status_code in _AGAIN or in_flight)
+        asked_for = str(outcome.headers.get("retry-after", ""))
+        least = float(asked_for) if asked_for.isdecimal() else 0.0
+        if patient and least <= _LONGEST_PAUSE_S:
+            return max(pause, least)
+        raise problem or no_sextant(outcome)
+
+
+def no_sextant(answer: httpx2.Response) -> NotSextantError:
+    """What an answer is that no Sextant server gives."""
+    where = answer.request.url.copy_with(query=None)
+    return NotSextantError(
+        f"{where} answered {answer.request.method} with {answer.status_code}, and not as a Sextant "
+        "server does: is it one?"
+    )
+
+
+def _require_finite(value: Json, pointer: str) -> None:
+    """JSON has neither nan nor inf: refused as the server would, were it told."""
+    if isinstance(value, float) and not math.isfinite(value):
+        fault = FieldProblem(pointer=pointer, detail=f"expected a finite number, got {value}")
+        raise ProblemError(
+            f"{pointer}: {fault.detail}.", code="invalid_input", status=422, fields=[fault]
+        )
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _require_finite(entry, f"{pointer}/{name}")

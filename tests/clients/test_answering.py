@@ -1,0 +1,87 @@
+"""Tests by hand through the client: the loop, failures on the way, problems."""
+
+import asyncio
+import random
+
+import pytest
+
+from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, Sextant
+from tests.clients.conftest import Running
+
+EXAMINEE = Examinee(name="nightly", kind="agent", model="m-4", scaffold="loop 2")
+
+
+def solved(item: Item) -> Answer:
+    """The same for the same item, whoever asks."""
+    right = random.Random(item.item.id).random() < 0.6
+    return Answer(score=float(right), usd=0.5, seconds=2.0, metadata={"try": "1"})
+
+
+async def test_four_in_flight_and_both_clients_find_the_same(server: Running) -> None:
+    def one_after_the_other() -> tuple[float | None, int]:
+        with Sextant(server.url, server.key) as sextant:
+            session = sextant.create_session(
+                "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+            )
+            ended = sextant.answer_all(session.id, solved)
+            return ended.estimate.theta, ended.progress.scored
+
+    most = 0
+
+    async def slowly(item: Item) -> Answer:
+        nonlocal most
+        running.add(item.step)
+        most = max(most, len(running))
+        await asyncio.sleep(0)
+        running.discard(item.step)
+        return solved(item)
+
+    running: set[int] = set()
+    expected = await asyncio.to_thread(one_after_the_other)
+    async with AsyncSextant(server.url, server.key) as sextant:
+        session = await sextant.create_session(
+            "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+        )
+        ended = await sextant.answer_all(session.id, slowly)
+        assert (ended.estimate.theta, ended.progress.scored) == expected
+        assert (ended.status, ended.usage.usd, most) == ("completed", 6.0, 1)
+        several = await sextant.create_session(
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}, seed=1
+        )
+        ended = await sextant.answer_all(several.id, slowly)
+        assert (ended.status, ended.progress.scored, most) == ("completed", 12, 4)
+
+
+async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
+    server: Running,
+) -> None:
+    async def breaks(item: Item) -> Answer:
+        if item.step == 3:
+            raise ValueError("no sandbox")
+        return solved(item)
+
+    async def works(item: Item) -> Answer:
+        return solved(item)
+
+    async with AsyncSextant(server.url, server.key) as sextant:
+        session = await sextant.create_session(
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}
+        )
+        with pytest.raises(ValueError, match="no sandbox"):
+            await sextant.answer_all(session.id, breaks)
+        begun = await sextant.get_session(session.id)
+        assert begun.awaits_answers
+        assert begun.progress.scored >= 1
+        ended = await sextant.answer_all(session.id, works)
+        assert (ended.status, ended.progress.scored) == ("completed", 12)
+
+
+async def test_problems_say_what_was_wrong_where(server: Running) -> None:
+    async with AsyncSextant(server.url, server.key, retries=0) as sextant:
+        with pytest.raises(ProblemError) as refused:
+            await sextant.create_session("demo", mode="manual", concurrency=100)
+        assert (refused.value.code, refused.value.status) == ("invalid_input", 422)
+        assert [fault.pointer for fault in refused.value.fields] == ["/concurrency"]
+        with pytest.raises(ProblemError, match="no bank") as missing:
+            await sextant.create_session("nowhere", mode="manual")
+        assert (missing.value.code, missing.value.status) == ("not_found", 404)
