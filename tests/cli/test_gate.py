@@ -1,6 +1,7 @@
 """`sextant gate`: exit codes that a pipeline can stand on."""
 
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +70,10 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
         (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),
         (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
         (
-            ("--threshold", "nan", "--session", "ses_1", "--server", "http://127.0.0.1:9"),
+            (
+                *("--threshold", "nan", "--endpoint", "http://m/v1", "--model", "m"),
+                *("--bank", "demo", "--server", "http://127.0.0.1:9"),
+            ),
             "Error: --threshold: expected a finite number, got nan",
         ),
         (
@@ -118,3 +122,82 @@ def test_a_server_that_is_something_else_is_named(model_url: str) -> None:
     failed = gate("--threshold", "0", "--session", "ses_1", "--server", server)
     assert failed.exit_code == 64
     assert "not as a Sextant server does" in " ".join(failed.stderr.split())
+
+
+POLICY = """
+endpoint: {url}
+model: m
+session: {{seed: 1, concurrency: 4, stopping: {{min_items: 10, max_items: 10}}}}
+budget: {{tokens: 1000000}}
+extend_to: 40
+rules:
+  - {{name: sure enough, bank: demo, threshold: 0.2}}
+  - {{name: able, bank: demo, metric: theta, threshold: -1, tier: should}}
+  - {{name: better than all | of it, bank: demo, threshold: 0.99, tier: should}}
+"""
+
+
+def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
+    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
+    path.write_text(POLICY.format(url=model_url))
+    files = ("--junit", str(xml), "--markdown", str(comment))
+    first = gate("--policy", str(path), "--commit", "abc", *files, "--json", "-")
+    assert first.exit_code == 0, first.stderr
+    told = json.loads(first.stdout)
+    assert [one["outcome"] for one in told["rules"]] == ["go", "go", "no_go"]
+    assert len({one["session_id"] for one in told["rules"]}) == 1
+    cases = ET.parse(xml).getroot().findall("./testsuite/testcase")
+    assert [next(iter(case)).tag for case in cases] == [
+        "system-out",
+        "system-out",
+        "skipped",
+    ]
+    words = comment.read_text()
+    assert words.startswith("<!-- sextant gate -->\n### ✅ go")
+    assert "better than all \\| of it" in words
+
+    again = gate("--policy", str(path), "--commit", "abc", "--json", "-")
+    assert json.loads(again.stdout)["rules"][0]["session_id"] == told["rules"][0]["session_id"]
+
+
+def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(
+    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
+    short = gate(*ask, "--max-items", "10", "--threshold", "0.5", "--json", "-")
+    assert short.exit_code == 2, short.stdout
+    longer = gate(
+        *ask, "--max-items", "10", "--threshold", "0.5", "--extend-to", "30", "--json", "-"
+    )
+    told = json.loads(longer.stdout)
+    assert "over 3 looks" in told["detail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rules: [", "is no YAML file"),
+        ("endpoint: http://m/v1\nrules: []", "rules: tuple should have at least 1 item"),
+        ("endpoint: m\nrules: [{name: a, bank: b}]", "rules.0: give threshold, or baseline"),
+        (
+            "endpoint: m\nrules: [{name: a, bank: b, threshold: .nan}]",
+            "rules.0.threshold: input should be a finite number",
+        ),
+        (
+            "endpoint: m\nsession: {bank: c}\nrules: [{name: a, bank: b, threshold: 1}]",
+            "session: bank is said elsewhere",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_told_where(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    failed = gate("--policy", str(path))
+    assert failed.exit_code == 64
+    assert words in " ".join(failed.stderr.split()), failed.stderr

@@ -13,7 +13,9 @@ No other command uses 64: 2, which means wrong input elsewhere, is taken here.
 """
 
 import functools
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import typer
 from rich.table import Table
@@ -21,9 +23,14 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
+from app.cli.gating.judging import Judge, Verdict, outcome_of
+from app.cli.gating.policy import Budget, Policy, Rule, read_policy
+from app.cli.gating.told import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, given, run_to_the_end
+from app.cli.servers.logins import target
 from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.terminal.examinees import examinee, is_url, require_fitting
+from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     ConcurrencyOption,
     EndpointKeyOption,
@@ -51,6 +58,7 @@ _OPTIONS = {
     "/tag": "--tag",
     "/direction": "--direction",
     "/confidence": "--confidence",
+    "/stopping": "--extend-to",
 }
 EXIT_CODES = {"go": 0, "no_go": 1, "inconclusive": 2}
 
@@ -135,81 +143,143 @@ def command(
     concurrency: ConcurrencyOption = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of rules, in place of all that is said of one gate."),
+    ] = None,
+    extend_to: Annotated[
+        int | None,
+        typer.Option(help="While it is open, go on up to so many questions.", min=1),
+    ] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option(
+            help="What is tested: a policy tests it once.", envvar=["GITHUB_SHA", "CI_COMMIT_SHA"]
+        ),
+    ] = None,
     quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the gate as JSON; - for stdout.")
     ] = None,
+    junit_file: Annotated[
+        str | None, typer.Option("--junit", help="Write JUnit's XML; - for stdout.")
+    ] = None,
+    markdown_file: Annotated[
+        str | None, typer.Option("--markdown", help="Write a comment in Markdown; - for stdout.")
+    ] = None,
 ) -> None:
     """Decide by one test whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
 
-    Holds --session against --threshold or --baseline, or tests --endpoint on --bank first. Wrong
-    options and servers that are away give exit code 64.
+    Holds --session against --threshold or --baseline, or tests --endpoint on --bank first; with
+    --policy every rule of a file. Wrong options and servers that are away give exit code 64.
     """
-    require_writable(json)
-    if (threshold is None) == (baseline is None) or (baseline is None) != (tolerance is None):
-        raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
-    allowed = share_of(tolerance) if metric == "score" else tolerance
-    body: dict[str, Any] = {
-        "metric": metric,
-        "direction": direction,
-        "confidence": confidence,
-        **given(tag=tag, threshold=threshold, baseline=baseline, tolerance=allowed),
-    }
-    asked_model: dict[str, Any] = {}
-    if session is not None:
-        if endpoint or model or bank or prediction:
+    for target_file in (json, junit_file, markdown_file):
+        require_writable(target_file)
+    if policy is not None:
+        if threshold is not None or baseline or session or endpoint or model or bank:
+            raise InvalidInputError("--policy says what is held against what: leave that out.")
+        rules = read_policy(policy)
+    else:
+        rule = _rule(
+            bank,
+            threshold=threshold,
+            baseline=baseline,
+            tolerance=tolerance,
+            metric=metric,
+            tag=tag,
+            direction=direction,
+            confidence=confidence,
+        )
+        if session is not None and (endpoint or model or bank or prediction):
             raise InvalidInputError(
                 "Give --session, or --endpoint with --model and --bank; how a session predicts is "
                 "settled when it starts (--prediction)."
             )
-        body["session_id"] = session
-    elif endpoint and bank and (model or not is_url(endpoint)):
-        asked_model = given(kind=kind, api_key=api_key)
-        require_fitting(endpoint, model, asked_model)
-        body["session"] = {
-            "bank": bank,
-            **given(
+        if session is None and not (endpoint and bank and (model or not is_url(endpoint))):
+            raise InvalidInputError(
+                "Give --session, or all of --endpoint, --model and --bank; a saved endpoint needs "
+                "no --model."
+            )
+        stopping = given(se=se_target, score_margin=share_of(margin), max_items=max_items)
+        # What is wrong with it the server says, in the words of the options.
+        rules = Policy.model_construct(
+            endpoint=endpoint or "",
+            model=model,
+            kind=kind,
+            session=given(
                 seed=seed,
                 concurrency=concurrency,
                 prediction=given(method=prediction),
-                stopping=given(se=se_target, score_margin=share_of(margin), max_items=max_items),
-                budget=given(tokens=budget_tokens),
+                stopping=stopping,
             ),
-        }
-    else:
-        raise InvalidInputError(
-            "Give --session, or all of --endpoint, --model and --bank; a saved endpoint needs no "
-            "--model."
+            budget=Budget.model_construct(tokens=budget_tokens),
+            extend_to=extend_to,
+            rules=(rule,),
         )
+    asked_model = given(kind=rules.kind, api_key=api_key)
+    if session is None:
+        require_fitting(rules.endpoint, rules.model, asked_model)
 
     async def decide() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank, options=_OPTIONS) as client:
-            if "session" in body and endpoint is not None:
-                body["session"] |= await examinee(client, endpoint, model, asked_model)
-            made = await client.request("POST", "/v1/gates", json=body)
-            if made["status"] == "pending":
+        own = connected(server, server_key, bank=rules.rules[0].bank, options=_OPTIONS)
+        async with own as client:
+            asked: dict[str, Any] = {}
+            if session is None:
+                asked = await examinee(client, rules.endpoint, rules.model, asked_model)
+
+            async def watched(begun: dict[str, Any]) -> dict[str, Any]:
                 if not quiet:
-                    announce(await client.request("GET", f"/v1/sessions/{made['session_id']}"))
-                async with ended_with_us(client, "sessions", made["session_id"]):
-                    ended = await watch(client, made["session_id"], quiet=quiet)
+                    announce(begun)
+                async with ended_with_us(client, "sessions", begun["id"]):
+                    ended = await watch(client, begun["id"], quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended)
-            return await client.request("GET", f"/v1/gates/{made['id']}")
+                return ended
 
-    gate = run_to_the_end(decide)
-    if json != "-":
-        _show(gate)
-    write_json(json, gate)
-    raise typer.Exit(EXIT_CODES[gate["outcome"]])
+            judge = Judge(
+                client=client,
+                policy=rules,
+                asked=asked,
+                commit=commit if policy is not None else None,
+                watch=watched,
+            )
+            if session is None:
+                return {"verdicts": await judge.decide()}
+            begun = await client.request("GET", f"/v1/sessions/{quote(session, safe='')}")
+            return {"verdicts": await judge.by(begun, rules.rules)}
+
+    verdicts: list[Verdict] = run_to_the_end(decide)["verdicts"]
+    whole = outcome_of(verdicts)
+    if "-" not in (json, junit_file, markdown_file):
+        for verdict in verdicts:
+            _show(verdict, named=policy is not None)
+    told = [{**one.gate, "rule": one.rule.name, "tier": one.rule.tier} for one in verdicts]
+    write_json(json, {"outcome": whole, "rules": told} if policy is not None else verdicts[0].gate)
+    if junit_file is not None:
+        write_file(junit_file, junit(verdicts))
+    if markdown_file is not None:
+        named = target(server, server_key)
+        write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
+    raise typer.Exit(EXIT_CODES[whole])
 
 
-def _show(gate: dict[str, Any]) -> None:
+def _rule(bank: str | None, **said: Any) -> Rule:
+    """The one rule of a command without a policy."""
+    mark = [said[name] is None for name in ("threshold", "baseline", "tolerance")]
+    if mark not in ([False, True, True], [True, False, False]):
+        raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
+    return Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+
+
+def _show(verdict: Verdict, *, named: bool) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("gate", gate["outcome"].replace("_", " "))
-    table.add_row("because", gate["detail"])
-    table.add_row("session", gate["session_id"])
+    if named:
+        table.add_row("rule", f"{verdict.rule.name} ({verdict.rule.tier})")
+    table.add_row("gate", verdict.outcome.replace("_", " "))
+    table.add_row("because", verdict.gate["detail"])
+    table.add_row("session", verdict.gate["session_id"])
     out.print(table)

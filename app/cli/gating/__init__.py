@@ -1,0 +1,1 @@
+"""Gates of a release: rules, what decides them, and how the outcome is told."""

@@ -1,0 +1,167 @@
+"""Tests that decide the rules of a policy: one a bank, extended while a rule is open."""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+from app.cli.gating.policy import Policy, Rule
+from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
+
+#: Waits for a test's end, shows it meanwhile, and returns it as it ended.
+Watch = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+_ENDED = frozenset({"completed", "failed", "cancelled"})
+#: How much longer a test is each time that it goes on.
+_TIMES = 2
+_OPEN = "inconclusive"
+#: Ends behind which nothing more may, or can, be asked.
+_NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A rule, and what came out.
+
+    Attributes:
+        gate: As the API gives it.
+        session: Of the gate, as the API gives it.
+    """
+
+    rule: Rule
+    gate: dict[str, Any]
+    session: dict[str, Any]
+
+    @property
+    def outcome(self) -> str:
+        """`go`, `no_go` or `inconclusive`."""
+        return str(self.gate["outcome"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Decides a policy on one server.
+
+    Attributes:
+        asked: `endpoint` or `endpoint_id`, as sessions take it.
+        commit: What is tested: the tests of a policy are taken once a commit. None tests anew.
+        watch: See `Watch`.
+    """
+
+    client: AsyncSextant
+    policy: Policy
+    asked: dict[str, Any]
+    commit: str | None
+    watch: Watch
+
+    async def decide(self) -> list[Verdict]:
+        """All rules, in their order."""
+        found: dict[str, Verdict] = {}
+        spent: dict[str, float] = {"usd": 0.0, "tokens": 0}
+        for bank in dict.fromkeys(rule.bank for rule in self.policy.rules):
+            rules = [rule for rule in self.policy.rules if rule.bank == bank]
+            verdicts = await self._of_bank(bank, rules, spent)
+            found |= {one.rule.name: one for one in verdicts}
+            usage = verdicts[0].session["usage"]
+            spent["usd"] += usage["usd"] or 0.0
+            spent["tokens"] += usage["tokens_in"] + usage["tokens_out"]
+        return [found[rule.name] for rule in self.policy.rules]
+
+    async def _of_bank(
+        self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
+    ) -> list[Verdict]:
+        marks = self._marks()
+        if self.commit and (known := await self._known(bank, marks)) is not None:
+            return await self.by(known, rules)
+        # A test against a baseline is asked as that was, which serves the others; one for a
+        # threshold on theta ends as soon as that one is decided.
+        first = min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))
+        left = self.policy.budget.left(spent)
+        if not all(left.values()):
+            raise InvalidInputError(f"The policy's budget is used up: bank {bank!r} was not asked.")
+        body = {
+            **self.policy.session,
+            **self.asked,
+            "bank": bank,
+            "budget": left,
+            "metadata": marks,
+        }
+        made = await self._post("/v1/gates", {**first.body(), "session": body})
+        session = await self._read(f"/v1/sessions/{made['session_id']}")
+        return await self.by(session, rules, {first.name: made["id"]})
+
+    async def by(
+        self,
+        session: dict[str, Any],
+        rules: Sequence[Rule],
+        made: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Verdict]:
+        """The rules by a session, and by what goes on from it while one of them is open.
+
+        Args:
+            session: As the API gives it; what goes on is waited for.
+            rules: Of its bank.
+            made: Name of a rule -> id of its gate on the session, where there is one.
+        """
+        while True:
+            if session["status"] not in _ENDED:
+                session = await self.watch(session)
+            gates = [
+                await self._read(f"/v1/gates/{made[rule.name]}")
+                if rule.name in made
+                else await self._post("/v1/gates", {**rule.body(), "session_id": session["id"]})
+                for rule in rules
+            ]
+            verdicts = [
+                Verdict(rule=rule, gate=gate, session=session)
+                for rule, gate in zip(rules, gates, strict=True)
+            ]
+            if not self._goes_on(verdicts, session):
+                return verdicts
+            n_items = min(_TIMES * session["progress"]["items"], self.policy.extend_to or 0)
+            longer = dict.fromkeys(("min_items", "max_items"), n_items)
+            stopping = {**session["design"]["stopping"], "score_margin": None, "se": None, **longer}
+            more = {"stopping": stopping, "metadata": self._marks()}
+            session = await self._post(f"/v1/sessions/{session['id']}:extend", more)
+            made = {}
+
+    def _goes_on(self, verdicts: Sequence[Verdict], session: dict[str, Any]) -> bool:
+        asked = session["progress"]["items"]
+        return (
+            session["status"] == "completed"
+            and session["stop_reason"] not in _NO_MORE
+            and asked < (self.policy.extend_to or 0)
+            and any(one.outcome == _OPEN for one in verdicts)
+        )
+
+    async def _known(self, bank: str, marks: dict[str, str]) -> dict[str, Any] | None:
+        """The newest test of this commit under this policy; None where it is the first."""
+        found = await self._read(f"/v1/banks/{quote(bank, safe='')}")
+        told = {f"metadata.{name}": value for name, value in marks.items()}
+        params = {"bank_id": found["id"], **told}
+        tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
+        return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
+
+    def _marks(self) -> dict[str, str]:
+        """What the tests of a commit under a policy are found by."""
+        if self.commit is None:
+            return {}
+        said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
+        return {"commit": self.commit, "policy": hashlib.sha256(said.encode()).hexdigest()[:16]}
+
+    async def _read(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self.client.request("GET", path)
+        return found
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any] = await self.client.request("POST", path, json=body)
+        return made
+
+
+def outcome_of(verdicts: Sequence[Verdict]) -> str:
+    """Of the release: by what it must hold."""
+    must = {one.outcome for one in verdicts if one.rule.tier == "must"}
+    return "no_go" if "no_go" in must else _OPEN if _OPEN in must else "go"
