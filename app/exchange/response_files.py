@@ -10,7 +10,6 @@
 | `table` | CSV, CSV.GZ or Parquet, wide or long |
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -20,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
-from app.exchange.json_text import MAX_LINE_BYTES
+from app.exchange.json_text import json_lines
 from app.exchange.lm_eval import is_sample, read_lm_eval
 from app.exchange.openai_evals import is_output_item, read_openai_evals
 from app.exchange.py_irt import is_examinee, read_py_irt
@@ -162,11 +161,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
 
 
 def _first_row(file: SourceFile) -> dict[str, object] | None:
-    with open_text(file) as stream:
-        line = stream.readline(MAX_LINE_BYTES)
     try:
-        row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError):
+        _, row = next(json_lines(file), (0, None))
+    except FileFormatError:
         return None
     return row if isinstance(row, dict) else None
 

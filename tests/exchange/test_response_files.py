@@ -456,7 +456,12 @@ def output_item(n: int, **fields: Any) -> dict[str, Any]:
         "datasource_item": {"question": f"{n} + 1 = ?", "ideal": str(n + 1)},
         "status": "pass",
         "results": [{"name": "match", "passed": True, "score": 1.0}],
-        "sample": {"model": "gpt-x", "output": [], "finish_reason": "stop", "error": None},
+        "sample": {
+            "model": "gpt-x",
+            "output": [{"role": "assistant", "content": "3"}],
+            "finish_reason": "stop",
+            "error": None,
+        },
         **fields,
     }
 
@@ -474,6 +479,11 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         output_item(5, **sampled(finish_reason="content_filter")),
         output_item(6, results=[]),
         output_item(7, results=[{"name": "match", "passed": None}]),
+        output_item(8, **sampled(output=[{"role": "assistant", "content": None, "refusal": "No"}])),
+        output_item(9, **sampled(input=[{"role": "user", "content": "?"}], output=[])),
+        output_item(10, **sampled(error={"code": "", "message": ""}, output_text="")),
+        output_item(11, status="errored"),
+        output_item(12, sample={"model": "", "input": [], "output": [], "error": None}),
     ]
     file = lines("runs/a.jsonl", rows)
     assert detect(file) is ResponseFormat.OPENAI_EVALS
@@ -484,8 +494,48 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         ("gpt-x", None, Outcome.ERROR),
         ("gpt-x", None, Outcome.TRUNCATED),
         ("gpt-x", None, Outcome.REFUSED),
+        ("gpt-x", None, Outcome.REFUSED),
+        ("gpt-x", None, Outcome.ERROR),
+        ("gpt-x", None, Outcome.ERROR),
+        ("gpt-x", None, Outcome.ERROR),
+        ("a", 1.0, Outcome.SCORED),
     ]
     assert reasons(file) == [(6, "not_scored"), (7, "not_a_number")]
+    page = {"object": "list", "data": rows, "first_id": "1", "has_more": False}
+    for whole in (page, rows):
+        same = SourceFile.of_bytes("runs/a.json", json.dumps(whole, indent=2).encode())
+        assert detect(same) is ResponseFormat.OPENAI_EVALS
+        assert list(read(same)) == list(read(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'[{"item": {}, "sample": {}}, {"item": ', r"x.json:2: expected an entry of a JSON list"),
+        (b'[{"item": {}, "sample": {}},' + b"[" * 5000, r"x.json:2: expected an entry"),
+    ],
+)
+def test_a_list_that_does_not_end_is_refused_where_it_breaks(
+    content: bytes, complaint: str
+) -> None:
+    with pytest.raises(FileFormatError, match=complaint):
+        read(SourceFile.of_bytes("x.json", content))
+
+
+def test_rows_of_another_kind_too_deep_or_out_of_range_are_left_out_by_row() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"a": deep}
+    good = output_item(1)
+    rows = [good, {"doc_id": 1, "resps": []}, {**good, "item": deep}, output_item(4)]
+    text = "\n".join(map(json.dumps, rows)).replace('"score": 1.0', '"score": 1e400')
+    file = SourceFile.of_bytes("a.jsonl", text.encode())
+    assert reasons(file) == [
+        (1, "score_out_of_range"),
+        (2, "unreadable"),
+        (3, "unreadable"),
+        (4, "score_out_of_range"),
+    ]
 
 
 def test_an_openai_item_is_the_same_in_every_run_and_data_source() -> None:
