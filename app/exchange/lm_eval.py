@@ -1,5 +1,7 @@
 """lm-evaluation-harness `samples_{task}_{date}.jsonl`: one row for each document and filter.
 
+Also `.json`, one list, and `details_{task}_{date}.parquet`, as the Open LLM Leaderboard has them.
+
 An item is known by its task and `doc_hash`, because `doc_id` shifts with `--limit` and
 `--samples`. Files from before the hash get it computed as lm-eval does.
 """
@@ -23,13 +25,17 @@ from app.exchange.recorded import (
     answered,
     choice_error,
     choose,
+    required_name,
     score_or_reason,
     text_of,
 )
 from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
-_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
+_FILE = re.compile(
+    r"(?:samples|details)_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?)"
+    r"\.(?:jsonl?|parquet)"
+)
 #: The filter of tasks that filter nothing; also what rows from before the field are.
 _NO_FILTER = "none"
 #: Of several metrics, that by which a task is told as a rule.
@@ -52,7 +58,7 @@ def read_lm_eval(
     """Answers of a sample file; `saw` is shown each row that is taken.
 
     The examinee is the one chosen, else the model that the `results_*.json` beside the file names,
-    else the file's folder. An empty response is an API's null that lm-eval filled in and
+    else the one of the file's folder. An empty response is an API's null that lm-eval filled in and
     marked wrong: it counts as an error.
 
     Raises:
@@ -63,9 +69,17 @@ def read_lm_eval(
     task = named["task"] if named else file.path.stem
     if not choices.takes(task):
         return
-    examinee = choices.examinee or _model(source, named["date"] if named else "*")
+    examinee = choices.examinee
+    if file.path.suffix == ".parquet":
+        from app.exchange.details import detail_samples, examinee_of
+
+        examinee = examinee or required_name(examinee_of(file), "model", file.name)
+        rows = detail_samples(file)
+    else:
+        examinee = examinee or _model(source, named["date"] if named else "*")
+        rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
-    for row, sample in json_lines(file):
+    for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
         elif not is_sample(sample):
@@ -191,7 +205,14 @@ def _model(source: Source, date: str) -> str:
         name = _named_in(file)
         if name is not None:
             return name
-    return source.file.folder or source.file.path.stem
+    org, _, model = source.file.folder.partition("__")
+    return f"{org}/{model}" if org and model else source.file.folder or source.file.path.stem
+
+
+def date_of(file: SourceFile) -> str:
+    """When a run ended, as its file's name has it, with `-` for `:`; empty where it has it not."""
+    named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
+    return named["date"].replace(":", "-") if named else ""
 
 
 def _named_in(file: SourceFile) -> str | None:

@@ -2,7 +2,7 @@
 
 | format | files |
 |---|---|
-| `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness |
+| `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness; details of a leaderboard |
 | `inspect` | `.json` and `.eval` logs of inspect |
 | `helm` | `per_instance_stats.json` of a HELM run folder |
 | `openai-evals` | JSON lines of output items of OpenAI Evals |
@@ -20,7 +20,7 @@ from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
 from app.exchange.json_text import json_lines
-from app.exchange.lm_eval import is_sample, read_lm_eval
+from app.exchange.lm_eval import date_of, is_sample, read_lm_eval
 from app.exchange.openai_evals import is_output_item, read_openai_evals
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
@@ -126,7 +126,8 @@ def sources_of(
             f"Expected a file of answers ({', '.join(ResponseFormat)}), found none among "
             f"{len(files)} files."
         )
-    return taken, passed_over
+    # Of several runs of one model the newest counts, and older ones what it was not asked.
+    return sorted(taken, key=lambda one: date_of(one[1].file), reverse=True), passed_over
 
 
 def _names_others(file: SourceFile) -> bool:
@@ -140,7 +141,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     if mark == _ZIP:
         return ResponseFormat.INSPECT
     if mark == _PARQUET:
-        return ResponseFormat.TABLE
+        from app.exchange.details import is_details
+
+        return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
     if head.lstrip()[:1] not in {b"{", b"["}:

@@ -23,7 +23,7 @@ from app.exchange.results.asked_item import (
 )
 from app.items import Message, Role, ScorerSpec
 
-_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
+_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
 _ONE_TEXT = (
     "it asks how likely one text is, or how the model goes on, and not for one of several options "
     "or an answer in words"
