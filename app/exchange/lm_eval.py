@@ -65,8 +65,7 @@ def read_lm_eval(
         FileFormatError: Several filters or metrics and none chosen, or a chosen one is not there.
     """
     file = source.file
-    named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
-    task = named["task"] if named else file.path.stem
+    task = task_of(file)
     if not choices.takes(task):
         return
     examinee = choices.examinee
@@ -76,7 +75,7 @@ def read_lm_eval(
         examinee = examinee or required_name(examinee_of(file), "model", file.name)
         rows = detail_samples(file)
     else:
-        examinee = examinee or _model(source, named["date"] if named else "*")
+        examinee = examinee or _model(source)
         rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
     for row, sample in rows:
@@ -138,7 +137,7 @@ def _seen(
         tool="lm-eval",
         source=source,
         task=task,
-        item=f"{task}/{_doc_hash(sample)}",
+        item=item_of(task, sample),
         examinee=examinee,
         metric=metric,
         offered=offered,
@@ -150,7 +149,7 @@ def _seen(
 def _answers(
     sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, metric: str, row: int
 ) -> Iterator[Recorded | LeftOut]:
-    item = f"{task}/{_doc_hash(sample)}"
+    item = item_of(task, sample)
     responses = sample.get("resps", sample.get("filtered_resps"))
     value = sample.get(metric)
     repeats = responses[0] if isinstance(responses, list) and responses else responses
@@ -199,7 +198,8 @@ def _is_null(response: Any) -> bool:
     return response is None or response == ""
 
 
-def _model(source: Source, date: str) -> str:
+def _model(source: Source) -> str:
+    date = _named(source.file, "date") or "*"
     results = source.siblings(f"results_{date}.json") or source.siblings("results_*.json")
     for file in results:
         name = _named_in(file)
@@ -211,8 +211,22 @@ def _model(source: Source, date: str) -> str:
 
 def date_of(file: SourceFile) -> str:
     """When a run ended, as its file's name has it, with `-` for `:`; empty where it has it not."""
+    return (_named(file, "date") or "").replace(":", "-")
+
+
+def task_of(file: SourceFile) -> str:
+    """The task that a file's name has, else the name."""
+    return _named(file, "task") or file.path.stem
+
+
+def item_of(task: str, sample: Mapping[str, Any]) -> str:
+    """Key of a sample's item."""
+    return f"{task}/{_doc_hash(sample)}"
+
+
+def _named(file: SourceFile, part: str) -> str | None:
     named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
-    return named["date"].replace(":", "-") if named else ""
+    return named[part] if named else None
 
 
 def _named_in(file: SourceFile) -> str | None:
