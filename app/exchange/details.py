@@ -20,12 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pa_parquet
-
 from app.errors import FileFormatError
-from app.exchange.files import MAX_RATIO, shortened
+from app.exchange.files import check_ratio, shortened
 from app.exchange.recorded import LeftOut, SourceFile
+from app.exchange.table_batches import BROKEN, open_parquet
 
 _FLAT = (
     "query", "example", "question", "choices", "gold", "gold_index", "full_prompt", "predictions",
@@ -36,9 +34,8 @@ _NESTED = (
     "__doc__.query", "__doc__.choices", "__doc__.gold_index", "__metric__",
     "__model_response__.input", "__model_response__.text", "__model_response__.logprobs",
 )  # fmt: skip
-#: Rows at a time, of prompts that hold many examples; cells that a file may declare at any size.
+#: Rows at a time: their prompts hold many examples.
 _BATCH_ROWS = 64
-_FREE_CELLS = 25_000_000
 _FOLDER = re.compile(r"(?:datasets--.+--)?details_(.+)")
 
 
@@ -49,18 +46,18 @@ def is_details(file: SourceFile) -> bool:
         FileFormatError: Not Parquet.
     """
     with file.open() as stream:
-        names = set(_opened(stream, file.name).schema_arrow.names)
+        names = set(open_parquet(stream, file.name).schema_arrow.names)
     return {"full_prompt", "predictions"} <= names or {"__doc__", "__metric__"} <= names
 
 
 def examinee_of(file: SourceFile) -> str | None:
     """The model that the folders about a file name; None where none does."""
-    parts = (file.content if isinstance(file.content, Path) else file.path).parts[:-1]
+    parts = ("", *(file.content if isinstance(file.content, Path) else file.path).parts[:-1])
     for part in reversed(parts):
         if found := _FOLDER.fullmatch(part):
             return found[1].replace("__", "/", 1)
-    within = parts[parts.index("details") + 1 : -1] if "details" in parts else ()
-    return "/".join(within) or None
+    _, found_folder, within = "/".join(parts[:-1]).rpartition("/details/")
+    return within if found_folder and within else None
 
 
 def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
@@ -69,36 +66,21 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | Lef
     Raises:
         FileFormatError: Not Parquet, or more cells than such a file holds.
     """
-    row = 0
+    row = given = 0
     with file.open() as stream:
-        opened = _opened(stream, file.name)
+        size, opened = stream.seek(0, 2), open_parquet(stream, file.name)
         wanted = [*_FLAT, *_METRICS, *_NESTED]
         try:
             for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+                given += batch.nbytes
+                check_ratio(size, given, file.name)
                 for fields in batch.to_pylist():
                     row += 1
                     yield row, _sample(_flat(fields), row, file.path.name)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        except (*BROKEN, UnicodeDecodeError) as exc:
             raise FileFormatError(
                 f"{file.name}:{row + 1}: expected Parquet, got {shortened(str(exc))}."
             ) from exc
-
-
-def _opened(stream: Any, name: str) -> Any:
-    size = stream.seek(0, 2)
-    stream.seek(0)
-    try:
-        opened = pa_parquet.ParquetFile(stream, pre_buffer=False)
-    except (pa.ArrowException, OSError) as exc:
-        raise FileFormatError(
-            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
-        ) from exc
-    cells = opened.metadata.num_rows * opened.metadata.num_columns
-    if cells > (most := max(_FREE_CELLS, MAX_RATIO * size)):
-        raise FileFormatError(
-            f"{name}: expected at most {most:,} cells in {size:,} bytes of Parquet, got {cells:,}."
-        )
-    return opened
 
 
 def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -119,30 +101,34 @@ def _sample(fields: Mapping[str, Any], row: int, file_name: str) -> dict[str, An
     text = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
     if text is None:
         return LeftOut(row, "unreadable", "expected the question in query or example")
-    options = [part for part in fields.get("choices") or () if isinstance(part, str)]
-    answers, prompt = fields.get("predictions") or [], fields.get("full_prompt")
+    options = [part for part in _listed(fields.get("choices")) if isinstance(part, str)]
+    answers, prompt = _listed(fields.get("predictions")), fields.get("full_prompt")
     is_compared = len(answers) == len(options) and all(isinstance(each, float) for each in answers)
     is_written = bool(answers) and all(isinstance(each, str) for each in answers)
-    requests: list[list[Any]] | None = None
+    requests: list[list[Any]] = []
     # WinoGrande's options stood in the question, and the rows do not say where.
-    if prompt and "winogrande" not in file_name:
+    if prompt and is_written:
+        requests = [[prompt, {"until": []}]]
+    elif prompt and is_compared and "winogrande" not in file_name:
         # The harness put a space before each option, and lighteval sends it as it is.
         gap = " " if "harness|" in file_name else ""
-        sent = [part if part[:1].isspace() else f"{gap}{part}" for part in options]
-        requests = [[prompt, part] for part in sent] if is_compared else None
-        requests = [[prompt, {"until": []}]] if is_written else requests
+        requests = [[prompt, part if part[:1].isspace() else gap + part] for part in options]
     named = fields.get("metrics")
     scores = named if isinstance(named, Mapping) else {name: fields.get(name) for name in _METRICS}
     scores = {name: value for name, value in scores.items() if value is not None}
     return {
+        **scores,
         "doc_id": row - 1,
         "doc_hash": _hash(text, [] if is_written else options),
         "arguments": requests,
         "target": _target(fields, [] if is_compared else options),
         "resps": [[[each, False]] for each in answers] if is_compared else [answers],
         "metrics": list(scores),
-        **scores,
     }
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _target(fields: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
@@ -150,7 +136,7 @@ def _target(fields: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
     gold = fields.get("gold")
     gold = fields.get("gold_index") if gold in (None, []) else gold
     found = []
-    for part in gold if isinstance(gold, list) else [gold]:
+    for part in _listed(gold) or [gold]:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, int | float) and float(part).is_integer():

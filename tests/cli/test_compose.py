@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,7 @@ def test_a_form_of_one_task_may_serve_another(train: Path, tmp_path: Path) -> No
 def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
     train: Path, tmp_path: Path
 ) -> None:
+    rows: list[dict[str, Any]] = []
     for task in ("maths", "law"):
         rows = [
             {"doc_id": 100 - j, "doc_hash": str(j), "resps": [["x"]], "exact_match": 1.0}
