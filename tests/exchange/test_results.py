@@ -407,7 +407,7 @@ def test_a_log_too_large_for_one_request_goes_in_pieces_that_say_the_same(
 def test_one_list_of_samples_goes_in_pieces_that_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row([("3?", " 4"), ("3?", " 5")], n, arguments=[["3?", " 4"]]) for n in range(30)]
     whole = SourceFile.of_bytes(NAME.removesuffix("l"), json.dumps(rows, indent=2).encode())
-    monkeypatch.setattr(sent_results, "_PIECE", 2000)
+    monkeypatch.setattr(sent_results, "_PIECE", 1000)
     parts = [file for part in sent_results._parts([whole]) for file in part]
     texts = [gzip.decompress(b64decode(part["content_base64"])) for part in parts]
     assert len(texts) > 2
