@@ -1,8 +1,16 @@
-"""Fixed short forms as files: `item,weight`; the first row, without an item, is the constant."""
+"""Fixed short forms as files: `item,weight`; the first row, without an item, is the constant.
 
-from collections.abc import Sequence
+Also as a run of lm-eval: its settings, with the numbers of the documents that it asks.
+"""
 
+import json
+from collections.abc import Iterable, Sequence
+
+from app.errors import FileFormatError
 from app.exchange.cells import lines, quoted
+from app.exchange.json_text import json_lines
+from app.exchange.lm_eval import is_sample, item_of, task_of
+from app.exchange.recorded import LeftOut, Source
 
 
 def write_form(items: Sequence[str], weights: Sequence[float], constant: float) -> bytes:
@@ -16,3 +24,49 @@ def write_form(items: Sequence[str], weights: Sequence[float], constant: float) 
     return lines(
         [("item", "weight"), ("", constant), *zip(map(quoted, items), weights, strict=True)]
     )
+
+
+def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
+    """Settings of `lm_eval run --config`, as JSON, which YAML is, too.
+
+    Args:
+        items: Keys of the form's items, task and `doc_hash`.
+        samples: Files of samples, which number the documents.
+
+    Raises:
+        FileFormatError: An item that no file numbers, or that two number differently.
+    """
+    wanted, numbers, names = set(items), dict[str, tuple[str, int, str]](), list[str]()
+    for source in samples:
+        names.append(source.name)
+        task = task_of(source.file)
+        for row, sample in json_lines(source.file):
+            if isinstance(sample, LeftOut) or not is_sample(sample):
+                continue
+            if (item := item_of(task, sample)) not in wanted:
+                continue
+            place, number = f"{source.name}:{row}", sample.get("doc_id")
+            if type(number) is not int or number < 0:
+                raise FileFormatError(f"{place}: expected a number as doc_id, got {number!r:.80}.")
+            known = numbers.setdefault(item, (task, number, place))
+            if known[1] != number:
+                raise FileFormatError(
+                    f"{place}: expected the number {known[1]} that {known[2]} gives to the same "
+                    f"document, got {number}: give the samples of one run."
+                )
+    if missing := [item for item in items if item not in numbers]:
+        raise FileFormatError(
+            f"Expected samples of lm-eval that number all {len(items)} items, and {len(missing)} "
+            f"are in none of {len(names)} files ({', '.join(names)[:200]}): {missing[0]!r:.200}."
+        )
+    chosen: dict[str, list[int]] = {}
+    for item in items:
+        task, number, _ = numbers[item]
+        chosen.setdefault(task, []).append(number)
+    run = {
+        "tasks": sorted(chosen),
+        "samples": {task: sorted(chosen[task]) for task in sorted(chosen)},
+        "log_samples": True,
+        "output_path": "form",
+    }
+    return (json.dumps(run, ensure_ascii=False) + "\n").encode()

@@ -1,9 +1,10 @@
 """Reading large JSON piece by piece: lines of a file, members of an object, entries of a list."""
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.errors import FileFormatError
 from app.exchange.recorded import LeftOut, SourceFile, open_text
@@ -13,18 +14,35 @@ MAX_LINE_BYTES = 16 * 2**20
 MAX_DOCUMENT_BYTES = 256 * 2**20
 #: Of a file that only names the model of others.
 _MAX_COMPANION_BYTES = 32 * 2**20
+#: Levels of a row; deeper ones cannot be written again, as their hashes need.
+_MAX_LEVELS = 100
+_CHUNK_BYTES = 1 << 20
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_BETWEEN = re.compile(r"[ \t\n\r,]*")
+#: What stands before the rows of a file that is one list, or a page of one as APIs give it.
+_LIST = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"(?:object|first_id|last_id|has_more)"\s*:[^\[{]*)?'
+    rb'"data"\s*:\s*)?\['
+)
 _DECODER = json.JSONDecoder()  # takes the bare constant NaN, which these tools write
 
 
 def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
     """Number (from 1) and object of each line that is not blank; a line that is none, and why.
 
+    A file that is one list of objects, or holds one as its `data`, is read alike.
+
     Raises:
-        FileFormatError: A line above `MAX_LINE_BYTES`.
+        FileFormatError: A line or an entry above `MAX_LINE_BYTES`; a list that does not end.
     """
     with open_text(file) as stream:
+        head = stream.peek(1)  # type: ignore[attr-defined]  # buffered
+        if found := _LIST.match(head):
+            stream.read(found.end())
+            for row, value in enumerate(_entries(stream, file.name), start=1):
+                yield row, _row_of(value, row)
+            return
         row = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
             row += 1
@@ -39,10 +57,49 @@ def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut
             except (ValueError, RecursionError) as exc:
                 yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}"[:200])
                 continue
-            if isinstance(value, dict):
-                yield row, value
-            else:
-                yield row, LeftOut(row, "unreadable", "expected a JSON object")
+            yield row, _row_of(value, row)
+
+
+def _row_of(value: Any, row: int) -> dict[str, Any] | LeftOut:
+    if not isinstance(value, dict):
+        return LeftOut(row, "unreadable", "expected a JSON object")
+    levels, inner = 1, [part for part in value.values() if isinstance(part, dict | list)]
+    while inner and levels <= _MAX_LEVELS:
+        levels += 1
+        inner = [
+            part
+            for each in inner
+            for part in (each.values() if isinstance(each, dict) else each)
+            if isinstance(part, dict | list)
+        ]
+    if inner:
+        return LeftOut(row, "unreadable", f"expected at most {_MAX_LEVELS} levels, got more")
+    return value
+
+
+def _entries(stream: BinaryIO, name: str) -> Iterator[Any]:
+    """The entries of a list whose opening bracket was read."""
+    text, at, row = "", 0, 1
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while True:
+        found = _BETWEEN.match(text, at)
+        at = found.end() if found else at
+        if text.startswith("]", at):
+            return
+        try:
+            value, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError) as exc:
+            kept = text[at:]
+            chunk = stream.read(max(_CHUNK_BYTES, len(kept)))  # twice as much: linear in all
+            if not chunk or len(kept) > MAX_LINE_BYTES or isinstance(exc, RecursionError):
+                raise FileFormatError(
+                    f"{name}:{row}: expected an entry of a JSON list, of at most {MAX_LINE_BYTES} "
+                    f"bytes, or the end of the list: {exc}."
+                ) from exc
+            text, at = kept + decoder.decode(chunk), 0
+            continue
+        yield value
+        row += 1
 
 
 def small_json(file: SourceFile) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """lm-evaluation-harness `samples_{task}_{date}.jsonl`: one row for each document and filter.
 
+Also `.json`, one list, and `details_{task}_{date}.parquet`, as the Open LLM Leaderboard has them.
+
 An item is known by its task and `doc_hash`, because `doc_id` shifts with `--limit` and
 `--samples`. Files from before the hash get it computed as lm-eval does.
 """
@@ -23,13 +25,17 @@ from app.exchange.recorded import (
     answered,
     choice_error,
     choose,
+    required_name,
     score_or_reason,
     text_of,
 )
 from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
-_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
+_FILE = re.compile(
+    r"(?:samples|details)_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?)"
+    r"\.(?:jsonl?|parquet)"
+)
 #: The filter of tasks that filter nothing; also what rows from before the field are.
 _NO_FILTER = "none"
 #: Of several metrics, that by which a task is told as a rule.
@@ -52,20 +58,27 @@ def read_lm_eval(
     """Answers of a sample file; `saw` is shown each row that is taken.
 
     The examinee is the one chosen, else the model that the `results_*.json` beside the file names,
-    else the file's folder. An empty response is an API's null that lm-eval filled in and
+    else the one of the file's folder. An empty response is an API's null that lm-eval filled in and
     marked wrong: it counts as an error.
 
     Raises:
         FileFormatError: Several filters or metrics and none chosen, or a chosen one is not there.
     """
     file = source.file
-    named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
-    task = named["task"] if named else file.path.stem
+    task = task_of(file)
     if not choices.takes(task):
         return
-    examinee = choices.examinee or _model(source, named["date"] if named else "*")
+    examinee = choices.examinee
+    if file.path.suffix == ".parquet":
+        from app.exchange.details import detail_samples, examinee_of
+
+        examinee = examinee or required_name(examinee_of(file), "model", file.name)
+        rows = detail_samples(file)
+    else:
+        examinee = examinee or _model(source)
+        rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
-    for row, sample in json_lines(file):
+    for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
         elif not is_sample(sample):
@@ -124,7 +137,7 @@ def _seen(
         tool="lm-eval",
         source=source,
         task=task,
-        item=f"{task}/{_doc_hash(sample)}",
+        item=item_of(task, sample),
         examinee=examinee,
         metric=metric,
         offered=offered,
@@ -136,7 +149,7 @@ def _seen(
 def _answers(
     sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, metric: str, row: int
 ) -> Iterator[Recorded | LeftOut]:
-    item = f"{task}/{_doc_hash(sample)}"
+    item = item_of(task, sample)
     responses = sample.get("resps", sample.get("filtered_resps"))
     value = sample.get(metric)
     repeats = responses[0] if isinstance(responses, list) and responses else responses
@@ -185,13 +198,35 @@ def _is_null(response: Any) -> bool:
     return response is None or response == ""
 
 
-def _model(source: Source, date: str) -> str:
+def _model(source: Source) -> str:
+    date = _named(source.file, "date") or "*"
     results = source.siblings(f"results_{date}.json") or source.siblings("results_*.json")
     for file in results:
         name = _named_in(file)
         if name is not None:
             return name
-    return source.file.folder or source.file.path.stem
+    org, _, model = source.file.folder.partition("__")
+    return f"{org}/{model}" if org and model else source.file.folder or source.file.path.stem
+
+
+def date_of(file: SourceFile) -> str:
+    """When a run ended, as its file's name has it, with `-` for `:`; empty where it has it not."""
+    return (_named(file, "date") or "").replace(":", "-")
+
+
+def task_of(file: SourceFile) -> str:
+    """The task that a file's name has, else the name."""
+    return _named(file, "task") or file.path.stem
+
+
+def item_of(task: str, sample: Mapping[str, Any]) -> str:
+    """Key of a sample's item."""
+    return f"{task}/{_doc_hash(sample)}"
+
+
+def _named(file: SourceFile, part: str) -> str | None:
+    named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
+    return named[part] if named else None
 
 
 def _named_in(file: SourceFile) -> str | None:

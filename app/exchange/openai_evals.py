@@ -1,4 +1,6 @@
-"""Output items of OpenAI Evals: JSON lines, each with item, sample and the graders' results.
+"""Output items of OpenAI Evals, each with item, sample and the graders' results.
+
+JSON lines, a list of them, or the pages that the API answers with.
 
     {"eval_id", "datasource_item_id", "datasource_item": {...} (or "item"), "status",
      "sample": {"model", "input": [turns], "output": [turns] (or "output_text"), "finish_reason",
@@ -33,6 +35,7 @@ from app.items import Outcome
 _TASK = "openai-evals"
 #: What became of an answer that ended so.
 _ENDS = {"length": Outcome.TRUNCATED, "content_filter": Outcome.REFUSED}
+_FAILED = frozenset({"error", "errored"})
 
 
 def is_output_item(row: Mapping[str, Any]) -> bool:
@@ -65,17 +68,11 @@ def read_openai_evals(
         task = text_of(entry, "eval_id") or _TASK
         if not choices.takes(task):
             continue
-        results = {
-            str(one.get("name", "result")): one
-            for one in entry.get("results") or ()
-            if isinstance(one, Mapping)
-        }
+        results = _results(entry.get("results"))
         sample = entry["sample"]
         examinee = choices.examinee or text_of(sample, "model") or source.file.path.stem
         item = f"{task}/{_digest(item_in(entry))}"
-        outcome = _ENDS.get(str(sample.get("finish_reason")))
-        if sample.get("error") or entry.get("status") == "error":
-            outcome = Outcome.ERROR
+        outcome = _failure(entry, sample)
         if outcome is None and not results:
             yield LeftOut(row, "not_scored", "it has no results of a grader")
             continue
@@ -101,6 +98,37 @@ def read_openai_evals(
                 )
             )
         yield answer
+
+
+def _results(value: Any) -> dict[str, Mapping[str, Any]]:
+    """Graders' results by name; of two graders of one name the second is told apart."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, Mapping):
+            name = text_of(one, "name") or "result"
+            found[name if name not in found else f"{name} ({len(found) + 1})"] = one
+    return found
+
+
+def _failure(entry: Mapping[str, Any], sample: Mapping[str, Any]) -> Outcome | None:
+    """Why there is no answer that could be right or wrong; None where there is one."""
+    error = sample.get("error")
+    if any(error.values()) if isinstance(error, Mapping) else error:
+        return Outcome.ERROR
+    if entry.get("status") in _FAILED:
+        return Outcome.ERROR
+    if (outcome := _ENDS.get(str(sample.get("finish_reason")))) is not None:
+        return outcome
+    output = sample.get("output")
+    turn = output[-1] if isinstance(output, list) and output else None
+    if isinstance(turn, Mapping):
+        if turn.get("refusal"):
+            return Outcome.REFUSED
+        return None if turn.get("content") or turn.get("tool_calls") else Outcome.ERROR
+    told = [sample[name] for name in ("output", "output_text") if name in sample]
+    # Where the graders judged stored answers, nobody was asked: input, output and model are empty.
+    is_asked = sample.get("input") or sample.get("model") or "output_text" in sample
+    return Outcome.ERROR if told and not any(told) and is_asked else None
 
 
 def _metric(results: Mapping[str, Any], choices: Choices, place: str) -> str:

@@ -2,7 +2,7 @@
 
 | format | files |
 |---|---|
-| `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness |
+| `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness; details of a leaderboard |
 | `inspect` | `.json` and `.eval` logs of inspect |
 | `helm` | `per_instance_stats.json` of a HELM run folder |
 | `openai-evals` | JSON lines of output items of OpenAI Evals |
@@ -10,7 +10,6 @@
 | `table` | CSV, CSV.GZ or Parquet, wide or long |
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -20,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
-from app.exchange.json_text import MAX_LINE_BYTES
-from app.exchange.lm_eval import is_sample, read_lm_eval
+from app.exchange.json_text import json_lines
+from app.exchange.lm_eval import date_of, is_sample, read_lm_eval
 from app.exchange.openai_evals import is_output_item, read_openai_evals
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
@@ -127,7 +126,8 @@ def sources_of(
             f"Expected a file of answers ({', '.join(ResponseFormat)}), found none among "
             f"{len(files)} files."
         )
-    return taken, passed_over
+    # Of several runs of one model the newest counts, and older ones what it was not asked.
+    return sorted(taken, key=lambda one: date_of(one[1].file), reverse=True), passed_over
 
 
 def _names_others(file: SourceFile) -> bool:
@@ -141,7 +141,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     if mark == _ZIP:
         return ResponseFormat.INSPECT
     if mark == _PARQUET:
-        return ResponseFormat.TABLE
+        from app.exchange.details import is_details
+
+        return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
     if head.lstrip()[:1] not in {b"{", b"["}:
@@ -162,11 +164,9 @@ def detect(file: SourceFile) -> ResponseFormat | None:
 
 
 def _first_row(file: SourceFile) -> dict[str, object] | None:
-    with open_text(file) as stream:
-        line = stream.readline(MAX_LINE_BYTES)
     try:
-        row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError):
+        _, row = next(json_lines(file), (0, None))
+    except FileFormatError:
         return None
     return row if isinstance(row, dict) else None
 

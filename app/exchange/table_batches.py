@@ -38,6 +38,8 @@ _FREE_CELLS = 25_000_000
 _MAX_RAGGED = 100_000
 
 _PARQUET = b"PAR1"
+#: What pyarrow raises on files that are no Parquet.
+BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 #: Columns that hold names, which repeat, and columns of any text; the others are numbers.
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -61,8 +63,14 @@ class TableFile:
         self._stream = unpacked(file, name)
         self._parquet: Any = None
         if self._stream.peek(4).startswith(_PARQUET):  # type: ignore[attr-defined]  # buffered
-            self._parquet = self._opened_parquet()
-            self.header = list(self._parquet.schema_arrow.names)
+            self._parquet = open_parquet(file, name)
+            schema = self._parquet.schema_arrow
+            if nested := [field.name for field in schema if pa.types.is_nested(field.type)]:
+                raise FileFormatError(
+                    f"{name}: expected columns of texts and numbers, got {nested[0]!r:.80} of "
+                    "lists or objects."
+                )
+            self.header = list(schema.names)
         else:
             self.header = [plain(cell) for cell in _csv_header(self._stream, name)]
         if len(self.header) > MAX_COLUMNS:
@@ -122,35 +130,6 @@ class TableFile:
         problems.raise_any(name)
         raise FileFormatError(f"{name}: expected numbers, got {shortened(str(cause))}.") from cause
 
-    def _opened_parquet(self) -> Any:
-        size = self._file.seek(0, io.SEEK_END)
-        self._file.seek(0)
-        source = self._file
-        if not source.read(4).startswith(_PARQUET):  # it was a gzip file
-            content = unpacked(source, self._name, MAX_WHOLE_BYTES).read()
-            source, size = io.BytesIO(content), len(content)
-        try:
-            source.seek(0)
-            opened = pa_parquet.ParquetFile(source, pre_buffer=False)
-            nested = [field.name for field in opened.schema_arrow if pa.types.is_nested(field.type)]
-            cells = opened.metadata.num_rows * opened.metadata.num_columns
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as exc:
-            raise FileFormatError(
-                f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
-            ) from exc
-        if nested:
-            raise FileFormatError(
-                f"{self._name}: expected columns of texts and numbers, got {nested[0]!r:.80} of "
-                "lists or objects."
-            )
-        if cells > max(_FREE_CELLS, MAX_RATIO * size):
-            raise FileFormatError(
-                f"{self._name}: expected at most {max(_FREE_CELLS, MAX_RATIO * size):,} cells in "
-                f"{size:,} bytes of Parquet, got {opened.metadata.num_rows:,} rows of "
-                f"{opened.metadata.num_columns:,} columns."
-            )
-        return opened
-
     def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
         n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
         problems = Problems()
@@ -167,10 +146,38 @@ class TableFile:
                         problems.add(f"{self._name}:*:{self.header[j]}", detail)
                 problems.raise_any(self._name)
                 yield pa.RecordBatch.from_arrays(columns, [str(j) for j in range(len(columns))])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as exc:
+        except BROKEN as exc:
             raise FileFormatError(
                 f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
             ) from exc
+
+
+def open_parquet(file: BinaryIO, name: str) -> Any:
+    """A Parquet file, packed or not, of no more cells than its size allows.
+
+    Raises:
+        FileFormatError: Not Parquet, or more cells.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if not file.read(4).startswith(_PARQUET):  # it was a gzip file
+        content = unpacked(file, name, MAX_WHOLE_BYTES).read()
+        file, size = io.BytesIO(content), len(content)
+    try:
+        file.seek(0)
+        opened = pa_parquet.ParquetFile(file, pre_buffer=False)
+        cells = opened.metadata.num_rows * opened.metadata.num_columns
+    except BROKEN as exc:
+        raise FileFormatError(
+            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
+        ) from exc
+    if cells > max(_FREE_CELLS, MAX_RATIO * size):
+        raise FileFormatError(
+            f"{name}: expected at most {max(_FREE_CELLS, MAX_RATIO * size):,} cells in "
+            f"{size:,} bytes of Parquet, got {opened.metadata.num_rows:,} rows of "
+            f"{opened.metadata.num_columns:,} columns."
+        )
+    return opened
 
 
 def names_of(column: Any) -> tuple[list[str | None], IntArray]:

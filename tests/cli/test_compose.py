@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,41 @@ def test_a_form_of_one_task_may_serve_another(train: Path, tmp_path: Path) -> No
     result = CliRunner().invoke(app, [*flags, "--json", str(out)])
     assert result.exit_code == 0, result.output
     assert all(row["item"].startswith("law/") for row in json.loads(out.read_text())["items"])
+
+
+def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
+    train: Path, tmp_path: Path
+) -> None:
+    rows: list[dict[str, Any]] = []
+    for task in ("maths", "law"):
+        rows = [
+            {"doc_id": 100 - j, "doc_hash": str(j), "resps": [["x"]], "exact_match": 1.0}
+            for j in range(40)
+            if (j % 2 == 1) == (task == "maths")
+        ]
+        path = tmp_path / f"samples_{task}_2026-11-20T10-00-00.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+    form = tmp_path / "form.csv"
+    flags = ["--train", str(train), "--items", "8", "--out", str(form), "--lm-eval", str(tmp_path)]
+    result = CliRunner().invoke(app, flags)
+    assert result.exit_code == 0, result.output
+    items = [row["item"] for row in csv.DictReader(form.read_text().splitlines())][1:]
+    run = json.loads((tmp_path / "form.yaml").read_text())
+    asked = {(task, 100 - number) for task, chosen in run["samples"].items() for number in chosen}
+    assert asked == {(task, int(j)) for task, _, j in (item.partition("/") for item in items)}
+    assert run["tasks"] == sorted(run["samples"])
+
+    path = tmp_path / "samples_law_2026-11-21T10-00-00.jsonl"
+    path.write_text("\n".join(json.dumps({**row, "doc_id": 7}) for row in rows))
+    result = CliRunner().invoke(app, flags)
+    assert result.exit_code == 2
+    assert "gives to the same document" in " ".join(result.output.split())
+    path.unlink()
+    (tmp_path / "samples_law_2026-11-20T10-00-00.jsonl").unlink()
+    result = CliRunner().invoke(app, flags)
+    assert "are in none of 1 files" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, [*flags[:4], "--lm-eval", str(tmp_path)])
+    assert "give --out" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

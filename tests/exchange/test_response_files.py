@@ -1,6 +1,7 @@
 """Recorded answers in the formats of other tools, with the traps of each."""
 
 import gzip
+import hashlib
 import io
 import json
 import math
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
-from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
+from app.exchange.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
 from app.exchange.response_files import (
     ResponseFormat,
     detect,
@@ -32,6 +34,8 @@ from app.exchange.response_files import (
     sources_of,
 )
 from app.exchange.responses import read_responses
+from app.exchange.results.asked_item import Seen, UnusableRowError
+from app.exchange.results.lm_eval_items import asked_by
 from app.items import Outcome
 
 Part = Recorded | LeftOut | TrialTable
@@ -172,7 +176,7 @@ def test_a_score_for_each_repeat_is_a_trial_for_each() -> None:
     [
         ({"model_name": "org/model"}, "org/model"),
         ({"config": {"model_args": "dtype=float16,pretrained=org/model,x=1"}}, "org/model"),
-        ({"results": {}}, "org__model"),
+        ({"results": {}}, "org/model"),
     ],
 )
 def test_the_model_is_named_by_the_results_beside_it_else_by_its_folder(
@@ -444,6 +448,96 @@ def test_a_helm_run_without_its_spec_needs_a_name() -> None:
     assert (found.examinee, found.item) == ("m", "run/id1")
 
 
+def details(path: str, rows: Sequence[Mapping[str, Any]]) -> SourceFile:
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows)), stream)
+    return SourceFile.of_bytes(path, stream.getvalue())
+
+
+DAY = "2023-07-19T10:00:00.1"
+ARCHIVE = f"board/details_org__m/{DAY}/details_harness|arc:challenge|25_{DAY}.parquet"
+ASKED = {"choices": ["red", "blue"], "full_prompt": "Q: sky?\nA:", "predictions": [-2.0, -1.0]}
+LIGHT = (
+    "details/org/m/2025-01-01T10-00-00.1/details_leaderboard|arc|25_2025-01-01T10-00-00.1.parquet"
+)
+NESTED = {
+    "__doc__": {"query": "Q: sky?\nA:", "choices": ["red", "blue"], "gold_index": [1]},
+    "__model_response__": {"input": "Q: sky?\nA:", "text": [""], "logprobs": [-2.0, -1.0]},
+    "__metric__": {"acc": 1.0, "acc_norm": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "sent"),
+    [
+        (ARCHIVE, {"example": "id1", "query": "Q: sky?\nA:", "gold": 1, "acc_norm": 1.0}, " blue"),
+        (ARCHIVE, {"example": "Q: sky?\nA: ", "gold": 1, "acc": 1.0, "acc_norm": 1.0}, " blue"),
+        (
+            ARCHIVE.replace("details_org", "datasets--archive--details_org"),
+            {"example": "Q: sky?\nA:", "gold_index": [1], "gold": [], "metrics": {"acc_norm": 1.0}},
+            " blue",
+        ),
+        (LIGHT, NESTED, "blue"),
+    ],
+)
+def test_details_of_every_age_are_answers_and_questions_of_one_item(
+    path: str, fields: dict[str, Any], sent: str
+) -> None:
+    file = details(path, [fields if "__doc__" in fields else {**ASKED, **fields}])
+    assert detect(file) is ResponseFormat.LM_EVAL
+    seen: list[Seen] = []
+    choices = Choices(take_first=True)
+    (found,) = read_answers(ResponseFormat.LM_EVAL, Source(file), choices, seen.append)
+    assert isinstance(found, Recorded)
+    assert (found.examinee, found.score) == ("org/m", 1.0)
+    assert found.item.rpartition("/")[2] == hash_of_the_sky_question()
+    asked = asked_by(seen[0].row)
+    assert (asked.prompt, asked.options[1], asked.targets) == ("Q: sky?\nA:", sent, ("1",))
+
+
+def hash_of_the_sky_question() -> str:
+    text = json.dumps(["Q: sky? A:", "red", "blue"])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_details_tell_written_answers_failures_and_what_cannot_be_asked_again() -> None:
+    def written(n: int, answer: str | None, **fields: Any) -> dict[str, Any]:
+        answers = None if answer is None else [answer]
+        asked = {"example": f"{n}?", "full_prompt": f"{n}?", "predictions": answers}
+        return {**asked, "gold": ["4"], "metrics": {"em": float(answer == "4")}, **fields}
+
+    rows = [written(1, "4"), written(2, "5"), written(3, ""), written(4, None)]
+    rows += [written(5, "4", example=None), written(6, "4", metrics={"em": math.nan})]
+    file = details(ARCHIVE.replace("arc:challenge", "gsm8k"), rows)
+    found = [part for part in read(file) if isinstance(part, Recorded)]
+    assert [(one.score, one.outcome.value) for one in found] == [
+        (1.0, "scored"),
+        (0.0, "scored"),
+        (None, "error"),
+        (None, "error"),
+    ]
+    assert reasons(file) == [(5, "unreadable"), (6, "not_scored")]
+    winogrande = details(
+        ARCHIVE.replace("arc:challenge", "winogrande"),
+        [{**ASKED, "example": "a _ b", "gold": 1, "acc": 1.0}],
+    )
+    seen: list[Seen] = []
+    list(read_answers(ResponseFormat.LM_EVAL, Source(winogrande), Choices(), seen.append))
+    with pytest.raises(UnusableRowError, match="has no `arguments`"):
+        asked_by(seen[0].row)
+
+
+def test_the_newest_of_several_runs_counts_and_a_file_of_nobody_is_refused() -> None:
+    row = {**ASKED, "example": "Q: sky?", "gold": 1}
+    old = details(ARCHIVE, [{**row, "acc": 0.0}])
+    new = details(ARCHIVE.replace("2023-07", "2023-09"), [{**row, "acc": 1.0}])
+    assert [one.score for one in records(old, new)] == [1.0, 0.0]
+    nobody = details(f"x/details_harness|arc|25_{DAY}.parquet", [{**row, "acc": 1}])
+    with pytest.raises(InvalidInputError, match="does not name its model; give one"):
+        read(nobody)
+    assert [one.examinee for one in records(nobody, examinee="m")] == ["m"]
+
+
 # py-irt and tables
 
 
@@ -456,7 +550,12 @@ def output_item(n: int, **fields: Any) -> dict[str, Any]:
         "datasource_item": {"question": f"{n} + 1 = ?", "ideal": str(n + 1)},
         "status": "pass",
         "results": [{"name": "match", "passed": True, "score": 1.0}],
-        "sample": {"model": "gpt-x", "output": [], "finish_reason": "stop", "error": None},
+        "sample": {
+            "model": "gpt-x",
+            "output": [{"role": "assistant", "content": "3"}],
+            "finish_reason": "stop",
+            "error": None,
+        },
         **fields,
     }
 
@@ -474,6 +573,11 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         output_item(5, **sampled(finish_reason="content_filter")),
         output_item(6, results=[]),
         output_item(7, results=[{"name": "match", "passed": None}]),
+        output_item(8, **sampled(output=[{"role": "assistant", "content": None, "refusal": "No"}])),
+        output_item(9, **sampled(input=[{"role": "user", "content": "?"}], output=[])),
+        output_item(10, **sampled(error={"code": "", "message": ""}, output_text="")),
+        output_item(11, status="errored"),
+        output_item(12, sample={"model": "", "input": [], "output": [], "error": None}),
     ]
     file = lines("runs/a.jsonl", rows)
     assert detect(file) is ResponseFormat.OPENAI_EVALS
@@ -484,8 +588,48 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         ("gpt-x", None, Outcome.ERROR),
         ("gpt-x", None, Outcome.TRUNCATED),
         ("gpt-x", None, Outcome.REFUSED),
+        ("gpt-x", None, Outcome.REFUSED),
+        ("gpt-x", None, Outcome.ERROR),
+        ("gpt-x", None, Outcome.ERROR),
+        ("gpt-x", None, Outcome.ERROR),
+        ("a", 1.0, Outcome.SCORED),
     ]
     assert reasons(file) == [(6, "not_scored"), (7, "not_a_number")]
+    page = {"object": "list", "data": rows, "first_id": "1", "has_more": False}
+    for whole in (page, rows):
+        same = SourceFile.of_bytes("runs/a.json", json.dumps(whole, indent=2).encode())
+        assert detect(same) is ResponseFormat.OPENAI_EVALS
+        assert list(read(same)) == list(read(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'[{"item": {}, "sample": {}}, {"item": ', r"x.json:2: expected an entry of a JSON list"),
+        (b'[{"item": {}, "sample": {}},' + b"[" * 5000, r"x.json:2: expected an entry"),
+    ],
+)
+def test_a_list_that_does_not_end_is_refused_where_it_breaks(
+    content: bytes, complaint: str
+) -> None:
+    with pytest.raises(FileFormatError, match=complaint):
+        read(SourceFile.of_bytes("x.json", content))
+
+
+def test_rows_of_another_kind_too_deep_or_out_of_range_are_left_out_by_row() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"a": deep}
+    good = output_item(1)
+    rows = [good, {"doc_id": 1, "resps": []}, {**good, "item": deep}, output_item(4)]
+    text = "\n".join(map(json.dumps, rows)).replace('"score": 1.0', '"score": 1e400')
+    file = SourceFile.of_bytes("a.jsonl", text.encode())
+    assert reasons(file) == [
+        (1, "score_out_of_range"),
+        (2, "unreadable"),
+        (3, "unreadable"),
+        (4, "score_out_of_range"),
+    ]
 
 
 def test_an_openai_item_is_the_same_in_every_run_and_data_source() -> None:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from app.adapters.options import option_texts
+from app.adapters.prompting import PromptStyle, build_messages, flatten
 from app.cli.bank import sent_results
 from app.errors import FileFormatError
+from app.exchange.item_record import parse_item
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at
 from app.exchange.results.found import Found, agreement
@@ -82,6 +85,38 @@ def test_output_items_of_openai_evals_become_items_in_the_words_that_were_sent()
     rows[2]["item"] = {"answer": 4}
     with pytest.raises(FileFormatError, match="says what was asked"):
         found_in(rows[2:])
+
+
+MADE_BY_LM_EVAL = json.loads(Path(__file__).with_name("lm_eval_0.4.13.json").read_text())
+
+
+@pytest.mark.parametrize("kind", MADE_BY_LM_EVAL)
+def test_lm_eval_s_own_logs_become_items_that_ask_byte_for_byte_alike(kind: str) -> None:
+    log = MADE_BY_LM_EVAL[kind]
+    date = "2026-11-27T06-59-13.017130"
+    samples = "\n".join(map(json.dumps, log["rows"]))
+    files = {
+        f"m/samples_{log['task']}_{date}.jsonl": samples,
+        f"m/results_{date}.json": json.dumps(log["results"]),
+    }
+    found = found_of(sources(files))
+    style = PromptStyle.from_dict(found.style)
+    assert len(found.items) == len(log["rows"]) == 2
+    for item, sample in zip(found.items, log["rows"], strict=True):
+        content = parse_item(item).content
+        requests = [(r["arg_0"], r["arg_1"]) for r in sample["arguments"].values()]
+        if style.mode == "loglikelihood":
+            texts = option_texts(content, style)
+            assert [(text.context, text.continuation) for text in texts] == requests
+            continue
+        ((asked, settings),) = requests
+        turns = build_messages(content, style)
+        if isinstance(asked, str):
+            assert flatten(turns, style.layout) == asked
+        else:
+            assert [{"role": t.role, "content": t.content} for t in turns] == json.loads(asked[0])
+        assert list(style.stop) == settings["until"]
+        assert ("chat_template" in {c.what for c in found.choices}) == (kind == "a chat template")
 
 
 def test_an_option_in_a_blank_is_put_back_there() -> None:
@@ -367,3 +402,13 @@ def test_a_log_too_large_for_one_request_goes_in_pieces_that_say_the_same(
 
     pieces = [SourceFile.of_bytes(f"{n}/one.json", text) for n, text in enumerate(texts)]
     assert read(pieces) == read([whole])
+
+
+def test_one_list_of_samples_goes_in_pieces_that_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row([("3?", " 4"), ("3?", " 5")], n, arguments=[["3?", " 4"]]) for n in range(30)]
+    whole = SourceFile.of_bytes(NAME.removesuffix("l"), json.dumps(rows, indent=2).encode())
+    monkeypatch.setattr(sent_results, "_PIECE", 1000)
+    parts = [file for part in sent_results._parts([whole]) for file in part]
+    texts = [gzip.decompress(b64decode(part["content_base64"])) for part in parts]
+    assert len(texts) > 2
+    assert [json.loads(line) for text in texts for line in text.splitlines()] == rows

@@ -36,8 +36,8 @@ def from_results(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Samples of lm-eval (`--log_samples`), logs of inspect, output items of OpenAI "
-            "Evals, of many models: files, folders, patterns.",
+            help="Samples of lm-eval (`--log_samples`), details of a leaderboard, logs of inspect, "
+            "output items of OpenAI Evals, of many models: files, folders, patterns.",
         ),
     ],
     tasks: Annotated[

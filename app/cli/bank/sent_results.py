@@ -1,6 +1,7 @@
 """Recorded results on their way to a server: in parts, each as large as one request may be."""
 
 import gzip
+import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,8 @@ from typing import Any
 
 from app.cli.terminal.console import err
 from app.errors import FileFormatError
-from app.exchange.recorded import Source, SourceFile, open_text
+from app.exchange.json_text import json_lines
+from app.exchange.recorded import LeftOut, Source, SourceFile, open_text
 from app.exchange.response_files import ResponseFormat, sources_of
 from sextant_client import AsyncSextant
 
@@ -82,10 +84,15 @@ def _companions(beside: Any) -> list[SourceFile]:
 
 def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
     """The file; or its lines, or the samples of its log, in pieces that fit."""
-    if file_format is ResponseFormat.LM_EVAL:
-        with open_text(file) as lines:
-            while piece := lines.readlines(_PIECE):
-                yield _sent(file.name, b"".join(piece))
+    if file_format is ResponseFormat.LM_EVAL and file.path.suffix != ".parquet":
+        piece = bytearray()
+        for line in _lines(file):
+            piece += line
+            if len(piece) >= _PIECE:
+                yield _sent(file.name, bytes(piece))
+                piece.clear()
+        if piece:
+            yield _sent(file.name, bytes(piece))
         return
     whole = _packed(_content(file))
     if len(whole) > _PART and file_format is ResponseFormat.INSPECT:
@@ -95,6 +102,18 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
             yield _whole_piece(file, log)
         return
     yield _whole_piece(file, whole)
+
+
+def _lines(file: SourceFile) -> Iterator[bytes]:
+    """The file's lines; of one list its rows, each as a line."""
+    with open_text(file) as stream:
+        first = stream.read(1)
+        if first != b"[":
+            yield first + stream.readline()
+            yield from stream
+            return
+    for _, row in json_lines(file):
+        yield json.dumps(None if isinstance(row, LeftOut) else row).encode() + b"\n"
 
 
 def _whole_piece(file: SourceFile, content: bytes) -> Sent:

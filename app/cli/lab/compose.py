@@ -35,8 +35,9 @@ from app.engine.prediction.short_form import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
-from app.exchange.forms import write_form
+from app.exchange.forms import lm_eval_run, write_form
 from app.exchange.item_facts import read_costs
+from app.exchange.response_files import ResponseFormat, files_at, sources_of
 from sextant_client import AsyncSextant
 
 #: Lengths of the form whose error is shown.
@@ -86,6 +87,14 @@ def command(
             help="CSV to write: item,weight; its first row, without an item, is the constant.",
         ),
     ] = None,
+    lm_eval: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Samples of a run of lm-eval, which number its documents: beside --out the form "
+            "is written as settings of `lm_eval run --config`, too, as .yaml.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Deals the folds.")] = 0,
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
@@ -98,6 +107,8 @@ def command(
     The predicted score of a new examinee is the constant plus the sum of weight times score over
     the items of the form.
     """
+    if lm_eval is not None and (out is None or out.suffix == ".yaml"):
+        raise InvalidInputError("--lm-eval: give --out, a CSV, beside which the .yaml is written.")
     if (train is None) == (version is None):
         raise InvalidInputError("Give --train, records to learn from, or a stored --version.")
     if train is not None:
@@ -123,6 +134,9 @@ def command(
     }
     if out is not None:
         _write(out, write_form(made.keys, form.weights, form.constant))
+    if out is not None and lm_eval is not None:
+        sources, _ = sources_of(files_at([lm_eval]), ResponseFormat.LM_EVAL)
+        _write(out.with_suffix(".yaml"), lm_eval_run(made.keys, [one for _, one in sources]))
     write_json(json, document)
     _show(console.err if json == "-" else console.out, form, made.errors)
 

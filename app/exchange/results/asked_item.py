@@ -55,6 +55,7 @@ class AskedItem:
         options: Texts whose likelihood after the prompt was compared, each as it was sent; empty
             where an answer was written.
         after: Where the options stood in a blank: what followed them, and was compared.
+        gap: What every option begins with that lengths do not count.
         targets: Accepted answers, as recorded.
         stop: Where answers ended.
         max_tokens: Longest answer; None where the file does not say.
@@ -65,6 +66,7 @@ class AskedItem:
     messages: tuple[Message, ...] = ()
     options: tuple[str, ...] = ()
     after: str = ""
+    gap: str = ""
     targets: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None

@@ -162,7 +162,8 @@ class _Builder:
 
     def _cautions(self) -> list[Choice]:
         told = []
-        if self._seen.templated:
+        texts = any(item.usual.prompt is not None for item in self._seen.items.values())
+        if texts and self._seen.templated:
             told.append(
                 Choice(
                     what="chat_template",
@@ -172,7 +173,7 @@ class _Builder:
                     "text.",
                 )
             )
-        elif any(item.usual.prompt is not None for item in self._seen.items.values()):
+        elif texts:
             told.append(
                 Choice(
                     what="prompt_form",
@@ -221,11 +222,14 @@ class _Builder:
             )
         items = [item.usual for item in self._seen.items.values()]
         blank = any(item.after for item in items)
-        gap = "" if blank else common_space([option for item in items for option in item.options])
+        gaps = {item.gap for item in items}
+        shared = gaps.pop() if len(gaps) == 1 else None
+        if shared is None and not blank:
+            shared = common_space([option for item in items for option in item.options])
         style: dict[str, Any] = {
             "mode": "loglikelihood",
             "normalise": normalise,
-            "layout": {"question": "", "answer": "", "gap": gap, "separator": ""},
+            "layout": {"question": "", "answer": "", "gap": shared or "", "separator": ""},
         }
         if blank:
             texts = [f"{item.prompt}{item.after}{''.join(item.options)}" for item in items]

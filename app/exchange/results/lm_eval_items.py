@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from app.exchange.json_text import small_json
-from app.exchange.recorded import Source
+from app.exchange.recorded import Source, text_of
 from app.exchange.results.asked_item import (
     AskedItem,
     UnusableRowError,
@@ -23,7 +23,7 @@ from app.exchange.results.asked_item import (
 )
 from app.items import Message, Role, ScorerSpec
 
-_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
+_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
 _ONE_TEXT = (
     "it asks how likely one text is, or how the model goes on, and not for one of several options "
     "or an answer in words"
@@ -44,11 +44,13 @@ class TaskConfig:
         shots: Examples before each question; None where it does not say.
         scorers: How the answers that each filter leaves are marked, by its name.
         templated: The prompts were written by a model's own chat template.
+        delimiter: Between a question and each option; None where it does not say.
     """
 
     shots: int | None = None
     scorers: Mapping[str, ScorerSpec] = field(default_factory=dict)
     templated: bool = False
+    delimiter: str | None = None
 
 
 def config_of(source: Source, task: str) -> TaskConfig:
@@ -63,9 +65,15 @@ def config_of(source: Source, task: str) -> TaskConfig:
             return TaskConfig(
                 shots=_shots(results, config, task),
                 scorers=_scorers(config),
-                templated=isinstance(results.get("chat_template"), str),
+                templated=text_of(results, "chat_template") is not None,
+                delimiter=_delimiter(config),
             )
     return TaskConfig()
+
+
+def _delimiter(config: Mapping[str, Any]) -> str | None:
+    found = config.get("target_delimiter")
+    return found if isinstance(found, str) else None
 
 
 def _shots(results: Mapping[str, Any], config: Mapping[str, Any], task: str) -> int | None:
@@ -108,8 +116,12 @@ def _list(config: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
 
 
-def asked_by(row: Mapping[str, Any]) -> AskedItem:
+def asked_by(row: Mapping[str, Any], delimiter: str | None = None) -> AskedItem:
     """What a row says was sent.
+
+    Args:
+        row: Of samples.
+        delimiter: What the task's file says of it.
 
     Raises:
         UnusableRowError: It does not say, or nothing that can be sent again as a test.
@@ -139,7 +151,7 @@ def asked_by(row: Mapping[str, Any]) -> AskedItem:
     ]
     if len(texts) < len(requests) or len(texts) < 2:
         raise UnusableRowError(_ONE_TEXT)
-    return _compared(_conditional(texts), targets)
+    return _compared(_conditional(texts), targets, delimiter)
 
 
 def _requests(row: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -211,10 +223,14 @@ def _conditional(texts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return texts
 
 
-def _compared(texts: list[tuple[str, str]], targets: tuple[str, ...]) -> AskedItem:
+def _compared(
+    texts: list[tuple[str, str]], targets: tuple[str, ...], delimiter: str | None
+) -> AskedItem:
     contexts, options = [text for text, _ in texts], [option for _, option in texts]
     if len(set(contexts)) == 1:
-        return AskedItem(prompt=contexts[0], options=tuple(options), targets=targets)
+        known = delimiter is not None and all(option.startswith(delimiter) for option in options)
+        gap = delimiter if known and delimiter is not None else common_space(options)
+        return AskedItem(prompt=contexts[0], options=tuple(options), gap=gap, targets=targets)
     if len(set(options)) > 1:
         raise UnusableRowError("both the questions and what followed them differ by option")
     before = _common_start(contexts)
@@ -294,12 +310,10 @@ def likelihoods(row: Mapping[str, Any], n_options: int) -> list[float] | None:
 
 def lengths(options: Sequence[str], normalise: str) -> list[int]:
     """What the likelihoods of the options are divided by."""
-    gap = len(common_space(options))
-    bare = [option[gap:] for option in options]
     match normalise:
         case "bytes":
-            return [max(1, len(option.encode())) for option in bare]
+            return [max(1, len(option.encode())) for option in options]
         case "characters":
-            return [max(1, len(option)) for option in bare]
+            return [max(1, len(option)) for option in options]
         case _:
-            return [1] * len(bare)
+            return [1] * len(options)

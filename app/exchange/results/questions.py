@@ -12,7 +12,6 @@ from app.exchange.results.asked_item import (
     AskedItem,
     Seen,
     UnusableRowError,
-    common_space,
     digest_of,
 )
 from app.exchange.results.found import is_right
@@ -198,7 +197,8 @@ class Questions:
             item.counts[digest] += self._weight(seen)
             return item.words[digest]
         if seen.tool == "lm-eval":
-            asked = lm_eval_items.asked_by(seen.row)
+            config = self._configs[seen.source.name, seen.task]
+            asked = lm_eval_items.asked_by(seen.row, config.delimiter)
         elif seen.tool == "openai-evals":
             asked = openai_items.asked_by(seen.row)
         else:
@@ -259,9 +259,11 @@ class Questions:
         likely = lm_eval_items.likelihoods(seen.row, len(asked.options))
         if likely is None:
             return
-        compared = [asked.after] * len(asked.options) if asked.after else asked.options
-        gap = len(common_space(asked.options)) if not asked.after else 0
-        bare = [option[gap:].strip() if asked.after else option[gap:] for option in asked.options]
+        if asked.after:
+            bare = [option.strip() for option in asked.options]
+            compared = [asked.after.strip()] * len(bare)
+        else:
+            bare = compared = [option[len(asked.gap) :] for option in asked.options]
         rows = self.agreement.setdefault(seen.task, Explained())
         rows.rows += 1
         rows.named += any(right(asked, bare) for right in RIGHT.values())

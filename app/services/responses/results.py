@@ -60,7 +60,7 @@ def _require_marked(questions: Questions, draft: Draft) -> None:
     Raises:
         FileFormatError: None has, as in logs of runs that failed.
     """
-    told = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT)
+    told = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT, ResponseFormat.OPENAI_EVALS)
     n_rows = sum(file.rows_read for file in draft.files if file.file_format in told)
     if questions.items or questions.unusable or not n_rows:
         return
