@@ -46,7 +46,6 @@ GIVEN: Mapping[str, Any] = {
     "answer": Answer(score=1.0),
     "bank": "demo",
     "endpoints": [],
-    "threshold": 0.5,
     "first": "ses_1",
     "second": "ses_2",
     "response_set": "recorded",
@@ -178,7 +177,7 @@ def _answered(sextant: Sextant, score: float) -> Session:
     session = sextant.create_session(
         "demo",
         mode="manual",
-        stopping={"max_items": 6},
+        stopping={"max_items": 5},
         examinee=Examinee(name="nightly"),
         metadata={"score": str(score)},
     )

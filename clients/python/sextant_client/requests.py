@@ -47,7 +47,7 @@ class Request(Generic[T]):
     once.
 
     Attributes:
-        method: GET, POST, PATCH or DELETE.
+        method: Of HTTP.
         path: Behind the server's address, with `/v1`.
         read: From the answer, which went well, to the result.
         params: Of the query; those that are None are left out.
