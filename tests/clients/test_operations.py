@@ -88,7 +88,7 @@ def test_every_operation_has_a_method_or_is_left_out_by_name() -> None:
 
 
 async def test_a_lost_answer_is_asked_for_again_and_counts_once(server: Running) -> None:
-    breaking = Breaking("POST", "/responses", times=2)
+    breaking = Breaking("POST", "/responses", times=1)
     http = httpx2.AsyncClient(transport=breaking)
     async with AsyncSextant(server.url, server.key, http=http) as sextant:
         session = await sextant.create_session("demo", mode="manual", stopping={"max_items": 3})
