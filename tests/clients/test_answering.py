@@ -21,7 +21,7 @@ async def test_four_in_flight_and_both_clients_find_the_same(server: Running) ->
     def one_after_the_other() -> tuple[float | None, int]:
         with Sextant(server.url, server.key) as sextant:
             session = sextant.create_session(
-                "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+                "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 8}, seed=1
             )
             ended = sextant.answer_all(session.id, solved)
             return ended.estimate.theta, ended.progress.scored
@@ -40,16 +40,16 @@ async def test_four_in_flight_and_both_clients_find_the_same(server: Running) ->
     expected = await asyncio.to_thread(one_after_the_other)
     async with AsyncSextant(server.url, server.key) as sextant:
         session = await sextant.create_session(
-            "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+            "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 8}, seed=1
         )
         ended = await sextant.answer_all(session.id, slowly)
         assert (ended.estimate.theta, ended.progress.scored) == expected
-        assert (ended.status, ended.usage.usd, most) == ("completed", 6.0, 1)
+        assert (ended.status, ended.usage.usd, most) == ("completed", 4.0, 1)
         several = await sextant.create_session(
-            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}, seed=1
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 8}, seed=1
         )
         ended = await sextant.answer_all(several.id, slowly)
-        assert (ended.status, ended.progress.scored, most) == ("completed", 12, 4)
+        assert (ended.status, ended.progress.scored, most) == ("completed", 8, 4)
 
 
 async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
@@ -65,7 +65,7 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
 
     async with AsyncSextant(server.url, server.key) as sextant:
         session = await sextant.create_session(
-            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 8}
         )
         with pytest.raises(ValueError, match="no sandbox"):
             await sextant.answer_all(session.id, breaks)
@@ -73,7 +73,7 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
         assert begun.awaits_answers
         assert begun.progress.scored >= 1
         ended = await sextant.answer_all(session.id, works)
-        assert (ended.status, ended.progress.scored) == ("completed", 12)
+        assert (ended.status, ended.progress.scored) == ("completed", 8)
 
 
 async def test_problems_say_what_was_wrong_where(server: Running) -> None:

@@ -46,7 +46,6 @@ GIVEN: Mapping[str, Any] = {
     "answer": Answer(score=1.0),
     "bank": "demo",
     "endpoints": [],
-    "threshold": 0.5,
     "first": "ses_1",
     "second": "ses_2",
     "response_set": "recorded",
@@ -89,7 +88,7 @@ def test_every_operation_has_a_method_or_is_left_out_by_name() -> None:
 
 
 async def test_a_lost_answer_is_asked_for_again_and_counts_once(server: Running) -> None:
-    breaking = Breaking("POST", "/responses", times=2)
+    breaking = Breaking("POST", "/responses", times=1)
     http = httpx2.AsyncClient(transport=breaking)
     async with AsyncSextant(server.url, server.key, http=http) as sextant:
         session = await sextant.create_session("demo", mode="manual", stopping={"max_items": 3})
@@ -178,7 +177,7 @@ def _answered(sextant: Sextant, score: float) -> Session:
     session = sextant.create_session(
         "demo",
         mode="manual",
-        stopping={"max_items": 6},
+        stopping={"max_items": 5},
         examinee=Examinee(name="nightly"),
         metadata={"score": str(score)},
     )

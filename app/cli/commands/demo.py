@@ -43,7 +43,7 @@ def command(
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with local_server(stays=stay) as local, scripted_model(theta, seed) as base_url:
             await local.services.banks.ensure_demo_bank()
-            async with await own_client(local) as client:
+            async with own_client(local) as client:
                 body = {
                     "bank": "demo",
                     "endpoint": {

@@ -14,6 +14,7 @@ from app.cli.servers.logins import Target, target
 from app.cli.servers.problems import in_words
 from app.cli.terminal.console import err
 from app.cli.terminal.signals import run_until_signal
+from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 T = TypeVar("T")
@@ -40,8 +41,12 @@ async def reached(
         options: Of the command, by pointers to the fields that they set: faults are told in their
             words.
     """
-    own = AsyncSextant(named.url, named.key or "", project=chosen_project() or "", retries=_RETRIES)
-    async with own as client:
+    project = chosen_project() or ""
+    try:
+        opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from None
+    async with opened as client:
         with in_words(client, options):
             yield client
 

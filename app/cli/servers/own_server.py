@@ -9,6 +9,7 @@ import httpx2
 
 from app.acting import present
 from app.cli.servers.chosen_project import chosen_project
+from app.cli.servers.problems import in_words
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.runtime import open_database
 from app.main import create_app
@@ -32,7 +33,7 @@ async def own_server(
         if bank == "demo":
             await local.services.banks.ensure_demo_bank()
         scopes = [Scope.BANKS_WRITE] if changes_banks else []
-        async with await own_client(local, *scopes) as client:
+        async with own_client(local, *scopes) as client:
             yield client
 
 
@@ -66,7 +67,8 @@ async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
         yield local
 
 
-async def own_client(local: LocalServer, *more: Scope) -> AsyncSextant:
+@asynccontextmanager
+async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSextant]:
     """A client of our own server, with a key that outlives no test by long."""
     _, secret = await local.services.api_keys.create(
         name="sextant run",
@@ -74,4 +76,7 @@ async def own_client(local: LocalServer, *more: Scope) -> AsyncSextant:
         expires_at=datetime.now(UTC) + timedelta(days=1),
         project_id=present().project_id,
     )
-    return AsyncSextant(local.base_url, secret, project=chosen_project() or "")
+    project = chosen_project() or ""
+    async with AsyncSextant(local.base_url, secret, project=project) as client:
+        with in_words(client, {}):
+            yield client

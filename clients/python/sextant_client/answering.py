@@ -28,6 +28,8 @@ class Loop:
     def awaited(self) -> Begun:
         """What the test waits for and is not yet begun here."""
         self.session = yield from get_session(self._id)
+        if self.session.mode != "manual":
+            raise ValueError(f"{self._id} is no test by hand: its endpoint answers it.")
         if not self.session.awaits_answers:
             return []
         return self._new((yield from get_next_items(self._id)))

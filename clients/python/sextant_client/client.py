@@ -62,14 +62,14 @@ class Client(Generic[H]):
 
     Args:
         url: Of the server; by default the variable SEXTANT_SERVER.
-        api_key: By default SEXTANT_API_KEY.
+        api_key: By default SEXTANT_API_KEY; empty for none.
         project: To work in, where the key may work in several; by default SEXTANT_PROJECT.
         retries: How often a request is sent again when no answer comes or the server asks for
             patience, after pauses that grow from a quarter of a second. Nothing counts twice.
         http: A client of your own, for a proxy, certificates or other time limits.
 
     Raises:
-        ValueError: No address of a server.
+        ValueError: No address of a server, or what no header takes.
     """
 
     _kind: type[H]
@@ -176,8 +176,8 @@ class Sextant(Client[httpx2.Client]):
                         return
                     if answer.is_success:
                         yield from map(feed.take, httpx2.EventSource(answer))
-                        continue
-                    answer.read()
+                    else:
+                        answer.read()
                     pause = feed.pause_after(answer)
             except httpx2.HTTPError as error:
                 pause = feed.pause_after(error)
@@ -259,8 +259,8 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
                     if answer.is_success:
                         async for sent in httpx2.EventSource(answer):
                             yield feed.take(sent)
-                        continue
-                    await answer.aread()
+                    else:
+                        await answer.aread()
                     pause = feed.pause_after(answer)
             except httpx2.HTTPError as error:
                 pause = feed.pause_after(error)

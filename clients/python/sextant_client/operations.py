@@ -260,7 +260,7 @@ def cancel_ranking(ranking_id: str) -> Steps[Ranking]:
     return _cancelled(Ranking, _path("rankings", ranking_id))
 
 
-def create_gate(threshold: float, **fields: Json) -> Request[Gate]:
+def create_gate(threshold: float | None = None, **fields: Json) -> Request[Gate]:
     """Hold a session against a threshold: `session_id`, or `session` to start one, ..."""
     body = _given(threshold=threshold, **fields)
     return Request("POST", _path("gates"), _as(Gate), json=body)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from sextant_client.errors import (
     FieldProblem,
     NotSextantError,
+    Problem,
     ProblemError,
     UnreachableError,
     problem_of,
@@ -47,7 +48,7 @@ class Request(Generic[T]):
     once.
 
     Attributes:
-        method: GET, POST, PATCH or DELETE.
+        method: Of HTTP.
         path: Behind the server's address, with `/v1`.
         read: From the answer, which went well, to the result.
         params: Of the query; those that are None are left out.
@@ -105,12 +106,15 @@ class Server:
         """The server of the arguments, or else of the environment.
 
         Raises:
-            ValueError: There is none, or its address is none of HTTP.
+            ValueError: There is none, its address is none of HTTP, or key or project is no header.
         """
         url = os.environ.get("SEXTANT_SERVER") if url is None else url
         api_key = os.environ.get("SEXTANT_API_KEY") if api_key is None else api_key
         project = os.environ.get("SEXTANT_PROJECT") if project is None else project
-        if not url or not url.startswith(("http://", "https://")):
+        for name, header in (("api_key", api_key), ("project", project)):
+            if header and not (header.isascii() and header.isprintable()):
+                raise ValueError(f"{name}: expected printable ASCII characters, as headers take.")
+        if not url or not _is_address(url):
             raise ValueError(
                 "url, or the variable SEXTANT_SERVER: expected the address of a Sextant server "
                 f"such as http://127.0.0.1:8000, got {url!r}."
@@ -206,6 +210,14 @@ class Server:
         raise problem or no_sextant(outcome)
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.host)
+
+
 def no_sextant(answer: httpx2.Response) -> NotSextantError:
     """What an answer is that no Sextant server gives."""
     where = answer.request.url.copy_with(query=None)
@@ -219,8 +231,9 @@ def _require_finite(value: Json, pointer: str) -> None:
     """JSON has neither nan nor inf: refused as the server would, were it told."""
     if isinstance(value, float) and not math.isfinite(value):
         fault = FieldProblem(pointer=pointer, detail=f"expected a finite number, got {value}")
+        detail = f"{pointer}: {fault.detail}."
         raise ProblemError(
-            f"{pointer}: {fault.detail}.", code="invalid_input", status=422, fields=[fault]
+            Problem(code="invalid_input", status=422, detail=detail, errors=(fault,))
         )
     if isinstance(value, Mapping):
         for name, entry in value.items():
