@@ -14,6 +14,7 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
+from app import DISTRIBUTION
 from app.api import errors
 from app.api.middleware import HeadAsGet, RequestContext
 from app.api.routers import (
@@ -103,7 +104,7 @@ def create_app(
 
     app = FastAPI(
         title="Sextant",
-        version=version("sextant"),
+        version=version(DISTRIBUTION),
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,

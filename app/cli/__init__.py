@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from app import DISTRIBUTION
 from app.acting import AuditEntry, doing
 
 #: Panel of the help -> subcommand -> one line of help. Module `app.cli.commands.NAME`, or of the
@@ -112,7 +113,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"sextant {version('sextant')}")
+        typer.echo(f"sextant {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

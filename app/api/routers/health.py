@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from fastapi import APIRouter, Response
 
+from app import DISTRIBUTION
 from app.api.errors import errors
 from app.api.schemas.common import HealthRead, ReadinessRead
 from app.deps import AllServices
@@ -12,7 +13,7 @@ from app.observability import render_metrics
 from app.storage.readiness import require_current_schema
 
 #: Read from a file, which takes milliseconds.
-_VERSION = version("sextant")
+_VERSION = version(DISTRIBUTION)
 
 router = APIRouter(tags=["health"], generate_unique_id_function=lambda route: route.name)
 

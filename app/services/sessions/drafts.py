@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any
 
+from app import DISTRIBUTION
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.records.endpoints import Endpoint, NewEndpoint
@@ -131,7 +132,7 @@ def provenance_of(
 
 @cache
 def _code_version() -> str:
-    return installed_version("sextant")
+    return installed_version(DISTRIBUTION)
 
 
 def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
