@@ -44,7 +44,7 @@ _OTHER_WORDS = re.compile(
         | marks? | marked | marking | by\ lot | unreadable | boards? | standings?
         | calibrated\ models | those\ calibrated | test\ runs? | told\ apart | who\ is\ ahead
         | awaited | out\ of\ reach | nobody\ can\ (?:read|tell) | worth\ while | quarantined?
-        | pretest | the\ other\ way\ round | (?:is|are)\ told | rests?\ on\ the\ answers | dear(?:er)?
+        | pretest | the\ other\ way\ round | (?:is|are)\ told | dear(?:er)?
     )\b""",
     re.VERBOSE | re.IGNORECASE,
 )
