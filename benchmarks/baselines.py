@@ -1,13 +1,13 @@
 """How often a gate against a baseline errs, and how many questions it takes.
 
     uv run python benchmarks/baselines.py [--data ../shared/data/transfer] [--releases 1000]
-        [--tolerance 0.02] [--churn 0.1] [--only NAMES]
+        [--tolerance 0.02] [--churn 0.1] [--looks 120 240 480] [--only NAMES]
 
 A baseline is a model that nothing was learned from: one of the strongest fifth (beyond), or of a
 fifth drawn at random (within). A release has its answers but for the share `--churn` of the items,
 changed both ways, and is better by the tolerance, equal, worse by just the tolerance, or far worse
-(five tolerances). Both take the default test from one seed, the baseline 240 items; the release is
-held against it after 60, 120 and 240 items, as a gate whose session is extended, until it decides.
+(five tolerances). Both take the default test from one seed, the baseline as long as the last look;
+the release is held against it at each look, as a gate whose session is extended, until it decides.
 
 `wrong go` is of releases worse by the tolerance or more, `wrong no-go` of those that are not worse
 by more. `questions` are those at the decision, beside a fixed-size test of paired random questions
@@ -32,7 +32,6 @@ from app.engine.prediction.ability import Ability
 from app.engine.prediction.model_error import DEGREES
 from app.engine.simulation.simulate import take
 
-LOOKS = (60, 120, 240)
 #: Differences of releases, in tolerances.
 KINDS = {"better": 1.0, "equal": 0.0, "worse by the tolerance": -1.0, "far worse": -5.0}
 _POWER = 1.959964 + 1.281552  # quantiles of 0.975 and 0.9
@@ -48,13 +47,13 @@ def released(row, difference, churn, rng):
     return changed
 
 
-def test_of(known, row, seed):
+def test_of(known, row, seed, looks):
     """The state after each look."""
-    stopping = {"score_margin": None, "min_items": LOOKS[-1], "max_items": LOOKS[-1]}
+    stopping = {"score_margin": None, "min_items": looks[-1], "max_items": looks[-1]}
     states = {}
 
     def watch(state):
-        if state.n_scored in LOOKS:
+        if state.n_scored in looks:
             states[state.n_scored] = state
 
     test = known.test({"preset": "score", "stopping": stopping})
@@ -91,7 +90,7 @@ class Side:
 
 def decided(sides, before, between, tolerance, degrees):
     """Outcome, and the questions that it took."""
-    for nth, n_items in enumerate(LOOKS):
+    for nth, n_items in enumerate(sides):
         found = between(sides[n_items], before)
         told = gate(
             found.delta, found.lo, found.hi, threshold=-tolerance, degrees=degrees, earlier=nth
@@ -108,11 +107,13 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.02)
     parser.add_argument("--churn", type=float, default=0.1)
     parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
+    parser.add_argument("--looks", type=int, nargs="+", default=[120, 240, 480])
     arguments = parser.parse_args()
+    looks = arguments.looks
     tables = {
         name: scores
         for name, scores in matrices(arguments.data, arguments.only)
-        if np.isin(scores, (0.0, 1.0)).all() and scores.shape[1] >= 2 * LOOKS[-1]
+        if np.isin(scores, (0.0, 1.0)).all() and scores.shape[1] >= 2 * looks[-1]
     }
     found = defaultdict(list)
     each = arguments.releases // len(tables)
@@ -123,12 +124,12 @@ def main() -> None:
             for release in range(each):
                 rng, seed = np.random.default_rng([nth, release]), [nth, release]
                 row = known.rows[rng.integers(len(known.rows))]
-                test, states = test_of(known, row, seed)
-                before = Side(test, states[LOOKS[-1]])
+                test, states = test_of(known, row, seed, looks)
+                before = Side(test, states[looks[-1]])
                 for kind, times in KINDS.items():
                     difference = times * arguments.tolerance
                     other = released(row, difference, arguments.churn, rng)
-                    test, states = test_of(known, other, seed)
+                    test, states = test_of(known, other, seed, looks)
                     sides = {n: Side(test, state) for n, state in states.items()}
                     apart = difference + arguments.tolerance
                     fixed = (other - row).var() * (_POWER / apart) ** 2 if apart else np.nan
@@ -149,7 +150,7 @@ def main() -> None:
             f"{where:7} {kind:23} {metric:6} {np.mean(outcome == 'go'):6.1%} "
             f"{np.mean(outcome == 'no_go'):6.1%} {np.mean(outcome == 'inconclusive'):6.1%} "
             f"{items.mean():7.0f} {np.median(fixed):10.0f}   within twice: "
-            f"{np.mean((outcome != 'inconclusive') & (items <= np.maximum(2 * fixed, 60))):.0%}"
+            f"{np.mean((outcome != 'inconclusive') & (items <= np.maximum(2 * fixed, looks[0]))):.0%}"
         )
 
 

@@ -29,9 +29,35 @@ from tests.servers.forked import preloaded
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+_LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+#: Every word of README.md and docs/, tables and code included, and of a sentence on average.
+_MOST_WORDS, _MOST_WORDS_A_SENTENCE = 25_000, 16
+_NO_PROSE = re.compile(r"^(?:    |\||#|!\[).*$", re.MULTILINE)
+_CODE, _TARGET = re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")
+_SENTENCE_ENDS = re.compile(r"[.!?](?=\**(?:\s|$))|\n\n|\n *(?:[-*]|\d+\.) ")
+#: What has one name has no other, and what nobody could pass on is said otherwise.
+_OTHER_WORDS = re.compile(
+    r"""\b(?:
+        accuracy | (?:full|predicted|expected)\ scores? | examinees? | abler | whoever | whom
+        | marks? | marked | marking | by\ lot | unreadable | boards? | standings?
+        | calibrated\ models | those\ calibrated | test\ runs? | told\ apart | who\ is\ ahead
+        | awaited | out\ of\ reach | nobody\ can\ (?:read|tell) | worth\ while | quarantined?
+        | pretest | the\ other\ way\ round | (?:is|are)\ told | dear(?:er)?
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _TIMEOUT_S = 480
 _MODEL_PORT = re.compile(r"\b808\d\b")
+
+
+def name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def without_code(text: str) -> str:
+    """A document without blocks and link targets; a word stands for code within a line."""
+    return _TARGET.sub("", _CODE.sub("it", _FENCE.sub("", text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +132,7 @@ def made_data() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_every_command_of_a_document_works(
     document: Path, commands: Path, scratch: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -160,14 +186,41 @@ def test_every_command_of_a_document_works(
     assert code == 0, f"{document.name} ended with {code}:\n{said.read_text()[-5000:]}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def anchors(document: Path) -> set[str]:
+    """What links to its headings end in."""
+    text = _FENCE.sub("", document.read_text(encoding="utf-8"))
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in _HEADING.findall(text)
+    }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_json_blocks_are_json_and_links_lead_somewhere(document: Path) -> None:
     for block in blocks(document):
         if block.language == "json":
             json.loads(block.body)
-    for target in _LINK.findall(document.read_text(encoding="utf-8")):
-        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+    for target, anchor in _LINK.findall(document.read_text(encoding="utf-8")):
+        linked = document.parent / target if target else document
+        assert linked.exists(), f"{document.name} links to {target}"
+        assert not anchor or anchor in anchors(linked), (
+            f"{document.name} links to {target}#{anchor}"
+        )
 
 
-def test_the_readme_stays_short() -> None:
+def test_the_docs_stay_short_and_say_one_thing_by_one_word() -> None:
+    texts = {
+        document: document.read_text(encoding="utf-8")
+        for document in DOCUMENTS
+        if document.name != "CONTRIBUTING.md"
+    }
+    assert sum(len(text.split()) for text in texts.values()) <= _MOST_WORDS
+    lengths = []
+    for document, text in texts.items():
+        plain = without_code(text)
+        found = _OTHER_WORDS.findall(" ".join(plain.split()))
+        assert not found, f"{name(document)} has words of which another stands for the same"
+        for sentence in _SENTENCE_ENDS.split(_NO_PROSE.sub("\n\n", plain)):
+            lengths += [length] if (length := len(re.findall(r"\w+", sentence))) else []
+    assert sum(lengths) / len(lengths) <= _MOST_WORDS_A_SENTENCE
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120

@@ -10,7 +10,7 @@ from pathlib import Path
 
 SERVER, UV = sys.argv[1:3]
 arguments = sys.argv[3:]
-command = [word for word in arguments[1:] if word != "--no-dev"]
+command = [word for word in arguments[1:] if word not in ("--no-dev", "--extra", "embedded")]
 if arguments[:1] != ["run"]:
     os.execv(UV, [UV, *arguments])
 if command[0] != "sextant" and command[:2] != ["python", "-m"]:
