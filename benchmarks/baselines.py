@@ -146,11 +146,12 @@ def main() -> None:
     print("models  release                 metric   go     no-go  open   questions  fixed size")
     for (where, kind, metric), rows in found.items():
         outcome, items, fixed = map(np.array, zip(*rows, strict=True))
+        soon = (outcome != "inconclusive") & (items <= np.maximum(2 * fixed, looks[0]))
         print(
             f"{where:7} {kind:23} {metric:6} {np.mean(outcome == 'go'):6.1%} "
             f"{np.mean(outcome == 'no_go'):6.1%} {np.mean(outcome == 'inconclusive'):6.1%} "
             f"{items.mean():7.0f} {np.median(fixed):10.0f}   within twice: "
-            f"{np.mean((outcome != 'inconclusive') & (items <= np.maximum(2 * fixed, looks[0]))):.0%}"
+            f"{soon.mean():.0%}"
         )
 
 
