@@ -6,6 +6,10 @@ import random
 import pytest
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, Sextant
+from sextant_client.answering import Loop
+from sextant_client.errors import Problem
+from sextant_client.models import ItemContent
+from sextant_client.requests import Request
 from tests.clients.conftest import Running
 
 EXAMINEE = Examinee(name="nightly", kind="agent", model="m-4", scaffold="loop 2")
@@ -85,3 +89,15 @@ async def test_problems_say_what_was_wrong_where(server: Running) -> None:
         with pytest.raises(ProblemError, match="no bank") as missing:
             await sextant.create_session("nowhere", mode="manual")
         assert (missing.value.code, missing.value.status) == ("not_found", 404)
+
+
+def test_an_answer_whose_server_may_be_gone_is_told_anew() -> None:
+    content = ItemContent(id="q1", prompt="?", messages=[], choices=[])
+    telling = Loop("ses_1").tell(Item(step=1, step_token="t", item=content), Answer(score=1.0))
+    first = next(telling)
+    refused = Problem(code="idempotency_in_flight", status=409, detail="It is worked on.")
+    again = telling.throw(ProblemError(refused))
+    assert isinstance(first, Request)
+    assert isinstance(again, Request)
+    assert (first.path, first.json) == (again.path, again.json)
+    assert first.key != again.key

@@ -42,6 +42,9 @@ class Loop:
         try:
             answered = yield from answer_item(self._id, item.step_token, answer)
         except ProblemError as problem:
+            if problem.code == "idempotency_in_flight":
+                # Its server may be gone. Said anew it still counts once: a step is closed once.
+                return (yield from self.tell(item, answer))
             if problem.code not in _LATE:
                 raise
             return (yield from self.awaited())

@@ -34,9 +34,10 @@ Param: TypeAlias = str | int | float | bool | None
 _AGAIN: Final = frozenset({429, 502, 503, 504})
 #: The first call with this Idempotency-Key is still being worked on.
 _IN_FLIGHT: Final = "idempotency_in_flight"
-#: Seconds before the second attempt, doubled for each further one; and the most that a server may
-#: ask to be waited for.
+#: Seconds before the second attempt, doubled for each further one up to the last; and the most that
+#: a server may ask to be waited for.
 _FIRST_PAUSE_S: Final = 0.25
+_LAST_PAUSE_S: Final = 8.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
@@ -191,7 +192,7 @@ class Server:
         """
         patient = attempt < self.retries
         # Up to twice as long, so that clients that were refused together do not return together.
-        pause = _FIRST_PAUSE_S * (1 << attempt) * random.uniform(1, 2)
+        pause = min(_FIRST_PAUSE_S * (1 << attempt), _LAST_PAUSE_S) * random.uniform(1, 2)
         if isinstance(outcome, httpx2.HTTPError):
             sent = not isinstance(outcome, httpx2.ConnectError)
             if patient and not (sent and method in {"PATCH", "DELETE"}):
