@@ -12,15 +12,23 @@ from pyarrow import parquet
 
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.build import GivenFile, build_bank
-from app.exchange.catalog.entry import Entry, pick, read_catalogue, read_entry
+from app.exchange.catalog.entry import AgentsEntry, Entry, pick, read_catalogue, read_entry
 from app.exchange.catalog.hashes import check, git_blob
 from app.exchange.catalog.order import order_of
 from app.exchange.catalog.templates import Template
 from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()
+
+
+def of_questions(entry: Entry | AgentsEntry) -> Entry:
+    assert isinstance(entry, Entry)
+    return entry
+
+
 GSM8K, ARC, HELLASWAG, WINOGRANDE = (
-    CATALOGUE[name].entry for name in ("gsm8k", "arc_challenge", "hellaswag", "winogrande")
+    of_questions(CATALOGUE[name].entry)
+    for name in ("gsm8k", "arc_challenge", "hellaswag", "winogrande")
 )
 ENTRY = """
 name = "small"
@@ -41,7 +49,7 @@ def small(**changes: str) -> Entry:
     text = ENTRY
     for old, new in changes.items():
         text = text.replace(old, new)
-    return read_entry(text.encode(), "small.toml")
+    return of_questions(read_entry(text.encode(), "small.toml"))
 
 
 def lines(rows: list[dict[str, Any]], name: str = "test.jsonl") -> GivenFile:

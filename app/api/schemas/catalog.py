@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import FieldError, Output, OwnedRead
-from app.exchange.catalog.entry import Source
+from app.exchange.catalog.entry import AgentsEntry, Entry, Source
 from app.records.fields import shallow
 from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
@@ -49,11 +49,15 @@ class CatalogEntryRead(Output):
     licence: str
     parameters_licence: str | None
     homepage: str | None
-    rows: int = Field(description="Of the split that its questions are from.")
-    split: str
-    items: int = Field(description="With published parameters.")
+    rows: int = Field(description="Of the split that its questions are from; tasks of agents.")
+    split: str | None = Field(description="Null of a benchmark of agents.")
+    items: int = Field(description="With published parameters, or tasks that are calibrated here.")
+    agents: int | None = Field(
+        description="At least so many agents' results are calibrated here; null where parameters "
+        "were published."
+    )
     few_shot: int = Field(description="Worked examples before each question.")
-    asked: CalibratedByRead
+    asked: CalibratedByRead | None = Field(description="Null of a benchmark of agents.")
     own: bool = Field(description="From the operator's own folder.")
     files: dict[str, list[SourceRead]] = Field(
         description="By group; the same content in each of the places."
@@ -67,10 +71,7 @@ class CatalogEntryRead(Output):
         return cls.read(
             {
                 **dict(entry),
-                "rows": entry.questions.rows,
-                "split": entry.questions.split,
-                "items": entry.parameters.items,
-                "few_shot": 0 if entry.few_shot is None else entry.few_shot.number,
+                **_counts(entry),
                 "own": offer.listed.own,
                 "files": {
                     group: [SourceRead.of(source) for source in files.files]
@@ -79,6 +80,22 @@ class CatalogEntryRead(Output):
                 "bank_id": offer.bank_id,
             }
         )
+
+
+def _counts(entry: Entry | AgentsEntry) -> dict[str, object]:
+    if isinstance(entry, AgentsEntry):
+        tasks = entry.responses.tasks
+        nothing = dict.fromkeys(("split", "asked", "parameters_licence"))
+        return {"rows": tasks, "items": tasks, "agents": entry.responses.agents, "few_shot": 0} | (
+            nothing
+        )
+    return {
+        "rows": entry.questions.rows,
+        "split": entry.questions.split,
+        "items": entry.parameters.items,
+        "agents": None,
+        "few_shot": 0 if entry.few_shot is None else entry.few_shot.number,
+    }
 
 
 class CatalogRead(Output):
@@ -91,7 +108,7 @@ class CatalogRead(Output):
 class InstallationProgressRead(Output):
     """How far an installation is; null where its phase has no such figure."""
 
-    phase: Literal["fetching", "joining", "writing"] | None = None
+    phase: Literal["fetching", "joining", "calibrating", "testing", "writing"] | None = None
     file: str | None = None
     bytes: int | None = Field(default=None, description="Of the file, so far.")
     of_bytes: int | None = None
@@ -122,7 +139,7 @@ class InstalledFileRead(Output):
     name: str
     origin: str
     sha256: str
-    checked_by: Literal["git_blob", "sha256", "hub", "nothing"]
+    checked_by: Literal["git_blob", "sha256", "hub", "content", "nothing"]
 
 
 class InstallationResult(Output):
@@ -134,23 +151,30 @@ class InstallationResult(Output):
     parameters_hash: str
     items: dict[str, int] = Field(description="By state: active, quarantined, pretest.")
     findings: dict[str, int] = Field(description="Lint findings by code.")
+    calibration_id: str | None = Field(default=None, description="Of a benchmark of agents.")
     rows: int
-    split: str
-    order: Literal["shuffled", "rows"] = Field(description="Of the rows that parameters follow.")
+    agents: int | None = Field(default=None, description="Whose results were calibrated here.")
+    split: str | None = None
+    order: Literal["shuffled", "rows"] | None = Field(
+        default=None, description="Of the rows that parameters follow."
+    )
     licence: str
-    parameters_licence: str | None
-    few_shot: FewShotRead
+    parameters_licence: str | None = None
+    few_shot: FewShotRead | None = Field(
+        default=None, description="Null of a benchmark of agents, as split and order are."
+    )
     files: dict[str, InstalledFileRead]
     join_check: JoinCheckRead | None = Field(
         default=None, description="By the answers that came along, if any did."
     )
-    n_left_out: int = Field(description="Rows with parameters that are no items.")
+    n_left_out: int = Field(default=0, description="Rows with parameters that are no items.")
     was_there: bool = Field(description="The bank was installed already.")
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> Self:
         """The outgoing shape."""
-        examples = result["few_shot"]
+        if (examples := result.get("few_shot")) is None:
+            return cls.read(result)
         examples = {**examples, "origin": examples["from"], "why": examples.get("why")}
         order = result["join"]["order"]
         return cls.read({**result, "few_shot": examples, "order": order})

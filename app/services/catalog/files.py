@@ -9,7 +9,7 @@ from pathlib import Path
 from app.adapters.downloads import Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
-from app.exchange.catalog.entry import Entry, Files, Listed, Source, wanted_files
+from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
 from app.exchange.catalog.hashes import check
 
 #: Of one file: the largest of ours has 50 MB.
@@ -25,7 +25,8 @@ class FoundFile:
         content: Its bytes.
         origin: Where it came from.
         sha256: Of its content.
-        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, or `nothing`.
+        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, `content`
+            where all that it says was looked at, or `nothing`.
     """
 
     name: str
@@ -91,7 +92,7 @@ async def fetched_files(
     return FoundFiles(found, missing)
 
 
-def to_bring(entry: Entry) -> str:
+def to_bring(entry: Entry | AgentsEntry) -> str:
     """What whoever has no network is to bring, in one sentence."""
     needed = [wanted_files(files.files) for _, files, needed in entry.groups() if needed]
     return (
@@ -109,7 +110,10 @@ async def _fetched(
         raise DownloadError(f"No {names} lies beside the entry.")
     name = sources[0].names[-1]
     places = [
-        RemoteFile(url=s.url, dataset=s.dataset, revision=s.revision, path=s.path) for s in sources
+        RemoteFile(url=s.address)
+        if s.dataset is None
+        else RemoteFile(dataset=s.dataset, revision=s.revision, path=s.path)
+        for s in sources
     ]
     got = await download(name, places, guard, report)
     source = sources[got.place]
@@ -139,7 +143,7 @@ def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
     return source.model_copy(update={kind: kept}), name, True
 
 
-def _in_folder(entry: Entry, folder: Path) -> FoundFiles:
+def _in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
     if not folder.is_dir():
         raise InvalidInputError(f"There is no folder {str(folder)!r}. {to_bring(entry)}")
     found: dict[str, FoundFile] = {}
