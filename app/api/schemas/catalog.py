@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import FieldError, Output, OwnedRead
-from app.exchange.catalog.entry import AgentsEntry, Entry, Source
+from app.exchange.catalog.entry import Entry, Source
 from app.records.fields import shallow
 from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
@@ -47,7 +47,7 @@ class CatalogEntryRead(Output):
     title: str
     description: str
     licence: str
-    parameters_licence: str | None
+    parameters_licence: str | None = None
     homepage: str | None
     rows: int = Field(description="Of the split that its questions are from; tasks of agents.")
     split: str | None = Field(description="Null of a benchmark of agents.")
@@ -57,7 +57,9 @@ class CatalogEntryRead(Output):
         "were published."
     )
     few_shot: int = Field(description="Worked examples before each question.")
-    asked: CalibratedByRead | None = Field(description="Null of a benchmark of agents.")
+    asked: CalibratedByRead | None = Field(
+        default=None, description="Null of a benchmark of agents."
+    )
     own: bool = Field(description="From the operator's own folder.")
     files: dict[str, list[SourceRead]] = Field(
         description="By group; the same content in each of the places."
@@ -68,10 +70,12 @@ class CatalogEntryRead(Output):
     def of(cls, offer: Offer) -> Self:
         """The outgoing shape."""
         entry = offer.listed.entry
+        few_shot = entry.few_shot if isinstance(entry, Entry) else None
         return cls.read(
             {
                 **dict(entry),
-                **_counts(entry),
+                **entry.size._asdict(),
+                "few_shot": 0 if few_shot is None else few_shot.number,
                 "own": offer.listed.own,
                 "files": {
                     group: [SourceRead.of(source) for source in files.files]
@@ -80,22 +84,6 @@ class CatalogEntryRead(Output):
                 "bank_id": offer.bank_id,
             }
         )
-
-
-def _counts(entry: Entry | AgentsEntry) -> dict[str, object]:
-    if isinstance(entry, AgentsEntry):
-        tasks = entry.responses.tasks
-        nothing = dict.fromkeys(("split", "asked", "parameters_licence"))
-        return {"rows": tasks, "items": tasks, "agents": entry.responses.agents, "few_shot": 0} | (
-            nothing
-        )
-    return {
-        "rows": entry.questions.rows,
-        "split": entry.questions.split,
-        "items": entry.parameters.items,
-        "agents": None,
-        "few_shot": 0 if entry.few_shot is None else entry.few_shot.number,
-    }
 
 
 class CatalogRead(Output):

@@ -53,13 +53,19 @@ def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) 
 
 def _entries_here() -> list[dict[str, Any]]:
     """The same of this machine's catalogue, which needs no database."""
-    from app.api.schemas.catalog import CatalogEntryRead
-    from app.exchange.catalog.entry import read_catalogue
-    from app.services.catalog.service import Offer
+    from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
-    offers = [Offer(listed, None) for listed in read_catalogue(Settings().catalog).values()]
-    return [CatalogEntryRead.of(offer).model_dump(mode="json") for offer in offers]
+    return [
+        {
+            "name": name,
+            **listed.entry.size._asdict(),
+            "licence": listed.entry.licence,
+            "asked": listed.entry.asked.model_dump() if isinstance(listed.entry, Entry) else None,
+            "own": listed.own,
+        }
+        for name, listed in read_catalogue(Settings().catalog).items()
+    ]
 
 
 @app.command()

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -285,6 +285,22 @@ class Asked(_Part):
     source: Text
 
 
+class Size(NamedTuple):
+    """How much an entry brings.
+
+    Attributes:
+        rows: Of the split that its questions are from; tasks of agents.
+        items: With published parameters, or tasks that are calibrated here.
+        split: None of a benchmark of agents.
+        agents: At least so many are calibrated here; None where parameters were published.
+    """
+
+    rows: int
+    items: int
+    split: str | None = None
+    agents: int | None = None
+
+
 class _Named(_Part):
     """What all entries say."""
 
@@ -305,6 +321,12 @@ class AgentsEntry(_Named):
 
     visibility: Literal["open"] = "open"
     responses: Responses
+
+    @property
+    def size(self) -> Size:
+        """How much it brings."""
+        tasks = self.responses.tasks
+        return Size(tasks, tasks, agents=self.responses.agents)
 
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
         """Name, files and whether they are needed, of its one group."""
@@ -328,6 +350,11 @@ class Entry(_Named):
         if self.asked.mode == "loglikelihood" and self.item.choices is None:
             raise ValueError("asked.mode `loglikelihood` compares options: item has no choices")
         return self
+
+    @property
+    def size(self) -> Size:
+        """How much it brings."""
+        return Size(self.questions.rows, self.parameters.items, self.questions.split)
 
     @property
     def form_hash(self) -> str:

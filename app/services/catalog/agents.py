@@ -12,7 +12,7 @@ import numpy as np
 from app.calibration.pipeline.fit import decided, prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
-from app.errors import ConflictError
+from app.errors import ConflictError, InvalidInputError
 from app.exchange.catalog.agents import read_agents
 from app.exchange.catalog.entry import AgentsEntry, Responses
 from app.exchange.recorded import FIRST_TRIAL, Choices, TrialTable
@@ -59,7 +59,11 @@ async def prepare_agents(
         InvalidInputError: Another file, or one that lacks an answer.
         CalibrationError: Answers from which nothing can be estimated.
     """
-    agents, table = await _read(entry, file, own=own)
+    try:
+        agents, table = await _read(entry, file, own=own)
+    except InvalidInputError:
+        file.forget()
+        raise
     facts = {
         "entry": entry.name,
         "files": {"responses": file.to_dict()},

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.adapters.downloads import Progress, RemoteFile, download
@@ -27,6 +27,7 @@ class FoundFile:
         sha256: Of its content.
         checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, `content`
             where all that it says was looked at, or `nothing`.
+        cached: Where it lies, if it was fetched.
     """
 
     name: str
@@ -34,6 +35,12 @@ class FoundFile:
     origin: str
     sha256: str
     checked_by: str
+    cached: Path | None = None
+
+    def forget(self) -> None:
+        """Take a fetched file out of the cache, or the next installation would find it there."""
+        if self.cached is not None:
+            _forget(self.cached)
 
     def to_dict(self) -> dict[str, str]:
         """What is kept of it with the version."""
@@ -121,14 +128,18 @@ async def _fetched(
     def checked() -> FoundFile:
         content = _content(got.path)
         try:
-            return _checked(content, *_as_the_hub_says(source, got.path))
+            found = _checked(content, *_as_the_hub_says(source, got.path))
+            return replace(found, cached=got.path)
         except InvalidInputError:
-            # Or the next installation would find it in the cache and fail for ever.
-            os.unlink(got.path.resolve())  # noqa: PTH108  the file itself, not the link to it
-            got.path.unlink(missing_ok=True)
+            _forget(got.path)
             raise
 
     return await asyncio.to_thread(checked)
+
+
+def _forget(path: Path) -> None:
+    os.unlink(path.resolve())  # noqa: PTH108  the file itself, not the link to it
+    path.unlink(missing_ok=True)
 
 
 def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
