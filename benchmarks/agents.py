@@ -1,39 +1,43 @@
 """How well a few tasks tell what an agent solves of all, over REST, one and several in flight.
 
-A response matrix of agents, the oldest first where their names begin with a day: a bank is made of
-all but the newest `--newest`, and each of these is tested by hand, its tasks answered from its row
-in an order drawn at random. The error is that of the score on all tasks.
+A response matrix of agents, the oldest first where their names begin with a day. A folder with all
+but the newest `--newest` is installed as `sextant banks install swebench-verified --from FOLDER`
+does it; each of these is tested by hand, its tasks answered from its row after `--seconds` each, in
+the order in which they are done. With several in flight the client is killed once, half-way, and
+begun again. The error is that of the score on all tasks.
 
     uv run python benchmarks/agents.py --responses swebench_verified.csv.gz [--tasks 25]
-        [--newest 40] [--in-flight 1 4 8]
+        [--newest 40] [--in-flight 1 4 8] [--seconds 0.1] [--seeds 1]
 """
 
 import argparse
 import csv
+import gzip
+import json
+import multiprocessing
 import random
 import subprocess
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
 from by_hand import Server
 
-from app.cli.lab.inputs import load_responses
+BANK = "swebench-verified"
+_PROCESSES = multiprocessing.get_context("fork")
 
 
-def prepared(server: Server, names: list[str], items: tuple[str, ...], rows: np.ndarray) -> None:
-    """The bank `agents`, of these rows."""
-    with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["agent", *items])
-        table.writerows([name, *row] for name, row in zip(names, rows, strict=True))
-        file.flush()
-        for words in (
-            ["response-sets", "import", "agents", "--from", file.name],
-            ["calibrations", "start", "agents", "--no-report-card", "--bank", "agents"],
-        ):
-            subprocess.run(server.command(*words), env=server.environment, check=True)
+class Found(NamedTuple):
+    """Of one test: the error, whether the interval holds, as exact as how many random tasks."""
+
+    error: float
+    holds: bool
+    equal: int
 
 
 def main() -> None:
@@ -42,57 +46,133 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=25)
     parser.add_argument("--newest", type=int, default=40)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 4, 8])
-    arguments = parser.parse_args()
-    table = load_responses(arguments.responses, score_range=None)
-    order = np.argsort(table.examinees, kind="stable")
-    known, tested = order[: -arguments.newest], order[-arguments.newest :]
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--seeds", type=int, default=1)
+    given = parser.parse_args()
+    with gzip.open(given.responses, "rt", newline="") as file:
+        (_, *tasks), *rows = csv.reader(file)
+    agents = sorted((name, dict(zip(tasks, map(int, row), strict=True))) for name, *row in rows)
+    known, tested = agents[: -given.newest], agents[-given.newest :]
     with tempfile.TemporaryDirectory(prefix="sx-agents-") as folder:
         Path(folder).chmod(0o755)  # Postgres does not run as root
         server = Server(Path(folder))
         try:
-            names = [table.examinees[row] for row in known]
-            prepared(server, names, table.items, table.scores[known])
-            with httpx2.Client(base_url=server.base_url, timeout=60) as client:
-                for in_flight in arguments.in_flight:
-                    found = [
-                        measured(client, dict(zip(table.items, table.scores[row], strict=True)),
-                                 arguments.tasks, in_flight, seed)
-                        for seed, row in enumerate(tested)
-                    ]  # fmt: skip
-                    errors, held, equal = np.array(found).T
-                    print(
-                        f"{in_flight} in flight, {arguments.tasks} of {len(table.items)} tasks, "
-                        f"{len(found)} agents: mean error {100 * errors.mean():.2f} points, "
-                        f"{held.mean():.1%} within their intervals, as exact as "
-                        f"{np.median(equal):.0f} random tasks"
-                    )
+            installed(server, Path(folder), known, tasks)
+            for in_flight in given.in_flight:
+                began = time.monotonic()
+                found = [
+                    measured(server, answers, given.tasks, in_flight, given.seconds, seed)
+                    for again in range(given.seeds)
+                    for seed, (_, answers) in enumerate(tested, start=again * len(tested))
+                ]
+                errors, held, equal = np.array(found).T
+                print(
+                    f"{in_flight} in flight, {given.tasks} of {len(tasks)} tasks, {len(found)} "
+                    f"tests: mean error {100 * errors.mean():.2f} points, {held.mean():.1%} within "
+                    f"their intervals, as exact as {np.median(equal):.0f} random tasks, "
+                    f"{(time.monotonic() - began) / len(found):.1f} s a test",
+                    flush=True,
+                )
         finally:
             server.process.terminate()
             server.process.wait()
 
 
+def installed(
+    server: Server,
+    folder: Path,
+    agents: Sequence[tuple[str, Mapping[str, int]]],
+    tasks: Sequence[str],
+) -> None:
+    """The bank, of these agents, by an entry of our own: that of the catalogue wants them all."""
+    for name in ("catalog", "from"):
+        (folder / name).mkdir()
+    (folder / f"catalog/{BANK}.toml").write_text(
+        f'name = "{BANK}"\ntitle = "SWE-bench Verified"\nlicence = "MIT"\n[responses]\n'
+        f"tasks = {len(tasks)}\nagents = {len(agents)}\nfiles = "
+        '[{file = "responses.jsonl"}]\n'
+    )
+    lines = (json.dumps({"subject_id": name, "responses": row}) for name, row in agents)
+    (folder / "from/responses.jsonl").write_text("\n".join(lines))
+    subprocess.run(
+        server.command("banks", "install", BANK, "--from", str(folder / "from")),
+        env=server.environment | {"SEXTANT_CATALOG": str(folder / "catalog")},
+        check=True,
+    )
+
+
 def measured(
-    client: httpx2.Client, scores: dict[str, float], tasks: int, in_flight: int, seed: int
-) -> tuple[float, bool, int]:
-    """Error, whether the interval holds, and the equivalent random tasks, of one agent's test."""
+    server: Server,
+    answers: Mapping[str, int],
+    tasks: int,
+    in_flight: int,
+    seconds: float,
+    seed: int,
+) -> Found:
+    """One agent's test."""
     body = {
         "mode": "manual",
-        "bank": "agents",
+        "bank": BANK,
         "seed": seed,
         "concurrency": in_flight,
         "stopping": {"min_items": tasks, "max_items": tasks},
     }
-    path = f"/v1/sessions/{client.post('/v1/sessions', json=body).json()['id']}"
-    items, rng = client.post(f"{path}/next-items", json={}).json()["data"], random.Random(seed)
-    session: dict = {}
-    while items:
-        item = items.pop(rng.randrange(len(items)))
-        answer = {"step_token": item["step_token"], "score": scores[item["item"]["id"]]}
-        session = client.post(f"{path}/responses", json=answer).json()
-        items += session["next_items"]
-    told, truth = session["accuracy"], float(np.mean(list(scores.values())))
-    holds = told["lo"] <= truth <= told["hi"]
-    return abs(told["value"] - truth), holds, told["equivalent_random_items"] or tasks
+    with httpx2.Client(base_url=server.base_url, timeout=60) as client:
+        path = f"/v1/sessions/{client.post('/v1/sessions', json=body).json()['id']}"
+        loop = _PROCESSES.Process(
+            target=answered, args=(server.base_url, path, answers, in_flight, seconds, seed)
+        )
+        loop.start()
+        if in_flight > 1:
+            while client.get(path).json()["progress"]["items"] < tasks // 2:
+                time.sleep(0.02)
+            loop.kill()
+        loop.join()
+        answered(server.base_url, path, answers, in_flight, seconds, seed)
+        session = client.get(path).json()
+        asked = client.get(f"{path}/responses", params={"limit": 100}).json()["data"]
+    keys = {row["item_id"] for row in asked}
+    if session["status"] != "completed" or not len(asked) == len(keys) == tasks:
+        raise SystemExit(f"{path}: {session['status']}, {len(keys)} tasks in {len(asked)} steps")
+    told, truth = session["accuracy"], float(np.mean(list(answers.values())))
+    return Found(
+        abs(told["value"] - truth),
+        told["lo"] <= truth <= told["hi"],
+        told["equivalent_random_items"] or tasks,
+    )
+
+
+def answered(
+    base_url: str,
+    path: str,
+    answers: Mapping[str, int],
+    in_flight: int,
+    seconds: float,
+    seed: int,
+) -> None:
+    """The loop of docs/agents.md, to the end of the session; begun again it goes on."""
+    rng = random.Random(seed)
+
+    def solve(item: dict[str, Any], takes: float) -> dict[str, Any]:
+        time.sleep(takes)
+        return {"step_token": item["step_token"], "score": float(answers[item["item"]["id"]])}
+
+    def begun(items: Sequence[dict[str, Any]]) -> set[Any]:
+        return {pool.submit(solve, item, seconds * rng.uniform(0.5, 1.5)) for item in items}
+
+    with (
+        httpx2.Client(base_url=base_url, timeout=60) as client,
+        ThreadPoolExecutor(in_flight) as pool,
+    ):
+        found = client.post(f"{path}/next-items", json={})
+        if found.is_error:  # it has ended
+            return
+        running = begun(found.json()["data"])
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for task in done:
+                session = client.post(f"{path}/responses", json=task.result()).json()
+                running |= begun(session["next_items"])
 
 
 if __name__ == "__main__":

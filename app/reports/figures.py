@@ -74,6 +74,9 @@ def headline_lines(headline: Mapping[str, Any]) -> list[str]:
         error = "?" if headline["se"] is None else f"{headline['se']:.2f}"
         ability = f"ability (theta) {headline['theta']:+.2f} ± {error}"
     place = [] if better is None else [f"better than {100 * better:.0f} % of the reference models"]
+    if (recent := headline["recent"]) is not None:
+        share = f"better than {100 * recent['better_than']:.0f} %"
+        place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
     return [
         f"{headline['examinee']} on {headline['bank']}: {100 * score:.1f} %{interval}",
         f"from {headline['asked']:,} of {headline['n_items']:,} questions{answers}"

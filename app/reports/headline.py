@@ -34,6 +34,21 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRank:
+    """Where a score stands among the newest of the agents that the bank was calibrated on.
+
+    Attributes:
+        since: ISO date of the first day that counts.
+        agents: How many were submitted since.
+        better_than: Share of them with a lower score on the whole bank.
+    """
+
+    since: str
+    agents: int
+    better_than: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
     """What a test found out.
 
@@ -51,6 +66,7 @@ class Headline:
         usd_all: What all questions would cost at that price.
         trust: See `Trust`.
         better_than: Share of the reference models that are weaker; None where nobody can tell.
+        recent: The same of the newest agents; None where the bank does not know their days.
         theta: Ability, logits; None where it is not told.
         se: Its standard error.
         theta_reason: Why theta is not told; None where it is.
@@ -69,6 +85,7 @@ class Headline:
     usd_all: float | None
     trust: Trust
     better_than: float | None
+    recent: RecentRank | None
     theta: float | None
     se: float | None
     theta_reason: str | None
@@ -100,6 +117,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         usd_all=None if usd is None or not asked else usd / asked * n_items,
         trust=_trust(session, score, stands),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
+        recent=RecentRank(**recent) if (recent := score.get("recent")) else None,
         theta=estimate.get("theta"),
         se=estimate.get("se"),
         theta_reason=estimate.get("reason"),

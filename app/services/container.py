@@ -157,6 +157,7 @@ async def open_services(
                 catalog=CatalogService(
                     database=database,
                     banks=banks,
+                    calibrations=calibrations,
                     queue=queue,
                     guard=guard,
                     folder=settings.catalog,

@@ -111,9 +111,7 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
                 calibrations=services.calibrations,
                 queue=JobQueue(services.database),
             ),
-            installations=InstallationRunner(
-                leasing, catalog=services.catalog, banks=services.banks
-            ),
+            installations=InstallationRunner(leasing, catalog=services.catalog),
         )
         try:
             yield runners

@@ -13,7 +13,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.inference.join import check_join
 from app.engine.state import Response
-from app.exchange.catalog.entry import read_catalogue
+from app.exchange.catalog.entry import Entry, read_catalogue
 from app.exchange.catalog.order import order_of
 from app.exchange.parameters import read_parameters
 
@@ -29,6 +29,7 @@ def gsm8k(shared_data: Path) -> tuple[ItemBank, ItemBank]:
         (shared_data / "real/gsm8k_irt_item_parameters_combined.csv").read_bytes()
     )
     entry = read_catalogue()["gsm8k"].entry
+    assert isinstance(entry, Entry)
     order = order_of(entry.join, entry.questions.rows)
     places = [int(name[1:]) - 1 for name in bank.item_ids]
     true_of_row = {order[place]: at for at, place in enumerate(places)}

@@ -11,16 +11,33 @@ import pytest
 from pyarrow import parquet
 
 from app.errors import InvalidInputError, UnknownNameError
+from app.exchange.catalog.agents import read_agents
 from app.exchange.catalog.build import GivenFile, build_bank
-from app.exchange.catalog.entry import Entry, pick, read_catalogue, read_entry
+from app.exchange.catalog.entry import (
+    AgentsEntry,
+    Entry,
+    Responses,
+    Source,
+    pick,
+    read_catalogue,
+    read_entry,
+)
 from app.exchange.catalog.hashes import check, git_blob
 from app.exchange.catalog.order import order_of
 from app.exchange.catalog.templates import Template
 from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()
+
+
+def of_questions(entry: Entry | AgentsEntry) -> Entry:
+    assert isinstance(entry, Entry)
+    return entry
+
+
 GSM8K, ARC, HELLASWAG, WINOGRANDE = (
-    CATALOGUE[name].entry for name in ("gsm8k", "arc_challenge", "hellaswag", "winogrande")
+    of_questions(CATALOGUE[name].entry)
+    for name in ("gsm8k", "arc_challenge", "hellaswag", "winogrande")
 )
 ENTRY = """
 name = "small"
@@ -41,7 +58,7 @@ def small(**changes: str) -> Entry:
     text = ENTRY
     for old, new in changes.items():
         text = text.replace(old, new)
-    return read_entry(text.encode(), "small.toml")
+    return of_questions(read_entry(text.encode(), "small.toml"))
 
 
 def lines(rows: list[dict[str, Any]], name: str = "test.jsonl") -> GivenFile:
@@ -96,19 +113,20 @@ class TestOrder:
 
 
 class TestEntry:
-    def test_four_banks_come_along(self) -> None:
-        assert set(CATALOGUE) == {"gsm8k", "arc_challenge", "hellaswag", "winogrande"}
+    def test_eight_banks_come_along(self) -> None:
+        questions = {"gsm8k", "arc_challenge", "hellaswag", "winogrande"}
+        agents = {"swebench-verified", "swebench-pro", "terminal-bench-2", "gso"}
+        assert set(CATALOGUE) == questions | agents
         assert not any(listed.own for listed in CATALOGUE.values())
 
-    def test_all_that_is_fetched_for_them_is_held_against_a_hash(self) -> None:
-        fetched = [
-            source
-            for listed in CATALOGUE.values()
-            for _, group, _ in listed.entry.groups()
-            for source in group.files
-            if source.file is None
-        ]
-        assert all(source.git_blob or source.sha256 for source in fetched)
+    def test_what_is_fetched_for_them_has_a_hash_or_lies_at_a_revision(self) -> None:
+        for listed in CATALOGUE.values():
+            for name, group, _ in listed.entry.groups():
+                for source in group.files:
+                    if name == "responses":
+                        assert str(source.revision) in str(source.address)
+                    elif source.file is None:
+                        assert source.git_blob or source.sha256
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),
@@ -124,6 +142,7 @@ class TestEntry:
             ("|strip", "|shout", "one of the filters"),
             ('mode = "generate"', 'mode = "loglikelihood"', "item has no choices"),
             ("licence", "license", "/licence: Field required"),
+            ('file = "test.jsonl"', 'github = "a/b", path = "t"', "come together"),
             ("[", "[[", "expected TOML"),
         ],
     )  # fmt: skip
@@ -288,3 +307,45 @@ def test_a_template_takes_fields_of_fields_and_numbers() -> None:
     assert Template("{a.b|without_commas} of {n}").fill(row) == "1234 of 7"
     with pytest.raises(InvalidInputError, match=r"field 'a', got dict"):
         Template("{a}").fill(row)
+
+
+EXPECTED = Responses(tasks=2, agents=3, files=(Source(file="responses.jsonl"),))
+SOLVED = [
+    {"subject_id": f"agent-{n}", "responses": {"one": 1, "two": 0}, "date": "2026-03-02"}
+    for n in range(3)
+]
+
+
+class TestAgents:
+    def test_fields_beside_the_answers_tell_day_model_and_scaffold(self) -> None:
+        rows = [*SOLVED[:2], {**SOLVED[2], "model": "GLM 5", "agent": "Terminus 2"}]
+        found = read_agents(lines(rows).content, "responses.jsonl", EXPECTED)
+        assert found.tasks == ("one", "two")
+        assert found.scores.tolist() == [[1, 0]] * 3
+        told = found.agents[2]
+        assert (told.day, told.model, told.scaffold) == ("2026-03-02", "GLM 5", "Terminus 2")
+        assert (found.agents[0].model, found.agents[0].score) == (None, 0.5)
+
+    @pytest.mark.parametrize(
+        ("last", "said"),
+        [
+            ({"subject_id": "agent-0"}, "'agent-0' stands in the file twice"),
+            ({"responses": {"one": 1}}, "got more or fewer: 'two'"),
+            ({"responses": {"one": {"successes": 3, "trials": 5}, "two": 0}}, "single attempts"),
+            ({"responses": {"one": True, "two": 0}}, "expected 0 or 1 of each task, got True"),
+            ({"responses": [1, 0]}, "an object `responses`"),
+            ({"date": "yesterday"}, "expected a date, got 'yesterday'"),
+        ],
+    )
+    def test_a_faulty_line_is_one_sentence_with_its_number(
+        self, last: dict[str, Any], said: str
+    ) -> None:
+        content = lines([*SOLVED[:2], {**SOLVED[2], **last}]).content
+        with pytest.raises(InvalidInputError, match=r"^responses.jsonl, line 3: ") as fault:
+            read_agents(content, "responses.jsonl", EXPECTED)
+        assert said in fault.value.detail
+
+    def test_a_file_of_another_size_is_another_one(self) -> None:
+        said = "expected 2 tasks and at least 3 agents, got 2 and 2"
+        with pytest.raises(InvalidInputError, match=said):
+            read_agents(lines(SOLVED[:2]).content, "responses.jsonl", EXPECTED)

@@ -29,6 +29,7 @@ HEADLINE: dict[str, Any] = {
     "usd_all": 0.026,
     "trust": {"level": "good", "reason": "All is well."},
     "better_than": 0.92,
+    "recent": {"since": "2026-03-01", "agents": 30, "better_than": 0.6},
     "theta": 1.02,
     "se": 0.18,
     "theta_reason": None,
@@ -41,12 +42,15 @@ def test_four_lines_say_what_people_pass_on() -> None:
         "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
         "1.5 % of the calls, $0.0004 instead of $0.0260",
         "trust: good. All is well.",
-        "better than 92 % of the reference models; ability (theta) +1.02 ± 0.18",
+        "better than 92 % of the reference models; better than 60 % of the 30 agents since "
+        "2026-03-01; ability (theta) +1.02 ± 0.18",
     ]
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    unknown = dict.fromkeys(("equivalent_random_items", "usd", "usd_all", "better_than", "theta"))
+    unknown = dict.fromkeys(
+        ("equivalent_random_items", "usd", "usd_all", "better_than", "recent", "theta")
+    )
     reason = {"theta_reason": "Theta is withheld: few models."}
     assert headline_lines({**HEADLINE, **unknown, **reason})[1:] == [
         "from 20 of 1,298 questions (15 of 20 right): 1.5 % of the calls",

@@ -4,6 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
+
 ROWS = [{"q": f"What is {n} + {n}?", "a": f"{n} + {n} = {2 * n}"} for n in range(8)]
 QUESTIONS = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 PARAMETERS = (
@@ -65,6 +67,27 @@ def write_files(folder: Path) -> Path:
     (folder / "test.jsonl").write_bytes(QUESTIONS)
     (folder / "irt.csv").write_bytes(PARAMETERS)
     return folder
+
+
+def agents_entry(source: str, *, tasks: int = 16, agents: int = 19) -> str:
+    """An entry of agents."""
+    return (
+        'name = "agents"\ntitle = "Agents"\nlicence = "MIT"\nhomepage = "https://tasks.example"\n'
+        f"[responses]\ntasks = {tasks}\nagents = {agents}\nfiles = [{source}]\n"
+    )
+
+
+def solved(n_agents: int = 19, n_tasks: int = 16) -> bytes:
+    """What agents of six months solved, the newest the most; lines as the entry's file has them."""
+    rng = np.random.default_rng(5)
+    hard = rng.normal(size=n_tasks)
+    lines = []
+    for agent in range(n_agents):
+        right = rng.random(n_tasks) < 1 / (1 + np.exp(hard - agent / 6 + 2))
+        answers = {f"task-{n}": int(one) for n, one in enumerate(right)}
+        name = f"2026{agent % 6 + 1:02d}01_loop_gpt-{agent}"
+        lines.append(json.dumps({"subject_id": name, "responses": answers}))
+    return "\n".join(lines).encode()
 
 
 def at(url: str, content: bytes, name: str) -> str:

@@ -18,7 +18,9 @@ from tests.services.catalog import (
     PARAMETERS,
     QUESTIONS,
     ROWS,
+    agents_entry,
     sha256,
+    solved,
     write_entry,
     write_files,
 )
@@ -153,3 +155,34 @@ async def test_answers_that_come_along_refuse_a_wrong_join(
         else:
             _, result = await services.catalog.install_now("small", lambda _: None, brought)
             assert result["join_check"]["verdict"] == "holds"
+
+
+async def test_agents_come_from_a_checkout_its_data_or_the_folder_of_the_file(
+    services: Services, tmp_path: Path
+) -> None:
+    place = 'github = "someone/agents", path = "data/ours/responses.jsonl"'
+    source = f'{{{place}, revision = "{"0" * 40}"}}'
+    (tmp_path / "catalog/agents.toml").write_text(agents_entry(source, agents=18))
+    folder = tmp_path / "from/data/ours"
+    folder.mkdir(parents=True)
+    (folder / "responses.jsonl").write_bytes(solved())  # one more than are expected
+    install = services.catalog.install_now
+    phases: list[str] = []
+    first, result = await install("agents", lambda told: phases.append(told["phase"]), folder)
+    assert list(dict.fromkeys(phases)) == ["fetching", "calibrating", "testing", "writing"]
+    assert result["files"]["responses"]["origin"] == "responses.jsonl of a folder"
+    bank = (await services.banks.get_bank("agents")).bank
+    assert (bank.licence, bank.source) == ("MIT", "https://tasks.example")
+    assert first.knowledge["reference_agents"][0] == {
+        "name": "20260101_loop_gpt-0",
+        "score": pytest.approx(0.3, abs=0.3),
+        "day": "2026-01-01",
+        "model": "gpt-0",
+        "scaffold": "loop",
+    }
+    for above in (tmp_path / "from/data", tmp_path / "from"):
+        again, result = await install("agents", lambda _: None, above)
+        assert (again.id, result["was_there"]) == (first.id, True)
+    (folder / "responses.jsonl").write_bytes(solved(20))
+    with pytest.raises(ConflictError, match="not what the catalogue would install"):
+        await install("agents", lambda _: None, folder)

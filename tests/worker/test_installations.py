@@ -16,7 +16,15 @@ from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.hub import COMMIT, DATASET, Hub
-from tests.services.catalog import PARAMETERS, QUESTIONS, at, sha256, write_entry
+from tests.services.catalog import (
+    PARAMETERS,
+    QUESTIONS,
+    agents_entry,
+    at,
+    sha256,
+    solved,
+    write_entry,
+)
 from tests.waiting import waiting
 
 Client = httpx2.AsyncClient
@@ -177,6 +185,48 @@ async def test_where_no_hash_is_known_the_hubs_own_is_held_against_the_file(
         hub.wrong.clear()
         done = await installed(client)
     assert done["result"]["files"]["questions"]["checked_by"] == "hub"
+
+
+async def test_what_agents_solved_is_calibrated_here(
+    opened: tuple[Client, Services], hub: Hub, tmp_path: Path, url: str
+) -> None:
+    client, services = opened
+    content = solved()
+    hub.files["responses.jsonl"] = content.replace(b": 1", b": 2", 1)
+    source = f'{{url = "{url}/plain/responses.jsonl"}}'
+    (tmp_path / "catalog/agents.toml").write_text(agents_entry(source))
+    install = "/v1/catalog/agents:install"
+    async with running_worker(services):
+        faulty = await until(client, (await client.post(install)).json()["id"], ended)
+        assert "responses.jsonl, line 1: expected 0 or 1" in faulty["failure"]["detail"]
+        assert await names(client) == []
+        hub.files["responses.jsonl"] = content
+        done = await until(client, (await client.post(install)).json()["id"], ended)
+    result = done["result"]
+    assert result["files"]["responses"]["checked_by"] == "content"
+    assert result["files"]["responses"]["sha256"] == sha256(content)
+    assert (result["agents"], result["rows"], result["was_there"]) == (19, 16, False)
+    calibrated = (await client.get(f"/v1/calibrations/{result['calibration_id']}")).json()
+    assert calibrated["bank_version_id"] == result["bank_version_id"]
+    assert calibrated["result"]["kept"]["examinees"] == 19
+    entry = (await client.get("/v1/catalog/agents")).json()
+    assert (entry["agents"], entry["asked"]) == (19, None)
+
+    endpoint = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    refused = await client.post("/v1/sessions", json={"bank": "agents", "endpoint": endpoint})
+    assert "no endpoint can be asked" in refused.json()["detail"]
+    stopping = {"min_items": 8, "max_items": 8}
+    body = {"bank": "agents", "mode": "manual", "concurrency": 8, "stopping": stopping}
+    session = (await client.post("/v1/sessions", json=body)).json()
+    path = f"/v1/sessions/{session['id']}"
+    for item in (await client.post(f"{path}/next-items", json={"n": 8})).json()["data"]:
+        answer = {"step_token": item["step_token"], "score": 1.0}
+        session = (await client.post(f"{path}/responses", json=answer)).json()
+    assert session["headline"]["recent"] == {
+        "since": "2025-12-01",
+        "agents": 19,
+        "better_than": pytest.approx(1.0, abs=0.2),
+    }
 
 
 async def test_faults_of_a_withheld_entry_quote_nothing(

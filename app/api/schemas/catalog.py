@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import FieldError, Output, OwnedRead
-from app.exchange.catalog.entry import Source
+from app.exchange.catalog.entry import Entry, Source
 from app.records.fields import shallow
 from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
@@ -47,13 +47,19 @@ class CatalogEntryRead(Output):
     title: str
     description: str
     licence: str
-    parameters_licence: str | None
+    parameters_licence: str | None = None
     homepage: str | None
-    rows: int = Field(description="Of the split that its questions are from.")
-    split: str
-    items: int = Field(description="With published parameters.")
+    rows: int = Field(description="Of the split that its questions are from; tasks of agents.")
+    split: str | None = Field(description="Null of a benchmark of agents.")
+    items: int = Field(description="With published parameters, or tasks that are calibrated here.")
+    agents: int | None = Field(
+        description="At least so many agents' results are calibrated here; null where parameters "
+        "were published."
+    )
     few_shot: int = Field(description="Worked examples before each question.")
-    asked: CalibratedByRead
+    asked: CalibratedByRead | None = Field(
+        default=None, description="Null of a benchmark of agents."
+    )
     own: bool = Field(description="From the operator's own folder.")
     files: dict[str, list[SourceRead]] = Field(
         description="By group; the same content in each of the places."
@@ -64,13 +70,12 @@ class CatalogEntryRead(Output):
     def of(cls, offer: Offer) -> Self:
         """The outgoing shape."""
         entry = offer.listed.entry
+        few_shot = entry.few_shot if isinstance(entry, Entry) else None
         return cls.read(
             {
                 **dict(entry),
-                "rows": entry.questions.rows,
-                "split": entry.questions.split,
-                "items": entry.parameters.items,
-                "few_shot": 0 if entry.few_shot is None else entry.few_shot.number,
+                **entry.size._asdict(),
+                "few_shot": 0 if few_shot is None else few_shot.number,
                 "own": offer.listed.own,
                 "files": {
                     group: [SourceRead.of(source) for source in files.files]
@@ -91,7 +96,7 @@ class CatalogRead(Output):
 class InstallationProgressRead(Output):
     """How far an installation is; null where its phase has no such figure."""
 
-    phase: Literal["fetching", "joining", "writing"] | None = None
+    phase: Literal["fetching", "joining", "calibrating", "testing", "writing"] | None = None
     file: str | None = None
     bytes: int | None = Field(default=None, description="Of the file, so far.")
     of_bytes: int | None = None
@@ -122,7 +127,7 @@ class InstalledFileRead(Output):
     name: str
     origin: str
     sha256: str
-    checked_by: Literal["git_blob", "sha256", "hub", "nothing"]
+    checked_by: Literal["git_blob", "sha256", "hub", "content", "nothing"]
 
 
 class InstallationResult(Output):
@@ -134,23 +139,30 @@ class InstallationResult(Output):
     parameters_hash: str
     items: dict[str, int] = Field(description="By state: active, quarantined, pretest.")
     findings: dict[str, int] = Field(description="Lint findings by code.")
+    calibration_id: str | None = Field(default=None, description="Of a benchmark of agents.")
     rows: int
-    split: str
-    order: Literal["shuffled", "rows"] = Field(description="Of the rows that parameters follow.")
+    agents: int | None = Field(default=None, description="Whose results were calibrated here.")
+    split: str | None = None
+    order: Literal["shuffled", "rows"] | None = Field(
+        default=None, description="Of the rows that parameters follow."
+    )
     licence: str
-    parameters_licence: str | None
-    few_shot: FewShotRead
+    parameters_licence: str | None = None
+    few_shot: FewShotRead | None = Field(
+        default=None, description="Null of a benchmark of agents, as split and order are."
+    )
     files: dict[str, InstalledFileRead]
     join_check: JoinCheckRead | None = Field(
         default=None, description="By the answers that came along, if any did."
     )
-    n_left_out: int = Field(description="Rows with parameters that are no items.")
+    n_left_out: int = Field(default=0, description="Rows with parameters that are no items.")
     was_there: bool = Field(description="The bank was installed already.")
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> Self:
         """The outgoing shape."""
-        examples = result["few_shot"]
+        if (examples := result.get("few_shot")) is None:
+            return cls.read(result)
         examples = {**examples, "origin": examples["from"], "why": examples.get("why")}
         order = result["join"]["order"]
         return cls.read({**result, "few_shot": examples, "order": order})

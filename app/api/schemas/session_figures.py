@@ -1,5 +1,6 @@
 """What is known of a session so far, as JSON: ability, predicted score, cost, what went wrong."""
 
+from datetime import date
 from typing import Literal
 
 from pydantic import Field
@@ -75,6 +76,14 @@ class TrustRead(Output):
     reason: str
 
 
+class RecentRankRead(Output):
+    """Where a score stands among the newest of the agents that the bank was calibrated on."""
+
+    since: date = Field(description="Half a year before the newest, from the first of the month.")
+    agents: int = Field(description="Submitted since.")
+    better_than: float = Field(description="Share of them with a lower score on the whole bank.")
+
+
 class HeadlineRead(Output):
     """The few figures of a result that people pass on."""
 
@@ -92,6 +101,9 @@ class HeadlineRead(Output):
     trust: TrustRead
     better_than: float | None = Field(
         description="Share of the reference models that are weaker; null where nobody can tell."
+    )
+    recent: RecentRankRead | None = Field(
+        description="Null where the bank does not know the days of its agents, or of too few."
     )
     theta: float | None
     se: float | None

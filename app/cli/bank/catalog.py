@@ -38,9 +38,11 @@ def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) 
             (
                 entry["name"],
                 str(entry["items"]),
-                f"{entry['rows']} ({entry['split']})",
+                str(entry["rows"]) + (f" ({entry['split']})" if entry["split"] else ""),
                 entry["licence"],
-                f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
+                f"here, of {entry['agents']} agents"
+                if entry["asked"] is None
+                else f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
                 "own folder" if entry["own"] else "Sextant",
             )
             for entry in entries
@@ -51,17 +53,15 @@ def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) 
 
 def _entries_here() -> list[dict[str, Any]]:
     """The same of this machine's catalogue, which needs no database."""
-    from app.exchange.catalog.entry import read_catalogue
+    from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
     return [
         {
             "name": name,
-            "items": listed.entry.parameters.items,
-            "rows": listed.entry.questions.rows,
-            "split": listed.entry.questions.split,
+            **listed.entry.size._asdict(),
             "licence": listed.entry.licence,
-            "asked": listed.entry.asked.model_dump(),
+            "asked": listed.entry.asked.model_dump() if isinstance(listed.entry, Entry) else None,
             "own": listed.own,
         }
         for name, listed in read_catalogue(Settings().catalog).items()
@@ -84,7 +84,7 @@ def install(
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
-    """Install a bank of the catalogue: its questions, joined to their published parameters.
+    """Install a bank of the catalogue: questions with published parameters, or tasks of agents.
 
     On a server its worker does it, with the files that it fetches itself.
     """
@@ -103,13 +103,23 @@ def install(
         out.print(f"{name} was installed already.", markup=False)
     items = result["items"]
     with_parameters = items["active"] + items["quarantined"]
+    if result["agents"] is None:
+        made = [
+            f"  joined to {result['rows']:,} rows of the {result['split']} split"
+            f" in the order `{result['order']}`",
+            f"  few-shot  {_examples(result['few_shot'])}",
+            f"  licence   {result['licence']}; parameters: {result['parameters_licence'] or '-'}",
+        ]
+    else:
+        made = [
+            f"  calibrated here on what {result['agents']:,} agents solved of {result['rows']:,} "
+            f"tasks  {result['calibration_id']}",
+            f"  licence   {result['licence']}",
+        ]
     lines = [
         f"{name}: {with_parameters:,} items with parameters, {items['active']:,} to be asked, "
         f"{items['quarantined']:,} in quarantine",
-        f"  joined to {result['rows']:,} rows of the {result['split']} split"
-        f" in the order `{result['order']}`",
-        f"  few-shot  {_examples(result['few_shot'])}",
-        f"  licence   {result['licence']}; parameters: {result['parameters_licence'] or '-'}",
+        *made,
         f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
         f"{result['parameters_hash']}",
     ]
@@ -123,8 +133,11 @@ def install(
         lines.append(f"  {result['n_left_out']} rows with parameters are no items")
     for line in lines:
         out.say(line)
+    how = "Measure a model: sextant run --endpoint URL --model NAME --bank {}"
+    if result["agents"] is not None:
+        how = "It has no text of the tasks: run them where you do, and answer by hand on bank {}"
     err.print(
-        f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}",
+        how.format(name),
         markup=False,
         soft_wrap=True,
     )
@@ -190,6 +203,8 @@ def _checked(group: str, file: Mapping[str, str]) -> str:
             return f"NOT CHECKED: the entry has no hash of it{done}"
         case "hub":
             return "checked by the hash that the hub told of it; the entry has none"
+        case "content":
+            return f"no hash is known; each answer was looked at; sha256 {file['sha256']}"
         case by:
             return f"checked by {by}"
 

@@ -1,7 +1,8 @@
 """Entries of the catalogue: a TOML file says where a bank's questions and parameters lie.
 
 One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists the
-places where the same content can be had; the first that can be reached is taken.
+places where the same content can be had; the first that can be reached is taken. An entry of agents
+has one group, `responses`: what each of them solved, which is calibrated here.
 """
 
 import json
@@ -10,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -63,11 +64,12 @@ class _Part(BaseModel):
 
 
 class Source(_Part):
-    """One place of a file: a URL, a file of a dataset of the hub, or a file beside the entry.
+    """One place of a file: a URL, a file of a repository, or a file beside the entry.
 
     Attributes:
         url: `https`, or `http` to this machine.
         dataset: Repository of the hub, `owner/name`, with `revision` (a commit) and `path` in it.
+        github: Repository of GitHub, with the same.
         file: Path relative to the folder of the entry.
         git_blob: SHA-1 that git gives the content.
         sha256: Of the content.
@@ -75,6 +77,7 @@ class Source(_Part):
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
     dataset: RelativePath | None = None
+    github: RelativePath | None = None
     revision: Sha1 | None = None
     path: RelativePath | None = None
     file: RelativePath | None = None
@@ -83,42 +86,61 @@ class Source(_Part):
 
     @pydantic_model_validator(mode="after")
     def _one_place(self) -> Self:
-        given = [name for name in ("url", "dataset", "file") if getattr(self, name) is not None]
+        places = ("url", "dataset", "github", "file")
+        given = [name for name in places if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"expected exactly one of url, dataset, file, got {given or 'none'}")
-        if (self.dataset is None) != (self.path is None) or (
-            (self.dataset is None) != (self.revision is None)
-        ):
-            raise ValueError("dataset, revision and path come together")
+            raise ValueError(f"expected exactly one of {', '.join(places)}, got {given or 'none'}")
+        in_repository = given[0] in ("dataset", "github")
+        if {self.path is not None, self.revision is not None} != {in_repository}:
+            raise ValueError("dataset or github, revision and path come together")
         if self.url is not None:
             parts = urlsplit(self.url)
             if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
                 raise ValueError(f"expected an https URL, got {self.url!r}")
             if "@" in parts.netloc:  # it would be shown with the bank
                 raise ValueError("expected a URL without a user and password")
-            if not self.git_blob and not self.sha256:
-                raise ValueError("a URL needs a hash of its content: git_blob or sha256")
         return self
+
+    @property
+    def address(self) -> str | None:
+        """The URL of what is fetched as it is."""
+        if self.github is None:
+            return self.url
+        return f"https://raw.githubusercontent.com/{self.github}/{self.revision}/{self.path}"
 
     @property
     def names(self) -> tuple[str, ...]:
         """Under which it may lie in a folder, the most exact first."""
-        whole = self.path or self.file or unquote(urlsplit(self.url or "").path)
-        last = PurePosixPath(whole).name
-        return (last,) if self.url else tuple(dict.fromkeys((whole, last)))
+        if self.url is not None:
+            return (PurePosixPath(unquote(urlsplit(self.url).path)).name,)
+        parts = PurePosixPath(self.path or self.file or "").parts
+        return tuple("/".join(parts[start:]) for start in range(len(parts)))
 
     @property
     def origin(self) -> str:
         """Where a person gets it."""
         if self.dataset is not None:
             return f"{self.path} of dataset {self.dataset} at {self.revision}"
+        if self.github is not None:
+            return f"{self.path} of github.com/{self.github} at {self.revision}"
         return self.url or str(self.file)
 
 
 class Files(_Part):
     """The same content in one or several places."""
 
+    #: Whether hashes alone tell that what lies under a URL is the file that is meant.
+    by_hash: ClassVar[bool] = True
+
     files: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
+
+    @pydantic_model_validator(mode="after")
+    def _hashed(self) -> Self:
+        if self.by_hash and any(
+            source.address and not (source.git_blob or source.sha256) for source in self.files
+        ):
+            raise ValueError("a URL needs a hash of its content: git_blob or sha256")
+        return self
 
 
 class Questions(Files):
@@ -134,6 +156,18 @@ class Parameters(Files):
     items: Annotated[int, Field(ge=1, le=200_000)]
     scale: Text | None = None
     response_model: Literal["1pl", "2pl", "3pl", "4pl"] | None = None
+
+
+class Responses(Files):
+    """What each of many agents solved: on so many tasks, and of so many agents at the least.
+
+    No hash need be known: the revision names the content, and each answer of the file is looked at.
+    """
+
+    by_hash = False
+
+    tasks: Annotated[int, Field(ge=1, le=200_000)]
+    agents: Annotated[int, Field(ge=3, le=1_000_000)]
 
 
 class Join(_Part):
@@ -251,16 +285,58 @@ class Asked(_Part):
     source: Text
 
 
-class Entry(_Part):
-    """A bank of the catalogue."""
+class Size(NamedTuple):
+    """How much an entry brings.
+
+    Attributes:
+        rows: Of the split that its questions are from; tasks of agents.
+        items: With published parameters, or tasks that are calibrated here.
+        split: None of a benchmark of agents.
+        agents: At least so many are calibrated here; None where parameters were published.
+    """
+
+    rows: int
+    items: int
+    split: str | None = None
+    agents: int | None = None
+
+
+class _Named(_Part):
+    """What all entries say."""
 
     name: Name
     title: Text
     description: str = ""
     licence: Text
-    parameters_licence: Text | None = None
     homepage: Text | None = None
     visibility: Literal["open", "withheld"] = "open"
+
+
+class AgentsEntry(_Named):
+    """A benchmark of agents: tasks by their ids, calibrated here on what agents solved.
+
+    Attributes:
+        homepage: Where the tasks lie: the bank has no text of them.
+    """
+
+    visibility: Literal["open"] = "open"
+    responses: Responses
+
+    @property
+    def size(self) -> Size:
+        """How much it brings."""
+        tasks = self.responses.tasks
+        return Size(tasks, tasks, agents=self.responses.agents)
+
+    def groups(self) -> Iterator[tuple[str, Files, bool]]:
+        """Name, files and whether they are needed, of its one group."""
+        yield "responses", self.responses, True
+
+
+class Entry(_Named):
+    """A bank of questions whose parameters were published."""
+
+    parameters_licence: Text | None = None
     questions: Questions
     parameters: Parameters
     join: Join
@@ -274,6 +350,11 @@ class Entry(_Part):
         if self.asked.mode == "loglikelihood" and self.item.choices is None:
             raise ValueError("asked.mode `loglikelihood` compares options: item has no choices")
         return self
+
+    @property
+    def size(self) -> Size:
+        """How much it brings."""
+        return Size(self.questions.rows, self.parameters.items, self.questions.split)
 
     @property
     def form_hash(self) -> str:
@@ -302,12 +383,12 @@ class Listed(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    entry: Entry
+    entry: Entry | AgentsEntry
     folder: Path
     own: bool
 
 
-def read_entry(content: bytes, name: str) -> Entry:
+def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
     """Read an entry.
 
     Args:
@@ -324,7 +405,7 @@ def read_entry(content: bytes, name: str) -> Entry:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as exc:
         raise InvalidInputError(f"{name}: expected TOML, got a fault: {exc}.") from None
     try:
-        return Entry.model_validate(fields)
+        return (AgentsEntry if "responses" in fields else Entry).model_validate(fields)
     except ValidationError as exc:
         problems = [
             FieldProblem(

@@ -30,6 +30,7 @@ from app.records.endpoints import Price
 from app.records.fields import convert
 from app.records.provisional import Provisional
 from app.services.banks.asked import ASKED, Asked
+from app.services.banks.reference_agents import RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.repositories.bank_rows import scorer_json
@@ -119,6 +120,8 @@ class LoadedVersion:
             where nothing was learned of one of its items.
         reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
             unknown.
+        recent_agents: The newest of the agents that it was calibrated on, where their days are
+            known.
         n_examinees: Whose answers its parameters were calibrated on here; None where that is not
             known, as of parameters that came as a file.
         pretest_items: How many of those in pretest a session is given if it does not say.
@@ -151,6 +154,7 @@ class LoadedVersion:
     n_without_content: int
     correction: IntervalCorrection | None
     reference_abilities: tuple[float, ...]
+    recent_agents: RecentAgents | None = None
     n_examinees: int | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
     curves: LearnedCurves | None = None
@@ -222,6 +226,7 @@ class LoadedVersion:
             reference_abilities=tuple(
                 version.knowledge.get("reference_abilities", {}).get("quantiles", ())
             ),
+            recent_agents=RecentAgents.of(version.knowledge),
             n_examinees=(version.calibration or {}).get("n_examinees"),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),

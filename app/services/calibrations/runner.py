@@ -4,12 +4,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from typing_extensions import override
 
-from app.calibration.filters import Dropped, Filtered
 from app.calibration.pipeline.fit import decided
 from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
 from app.calibration.pipeline.plan import CalibrationPlan
@@ -19,8 +18,8 @@ from app.errors import (
     LeaseLostError,
     SextantError,
 )
-from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
-from app.records.response_sets import ResponseSet
+from app.records.calibrations import CalibrationRecord, FittedItems
+from app.services.calibrations.output import Output, output_of
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
@@ -33,15 +32,6 @@ logger = structlog.get_logger(__name__)
 
 #: Workers that may be lost over one calibration before it counts as the cause.
 MAX_CLAIMS = 10
-
-
-class _Output(NamedTuple):
-    """What is stored of a calibration in the end."""
-
-    result: dict[str, Any]
-    items: FittedItems
-    source: ResponseSet
-    examinees: FittedExaminees | None = None
 
 
 class CalibrationRunner(LeasedRunner[CalibrationRecord]):
@@ -84,7 +74,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             await self._write(lambda: self._store(record, fruit, unpublished=failure))
         logger.info("calibration_completed", converged=fruit.result["converged"])
 
-    async def _fit(self, record: CalibrationRecord) -> _Output:
+    async def _fit(self, record: CalibrationRecord) -> Output:
         if record.lease_epoch > MAX_CLAIMS:
             raise CalibrationError(
                 f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
@@ -111,25 +101,12 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             fitted = await fit_in_process(own, plan, report, part=record.part)
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
             figures = {**answers, **fitted.figures}
-            return _Output(figures, FittedItems(own.items, fitted.columns), given.response_set)
+            return Output(figures, FittedItems(own.items, fitted.columns), given.response_set)
         parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
         fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
-        fitted = fitted.warned(filtered.warnings)
-        result = {
-            "response_set_revision": given.response_set.revision,
-            **fitted.figures,
-            "knowledge": fitted.knowledge,
-            **_filtering(filtered),
-            "seconds": time.monotonic() - started,
-        }
-        return _Output(
-            result,
-            FittedItems(filtered.matrix.items, fitted.columns),
-            given.response_set,
-            fitted.abilities and FittedExaminees(filtered.matrix.examinees, *fitted.abilities),
-        )
+        return output_of(given.response_set, filtered, fitted, time.monotonic() - started)
 
     async def _parts(self, record: CalibrationRecord) -> list[FittedPart]:
         async with self._database.unit_of_work() as uow:
@@ -146,7 +123,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _store(
         self,
         record: CalibrationRecord,
-        fruit: _Output,
+        fruit: Output,
         publication: Publication | None = None,
         unpublished: Mapping[str, Any] | None = None,
     ) -> None:
@@ -176,19 +153,3 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 def _failure(error: SextantError) -> dict[str, Any]:
     problems = [asdict(problem) for problem in error.problems]
     return {"code": error.code, "detail": error.detail, "errors": problems}
-
-
-def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:
-    return {
-        "kept": {"items": filtered.matrix.n_items, "examinees": filtered.matrix.n_examinees},
-        "dropped": {
-            "items": [_dropped(item) for item in filtered.items],
-            "examinees": [_dropped(examinee) for examinee in filtered.examinees],
-        },
-        "score_only": [_dropped(item) for item in filtered.score_only],
-        "constants": filtered.constants,
-    }
-
-
-def _dropped(dropped: Dropped) -> dict[str, Any]:
-    return {"name": dropped.name, "reason": dropped.reason.value, "value": dropped.value}

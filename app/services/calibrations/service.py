@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from app.calibration.filters import Filtered
@@ -28,6 +29,7 @@ from app.services.calibrations.links import (
     revised,
     with_target,
 )
+from app.services.calibrations.output import Output
 from app.services.calibrations.publication import Publication, require_publishable
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
@@ -45,6 +47,8 @@ _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 #: Seconds for which prepared answers wait for the worker that calibrates them.
 _KEPT_S = 30.0
+#: Of a calibration that is stored with its result.
+_LEASE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,6 +308,38 @@ class CalibrationService:
                 return made
         except NothingNewError as nothing:
             return nothing.version
+
+    async def publish_done(
+        self,
+        uow: UnitOfWork,
+        plan: CalibrationPlan,
+        fruit: Output,
+        publication: Publication,
+        held: Bank,
+    ) -> BankVersion:
+        """Store a calibration that was run already, and its version, in the caller's transaction.
+
+        Args:
+            uow: Open; it holds the bank, and has brought in the answers.
+            plan: How they were calibrated.
+            fruit: What came out.
+            publication: What is made of it.
+            held: The bank.
+
+        Raises:
+            InvalidStateError: It did not converge.
+            InvalidInputError: As for `publish`.
+        """
+        calibrations, set_id = uow.calibrations, fruit.source.id
+        made = await calibrations.add(
+            new_id("cal"), response_set_id=set_id, settings=plan.to_dict()
+        )
+        claimed = await calibrations.claim(made.id, worker_id="here", lease=_LEASE)
+        if claimed is None:
+            raise InvalidStateError(f"Calibration {made.id} was begun elsewhere.")
+        await calibrations.complete(claimed, fruit.result, fruit.items, fruit.examinees)
+        done = replace(claimed, status="completed", result=fruit.result)
+        return await self.publish_within(uow, done, fruit.items, publication, held, fruit.source)
 
     async def publish_within(
         self,

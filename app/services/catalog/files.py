@@ -3,13 +3,13 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.adapters.downloads import Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
-from app.exchange.catalog.entry import Entry, Files, Listed, Source, wanted_files
+from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
 from app.exchange.catalog.hashes import check
 
 #: Of one file: the largest of ours has 50 MB.
@@ -25,7 +25,9 @@ class FoundFile:
         content: Its bytes.
         origin: Where it came from.
         sha256: Of its content.
-        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, or `nothing`.
+        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, `content`
+            where all that it says was looked at, or `nothing`.
+        cached: Where it lies, if it was fetched.
     """
 
     name: str
@@ -33,6 +35,12 @@ class FoundFile:
     origin: str
     sha256: str
     checked_by: str
+    cached: Path | None = None
+
+    def forget(self) -> None:
+        """Take a fetched file out of the cache, or the next installation would find it there."""
+        if self.cached is not None:
+            _forget(self.cached)
 
     def to_dict(self) -> dict[str, str]:
         """What is kept of it with the version."""
@@ -91,7 +99,7 @@ async def fetched_files(
     return FoundFiles(found, missing)
 
 
-def to_bring(entry: Entry) -> str:
+def to_bring(entry: Entry | AgentsEntry) -> str:
     """What whoever has no network is to bring, in one sentence."""
     needed = [wanted_files(files.files) for _, files, needed in entry.groups() if needed]
     return (
@@ -109,7 +117,10 @@ async def _fetched(
         raise DownloadError(f"No {names} lies beside the entry.")
     name = sources[0].names[-1]
     places = [
-        RemoteFile(url=s.url, dataset=s.dataset, revision=s.revision, path=s.path) for s in sources
+        RemoteFile(url=s.address)
+        if s.dataset is None
+        else RemoteFile(dataset=s.dataset, revision=s.revision, path=s.path)
+        for s in sources
     ]
     got = await download(name, places, guard, report)
     source = sources[got.place]
@@ -117,14 +128,18 @@ async def _fetched(
     def checked() -> FoundFile:
         content = _content(got.path)
         try:
-            return _checked(content, *_as_the_hub_says(source, got.path))
+            found = _checked(content, *_as_the_hub_says(source, got.path))
+            return replace(found, cached=got.path)
         except InvalidInputError:
-            # Or the next installation would find it in the cache and fail for ever.
-            os.unlink(got.path.resolve())  # noqa: PTH108  the file itself, not the link to it
-            got.path.unlink(missing_ok=True)
+            _forget(got.path)
             raise
 
     return await asyncio.to_thread(checked)
+
+
+def _forget(path: Path) -> None:
+    os.unlink(path.resolve())  # noqa: PTH108  the file itself, not the link to it
+    path.unlink(missing_ok=True)
 
 
 def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
@@ -139,7 +154,7 @@ def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
     return source.model_copy(update={kind: kept}), name, True
 
 
-def _in_folder(entry: Entry, folder: Path) -> FoundFiles:
+def _in_folder(entry: Entry | AgentsEntry, folder: Path) -> FoundFiles:
     if not folder.is_dir():
         raise InvalidInputError(f"There is no folder {str(folder)!r}. {to_bring(entry)}")
     found: dict[str, FoundFile] = {}

@@ -1,62 +1,58 @@
 """From an entry of the catalogue to a bank with a version: everything, or nothing."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from app.adapters.downloads import Progress
 from app.adapters.guard import AddressGuard
 from app.errors import ConflictError, InvalidInputError, NotFoundError
-from app.exchange.catalog.entry import Entry, Listed
+from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankVersion
 from app.services.banks.imports import BankImport
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec, calls_out
+from app.services.calibrations.service import CalibrationService
+from app.services.catalog.agents import prepare_agents
 from app.services.catalog.files import FoundFiles, fetched_files, files_in_folder
 from app.services.catalog.joined import Joined, joined
+from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.storage.unit_of_work import UnitOfWork
 
-#: Parts of what a version knows: how its answers were got, and where it was installed from.
-ASKED, INSTALLED = "asked", "installed"
+#: Part of what a version knows: how its answers were got.
+ASKED = "asked"
 #: Rows that were left out and are listed.
 _LISTED = 20
 
-#: Told of each phase: `fetching`, `joining`, `writing`, with what is known of it.
-Report = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A bank that is ready to be written.
-
-    Attributes:
-        spec: Of the bank.
-        request: Its items and parameters.
-        facts: What the result says beside them.
-    """
-
-    spec: BankSpec
-    request: BankImport
-    facts: Mapping[str, Any]
-
 
 async def prepare(
-    listed: Listed, guard: AddressGuard, report: Report, folder: Path | None = None
+    listed: Listed,
+    guard: AddressGuard,
+    report: Report,
+    folder: Path | None = None,
+    *,
+    banks: BankService,
+    calibrations: CalibrationService,
+    installed: str | None = None,
 ) -> Prepared:
-    """Get the files of an entry and join them; nothing is written.
+    """Get the files of an entry and join or calibrate them; nothing is written.
 
     Args:
         listed: The entry.
         guard: Decides which addresses may be called.
         report: Told of progress.
         folder: Where the files lie; None: fetch them.
+        banks: Makes the bank.
+        calibrations: Keeps a calibration.
+        installed: Hash of the agents' results that the bank of that name was made of, if it was.
 
     Raises:
         DownloadError: A file did not come.
         InvalidInputError: A file that is not the entry's, or files that do not fit.
+        CalibrationError: Answers from which nothing can be estimated.
     """
     entry = listed.entry
 
@@ -75,6 +71,14 @@ async def prepare(
         files = await fetched_files(listed, guard, fetching)
     else:
         files = await files_in_folder(listed, folder)
+    if isinstance(entry, AgentsEntry):
+        (file,) = files.found.values()
+        if file.checked_by == "nothing":
+            origin = file.origin if folder is None else f"{file.name} of a folder"
+            file = replace(file, checked_by="content", origin=origin)
+        return await prepare_agents(
+            entry, file, calibrations, report, own=folder is not None, installed=installed
+        )
     report({"phase": "joining"})
     made = await joined(entry, files.found, own=folder is not None)
     spec = _spec(entry, made)
@@ -93,12 +97,15 @@ async def prepare(
         notes=f"Installed from the catalogue's entry {entry.name!r}.",
         knowledge={ASKED: _asked(entry), INSTALLED: facts},
     )
-    return Prepared(spec=spec, request=request, facts=facts)
+    return Prepared(
+        spec=spec,
+        knowledge=request.knowledge,
+        facts=facts,
+        publish=lambda uow: banks.publish(uow, spec, request),
+    )
 
 
-async def write(
-    uow: UnitOfWork, banks: BankService, prepared: Prepared
-) -> tuple[BankVersion, Mapping[str, Any]]:
+async def write(uow: UnitOfWork, prepared: Prepared) -> tuple[BankVersion, Mapping[str, Any]]:
     """Write the bank within the caller's transaction; what is there already stays as it is.
 
     Returns:
@@ -111,10 +118,10 @@ async def write(
     try:
         bank = await uow.banks.find(name, for_update=True)
     except NotFoundError:
-        version = await banks.publish(uow, prepared.spec, prepared.request)
+        version = await prepared.publish(uow)
         return version, _result(version, prepared.facts, was_there=False)
     latest = (await uow.versions.latest([bank.id])).get(bank.id)
-    if latest is None or not _same(latest.knowledge, prepared.request.knowledge):
+    if latest is None or not _same(latest.knowledge, prepared.knowledge):
         raise ConflictError(
             f"There is a bank {name!r} already, and its latest version is not what the catalogue "
             "would install: give that bank another name, or delete it."
@@ -131,12 +138,12 @@ def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
         {
             group: file["sha256"]
             for group, file in facts["files"].items()
-            if group in ("questions", "parameters")
+            if group in ("questions", "parameters", "responses")
         }
         for facts in (one, other)
     ]
     # Versions of before it was kept have none.
-    return files[0] == files[1] and one.get("form", other["form"]) == other["form"]
+    return files[0] == files[1] and one.get("form", other.get("form")) == other.get("form")
 
 
 def _asked(entry: Entry) -> dict[str, Any]:
@@ -205,6 +212,7 @@ def _result(version: BankVersion, facts: Mapping[str, Any], *, was_there: bool) 
         "bank_version_id": version.id,
         "bank_version": version.number,
         "parameters_hash": version.parameters_hash,
+        "calibration_id": (version.calibration or {}).get("id"),
         "items": dict(version.lint["items"]),
         "findings": dict(version.lint["findings"]),
         "was_there": was_there,

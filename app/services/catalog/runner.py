@@ -16,8 +16,8 @@ from app.errors import (
 )
 from app.records.banks import OPEN
 from app.records.installations import InstallationRecord
-from app.services.banks.service import BankService
-from app.services.catalog.installing import Prepared, write
+from app.services.catalog.installing import write
+from app.services.catalog.prepared import Prepared
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.retrying import patiently
@@ -44,11 +44,9 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         leasing: Leasing,
         *,
         catalog: CatalogService,
-        banks: BankService,
     ) -> None:
         super().__init__(leasing)
         self._catalog = catalog
-        self._banks = banks
 
     @override
     def _leases(self, uow: UnitOfWork) -> InstallationRepository:
@@ -94,7 +92,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         for last_try in (False, True):
             try:
                 async with self._database.unit_of_work() as uow:
-                    _, result = await write(uow, self._banks, prepared)
+                    _, result = await write(uow, prepared)
                     await uow.installations.complete(record.id, record.lease_epoch, result)
             except AlreadyExistsError:  # somebody made a bank of that name meanwhile
                 if last_try:

@@ -12,7 +12,9 @@ from app.exchange.catalog.entry import Listed, pick, read_catalogue
 from app.records.banks import BankVersion
 from app.records.installations import InstallationRecord
 from app.services.banks.service import BankService
-from app.services.catalog.installing import Prepared, Report, prepare, write
+from app.services.calibrations.service import CalibrationService
+from app.services.catalog.installing import prepare, write
+from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -34,6 +36,7 @@ class CatalogService:
     Args:
         database: Where banks and installations are.
         banks: Makes banks.
+        calibrations: Keeps those that installations run.
         queue: Brings installations to the workers.
         guard: Decides which addresses downloads may call.
         folder: The operator's own entries.
@@ -44,12 +47,14 @@ class CatalogService:
         *,
         database: Database,
         banks: BankService,
+        calibrations: CalibrationService,
         queue: Queue,
         guard: AddressGuard,
         folder: Path | None,
     ) -> None:
         self._database = database
         self._banks = banks
+        self._calibrations = calibrations
         self._queue = queue
         self._guard = guard
         self._folder = folder
@@ -149,14 +154,26 @@ class CatalogService:
         report({"phase": "writing"})
         try:
             async with self._database.unit_of_work() as uow:
-                return await write(uow, self._banks, prepared)
+                return await write(uow, prepared)
         except AlreadyExistsError:  # somebody made it meanwhile
             async with self._database.unit_of_work() as uow:
-                return await write(uow, self._banks, prepared)
+                return await write(uow, prepared)
 
     async def prepared(self, name: str, report: Report, folder: Path | None = None) -> Prepared:
         """All that an installation needs, before anything is written; as `install_now`."""
-        return await prepare(await self.listed(name), self._guard, report, folder)
+        async with self._database.reading() as uow:
+            bank_id = await _bank_of(uow, name) or ""
+            latest = (await uow.versions.latest([bank_id])).get(bank_id)
+        files = {} if latest is None else latest.knowledge.get(INSTALLED, {}).get("files", {})
+        return await prepare(
+            await self.listed(name),
+            self._guard,
+            report,
+            folder,
+            banks=self._banks,
+            calibrations=self._calibrations,
+            installed=files.get("responses", {}).get("sha256"),
+        )
 
 
 async def _bank_of(uow: UnitOfWork, name: str) -> str | None:

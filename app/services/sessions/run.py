@@ -25,6 +25,7 @@ from app.engine import (
 from app.engine.inference.sample_size import equivalent_random_items, items_for
 from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS
+from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.sessions import (
     Administration,
@@ -391,7 +392,9 @@ class SessionRun:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
         predicted, n_items = self._test.predict(self._state), self._test.n_counted
-        is_known = predicted.method == ALL_ITEMS
+        is_known, agents = predicted.method == ALL_ITEMS, self._version.recent_agents
+        target = self._design.selection.target
+        is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
         return {
             "value": predicted.value,
             "lo": None if is_known else predicted.lo,
@@ -402,7 +405,8 @@ class SessionRun:
             "raw": predicted.raw and list(predicted.raw),
             "nonresponse": predicted.nonresponse,
             "method": predicted.method,
-            "target": self._design.selection.target,
+            "target": target,
+            "recent": agents.rank(predicted.value) if agents and is_of_all else None,
         }
 
     def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:

@@ -1,0 +1,154 @@
+"""A benchmark of agents: what they solved becomes a response set, a calibration and a bank."""
+
+import asyncio
+import io
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from app.calibration.pipeline.fit import decided, prepared
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.engine.responses import ResponseTable
+from app.errors import ConflictError, InvalidInputError
+from app.exchange.catalog.agents import read_agents
+from app.exchange.catalog.entry import AgentsEntry, Responses
+from app.exchange.recorded import FIRST_TRIAL, Choices, TrialTable
+from app.exchange.response_files import ResponseFormat
+from app.records.banks import BankVersion
+from app.sandbox.pool import Limits, sandbox
+from app.services.banks.reference_agents import REFERENCE_AGENTS
+from app.services.banks.spec import BankSpec, new_bank
+from app.services.calibrations.output import output_of
+from app.services.calibrations.process import fit_in_process
+from app.services.calibrations.publication import Publication
+from app.services.calibrations.service import CalibrationService
+from app.services.catalog.files import FoundFile
+from app.services.catalog.prepared import INSTALLED, Prepared, Report
+from app.services.responses.imports import Draft, FileRead
+from app.services.responses.service import import_draft, new_set
+from app.storage.unit_of_work import UnitOfWork
+
+#: As calibrations are started where nothing is said.
+_PLAN = CalibrationPlan(report_card=True)
+_LIMITS = Limits(memory=1024 * 2**20, seconds=120.0, output=512 * 2**20)
+
+
+async def prepare_agents(
+    entry: AgentsEntry,
+    file: FoundFile,
+    calibrations: CalibrationService,
+    report: Report,
+    *,
+    own: bool,
+    installed: str | None,
+) -> Prepared:
+    """Read and calibrate what agents solved; nothing is written.
+
+    Args:
+        entry: Says what is expected.
+        file: What they solved.
+        calibrations: Keeps the calibration.
+        report: Told of its phases.
+        own: The file is the operator's own, from this machine's disk.
+        installed: Hash of the file that the bank of that name was made of, if there is one.
+
+    Raises:
+        InvalidInputError: Another file, or one that lacks an answer.
+        CalibrationError: Answers from which nothing can be estimated.
+    """
+    try:
+        agents, table = await _read(entry, file, own=own)
+    except InvalidInputError:
+        file.forget()
+        raise
+    facts = {
+        "entry": entry.name,
+        "files": {"responses": file.to_dict()},
+        "rows": table.n_items,
+        "agents": table.n_examinees,
+        "licence": entry.licence,
+    }
+    spec = BankSpec(
+        name=entry.name,
+        description=entry.description,
+        licence=entry.licence,
+        source=entry.homepage,
+        metadata={"catalogue": entry.name},
+    )
+    if installed == file.sha256:
+        return Prepared(spec=spec, knowledge={INSTALLED: facts}, facts=facts, publish=_gone)
+    report({"phase": "calibrating"})
+    started = time.monotonic()
+    filtered = await asyncio.to_thread(prepared, table, _PLAN)
+    plan = await asyncio.to_thread(decided, filtered.matrix, _PLAN)
+
+    async def tell(progress: Mapping[str, Any]) -> None:
+        report({"phase": "testing" if progress["phase"] == "testing" else "calibrating"})
+
+    fitted = await fit_in_process(filtered.matrix, plan, tell)
+    seconds = time.monotonic() - started
+    knowledge = {**fitted.knowledge, INSTALLED: facts, REFERENCE_AGENTS: agents}
+    fitted = fitted._replace(knowledge=knowledge)
+
+    async def publish(uow: UnitOfWork) -> BankVersion:
+        bank = new_bank(spec)
+        await uow.banks.add(bank)
+        made = new_set(entry.name, description=f"{file.origin}, sha256 {file.sha256}")
+        await uow.response_sets.add(made)
+        draft = Draft(Choices(), rows_read=table.n_answers)
+        draft.add_table(TrialTable(FIRST_TRIAL, table), file.name)
+        draft.files.append(FileRead(file.name, ResponseFormat.PY_IRT, table.n_answers))
+        held = await uow.response_sets.find(made.id, for_update=True)
+        source = (await import_draft(uow, held, draft)).response_set
+        return await calibrations.publish_done(
+            uow,
+            _PLAN,
+            output_of(source, filtered, fitted, seconds),
+            Publication(
+                bank=bank.id, notes=f"Installed from the catalogue's entry {entry.name!r}."
+            ),
+            await uow.banks.find(bank.id, for_update=True),
+        )
+
+    return Prepared(spec=spec, knowledge=knowledge, facts=facts, publish=publish)
+
+
+async def _gone(_: UnitOfWork) -> BankVersion:
+    raise ConflictError("The bank was removed while it was looked at: install it again.")
+
+
+async def _read(
+    entry: AgentsEntry, file: FoundFile, *, own: bool
+) -> tuple[Sequence[Mapping[str, Any]], ResponseTable]:
+    """The agents of a file and what they solved; read in a child unless it is the operator's."""
+    argument = {"name": file.name, "expected": entry.responses.model_dump(mode="json")}
+    if own:
+        output = io.BytesIO()
+        value = await asyncio.to_thread(read_confined, argument, [file.content], output)
+        return _table(value, output.getvalue())
+    async with sandbox().made(
+        read_confined,
+        argument,
+        [file.content],
+        limits=_LIMITS,
+        subject=f"The catalogue's {entry.name}",
+        advice="the file is not what the entry says",
+    ) as (value, written):
+        return _table(value, await asyncio.to_thread(written.read))
+
+
+def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
+    """Runs in the child as a rule: a byte an answer is written, the rest is the value."""
+    expected = Responses.model_validate(argument["expected"], strict=False)
+    solved = read_agents(attachments[0], argument["name"], expected)
+    output.write(solved.scores.tobytes())
+    return {"agents": [asdict(agent) for agent in solved.agents], "tasks": solved.tasks}
+
+
+def _table(value: Any, content: bytes) -> tuple[list[dict[str, Any]], ResponseTable]:
+    names, tasks = tuple(agent["name"] for agent in value["agents"]), tuple(value["tasks"])
+    scores = np.frombuffer(content, np.int8).reshape(len(names), len(tasks)).astype(np.float64)
+    return value["agents"], ResponseTable(names, tasks, scores)
