@@ -25,7 +25,7 @@ from typing_extensions import override
 from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.gating.judging import Judge, Verdict, outcome_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
-from app.cli.gating.told import junit, markdown
+from app.cli.gating.reports import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, given, run_to_the_end
 from app.cli.servers.logins import target
 from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json

@@ -73,8 +73,8 @@ class Judge:
     async def _of_bank(
         self, bank: str, rules: Sequence[Rule], spent: Mapping[str, float]
     ) -> list[Verdict]:
-        marks = self._marks()
-        if self.commit and (known := await self._known(bank, marks)) is not None:
+        metadata = self._metadata()
+        if self.commit and (known := await self._known(bank, metadata)) is not None:
             return await self.by(known, rules)
         # A test against a baseline is asked as that was, which serves the others; one for a
         # threshold on theta ends as soon as that one is decided.
@@ -87,7 +87,7 @@ class Judge:
             **self.asked,
             "bank": bank,
             "budget": left,
-            "metadata": marks,
+            "metadata": metadata,
         }
         made = await self._post("/v1/gates", {**first.body(), "session": body})
         session = await self._read(f"/v1/sessions/{made['session_id']}")
@@ -124,7 +124,7 @@ class Judge:
             n_items = min(_TIMES * session["progress"]["items"], self.policy.extend_to or 0)
             longer = dict.fromkeys(("min_items", "max_items"), n_items)
             stopping = {**session["design"]["stopping"], "score_margin": None, "se": None, **longer}
-            more = {"stopping": stopping, "metadata": self._marks()}
+            more = {"stopping": stopping, "metadata": self._metadata()}
             session = await self._post(f"/v1/sessions/{session['id']}:extend", more)
             made = {}
 
@@ -137,15 +137,15 @@ class Judge:
             and any(one.outcome == _OPEN for one in verdicts)
         )
 
-    async def _known(self, bank: str, marks: dict[str, str]) -> dict[str, Any] | None:
+    async def _known(self, bank: str, metadata: dict[str, str]) -> dict[str, Any] | None:
         """The newest test of this commit under this policy; None where it is the first."""
         found = await self._read(f"/v1/banks/{quote(bank, safe='')}")
-        told = {f"metadata.{name}": value for name, value in marks.items()}
+        told = {f"metadata.{name}": value for name, value in metadata.items()}
         params = {"bank_id": found["id"], **told}
         tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
-    def _marks(self) -> dict[str, str]:
+    def _metadata(self) -> dict[str, str]:
         """What the tests of a commit under a policy are found by."""
         if self.commit is None:
             return {}

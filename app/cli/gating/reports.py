@@ -7,7 +7,7 @@ from app.cli.gating.judging import Verdict, outcome_of
 from app.printable import printable
 
 #: By it the comment of an earlier run is found.
-MARK = "<!-- sextant gate -->"
+COMMENT = "<!-- sextant gate -->"
 _SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive"}
 
 
@@ -19,7 +19,7 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
         server: Address that sessions are linked at; None where they have none.
     """
     lines = [
-        MARK,
+        COMMENT,
         f"### {_SIGNS[outcome_of(verdicts)]}",
         "",
         "| rule | outcome | result | questions | cost | test |",
