@@ -31,6 +31,7 @@ from tests.clients.conftest import Running
 #: What has no method: `request`, `download`, `list_all`, `change` and `remove` reach it.
 LEFT_OUT = re.compile(
     r"\w+ /v1/(endpoints|scorers|simulations|catalog|installations|audit|response-sets|projects"
+    r"|baselines|webhooks"
     r"|api-keys)\b.*|\w+ /v1/banks(:|/\{bank\}/(versions|imports|items$|items:batch|items/)).*"
     r"|POST /v1/banks|(DELETE|PATCH) .*|.*/\{session_id\}(:(pause|resume|replay|rescore)"
     r"|/(trajectory|export|report|changes|next-item))|.*/\{ranking_id\}:join"

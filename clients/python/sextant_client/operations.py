@@ -4,8 +4,10 @@ Their names are the API's. Clients have them as methods of the same names and ar
 given beside the named arguments is sent as it is: any field, or filter of a list, that the API has.
 """
 
+import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -38,8 +40,8 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 #: Entries of a list that are asked for at once.
 _PAGE = 100
-#: Seconds between two looks at what has not ended, the first and the last.
-_LOOK_S, _SLOWEST_LOOK_S = 0.2, 2.0
+#: Seconds that one look waits for an end, less than a client for an answer; and between two looks.
+_WAIT_S, _LOOK_S = 30.0, 0.2
 
 
 def _path(*parts: str, action: str = "") -> str:
@@ -132,13 +134,15 @@ def _every(
 
 
 def _ended(look: Request[W], timeout: float | None) -> Steps[W]:
-    pause, began = _LOOK_S, time.monotonic()
-    while not (found := (yield from look)).ended:
-        if timeout is not None and time.monotonic() >= began + timeout:
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(until - time.monotonic(), 0.0)
+        found = yield from replace(look, params={"wait": math.ceil(min(left, _WAIT_S))})
+        if found.ended:
+            return found
+        if time.monotonic() >= until:
             raise TimeoutError(f"{found.id} is {found.status} after {timeout:g} s.")
-        yield Pause(pause)
-        pause = min(pause * 1.5, _SLOWEST_LOOK_S)
-    return found
+        yield Pause(_LOOK_S)
 
 
 def _cancelled(kind: type[W], path: str) -> Steps[W]:
