@@ -61,13 +61,6 @@ async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -
     assert not (await services.endpoints.list(PageRequest())).items
 
 
-async def test_a_plan_with_faults_names_each_of_them(services: Services) -> None:
-    plan = {"stopping": {"se": -1}, "estimator": {"method": "guess"}}
-    with pytest.raises(InvalidInputError) as refused:
-        await services.sessions.create(spec(plan=plan))
-    assert {p.pointer for p in refused.value.problems} == {"/stopping/se", "/estimator/method"}
-
-
 async def test_failure_limits_are_checked(services: Services) -> None:
     with pytest.raises(InvalidInputError, match="max_consecutive"):
         await services.sessions.create(spec(plan={"failures": {"max_consecutive": 0}}))
@@ -91,18 +84,6 @@ async def test_sessions_are_listed_by_status_newest_first(services: Services) ->
     assert first.has_more
     rest = await services.sessions.list_page(PageRequest(limit=2, after=first.items[-1].id))
     assert [record.id for record in rest.items] == [made[0].id]
-
-
-async def test_an_ended_session_can_be_deleted_but_no_other(services: Services) -> None:
-    record = await services.sessions.create(spec())
-    with pytest.raises(InvalidStateError, match="cancel it"):
-        await services.sessions.delete(record.id)
-
-    await services.sessions.cancel(record.id)
-    await services.sessions.delete(record.id)
-
-    with pytest.raises(NotFoundError):
-        await services.sessions.get(record.id)
 
 
 async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: Services) -> None:
