@@ -95,43 +95,6 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
             await verb(record.id)
 
 
-async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
-    services: Services,
-) -> None:
-    version = await services.versions.load(bank="demo")
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
-    test = version.adaptive_test(plan.design)
-    run = SessionRun(test=test, plan=plan, version=version, seed=5)
-    stored: dict[int, Administration] = {}
-    base = Administration(
-        step=0,
-        position=0,
-        asked_at=None,  # type: ignore[arg-type]  # the run does not read it
-        step_token=None,
-        information=None,
-        arrival=None,
-        answered_at=None,
-        closing=None,
-    )
-    for turn in range(40):
-        for asked in run.choose(elapsed_s=0.0)[0]:
-            stored[asked.step] = replace(
-                base, step=asked.step, position=asked.position, probability=asked.probability
-            )
-        step = sorted(run.pending)[turn % 4]
-        score = None if turn % 7 == 3 else float(turn % 3 == 0)
-        closing = run.close(
-            step, Closing(outcome="error" if score is None else "scored", score=score, attempts=1)
-        )
-        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
-
-        again = SessionRun(
-            test=test, plan=plan, version=version, seed=5, administrations=list(stored.values())
-        )
-        assert again.summary(elapsed_s=1.0, final=True) == run.summary(elapsed_s=1.0, final=True)
-        assert again.pending == run.pending
-
-
 @pytest.mark.slow
 async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: Services) -> None:
     plan = {
