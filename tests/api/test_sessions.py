@@ -120,6 +120,19 @@ async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client
     assert all(row["answer"] for row in page["data"])
 
 
+async def test_its_events_come_from_the_first_to_the_last(client: Client) -> None:
+    session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
+    path = f"/v1/sessions/{session['id']}/events"
+
+    polled = (await client.get(path)).json()
+    seen = {"accept": "text/event-stream", "last-event-id": str(polled["last_seq"] - 1)}
+    rest = (await client.get(path, headers=seen)).text
+
+    assert [event["seq"] for event in polled["data"]] == list(range(1, polled["last_seq"] + 1))
+    assert polled["ended"] is True
+    assert (rest.count("event: "), "session.completed" in rest) == (1, True)
+
+
 async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:
     created = await client.post("/v1/sessions", json=MANUAL)
     assert created.status_code == 201, created.text
