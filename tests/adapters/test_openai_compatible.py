@@ -282,13 +282,6 @@ async def test_retry_after_is_read_in_seconds_or_as_a_date(
     assert low <= caught.value.retry_after_s <= high
 
 
-@pytest.mark.parametrize("value", ["soon", "-3", "nan", "inf", "", "1e400"])
-async def test_a_retry_after_that_means_nothing_is_ignored(reply_to: Ask, value: str) -> None:
-    with pytest.raises(RateLimitedError) as caught:
-        await reply_to({"error": "slow"}, status=429, headers={"retry-after": value})
-    assert caught.value.retry_after_s is None
-
-
 async def test_a_key_that_the_endpoint_echoes_is_taken_out(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:

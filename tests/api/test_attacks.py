@@ -71,13 +71,6 @@ async def test_trials_beyond_what_may_wait_are_refused_and_told_when_to_come_aga
     await asyncio.gather(*attacks, return_exceptions=True)
 
 
-@pytest.mark.parametrize("scope", ["read", "banks:write"])
-async def test_trials_need_the_scope_run(client_with: NewClient, scope: str) -> None:
-    other = await client_with(scope)
-    response = await other.post("/v1/scorers/exact:test", json=trial({}))
-    assert_problem(response, 403, "missing_scope")
-
-
 async def test_bodies_are_small_where_the_route_says_nothing_else(client: Client) -> None:
     content = b'{"name": "' + b"a" * 65_536 + b'"}'
     kind = {"content-type": "application/json"}

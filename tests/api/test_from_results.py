@@ -354,12 +354,6 @@ async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None
     assert (await client.get("/v1/response-sets")).json()["data"] == []
 
 
-async def test_only_who_may_write_banks_makes_them(client_with: NewClient) -> None:
-    runner = await client_with("read", "run")
-    body = {"name": "made", "files": [{"name": NAME, "content": _row()}]}
-    assert (await runner.post(URL, json=body)).status_code == 403
-
-
 async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "made"})
     parameters = "item,a,b,c,d\nq1,1.2,-0.3,0,1\nq2,1.1,0.4,0,1\n"

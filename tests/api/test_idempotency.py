@@ -31,6 +31,14 @@ async def test_a_repeat_gets_the_first_answer_and_creates_nothing(client: Client
     assert await count(client) == 1
 
 
+async def test_every_call_that_creates_takes_a_key(client: Client) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path, operation in ((p, of["post"]) for p, of in paths.items() if "post" in of):
+        if {"201", "202"} & set(operation["responses"]):
+            headers = {one["name"] for one in operation["parameters"] if one["in"] == "header"}
+            assert "Idempotency-Key" in headers, path
+
+
 async def test_without_a_key_each_call_stands_alone(client: Client) -> None:
     assert (await client.post("/v1/endpoints", json=NEW)).status_code == 201
     assert (await client.post("/v1/endpoints", json=NEW)).status_code == 409

@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -22,6 +21,7 @@ import pytest
 from app.cli.servers.server import serving
 from app.records.api_keys import Scope
 from app.settings import Settings
+from tests.servers.forked import Forked
 from tests.waiting import waiting
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +64,11 @@ OF_CLIENTS = [
 
 
 class Place(NamedTuple):
-    """A server, and a key for it."""
+    """A server, a key for it, and a client that calls it and what stands before it."""
 
     url: str
     key: str
+    client: httpx2.AsyncClient
 
     @property
     def port(self) -> int:
@@ -76,9 +77,9 @@ class Place(NamedTuple):
     async def code(self, url: str = "", headers: dict[str, str] | None = None) -> str:
         """What becomes of an endpoint at a loopback address: `saved`, or a problem's code."""
         given = {"Authorization": f"Bearer {self.key}", **(headers or {})}
-        async with httpx2.AsyncClient(base_url=url or self.url, timeout=240) as client:
-            body = {**NEAR, "name": uuid.uuid4().hex}
-            answer = await client.post("/v1/endpoints", json=body, headers=given)
+        body = {**NEAR, "name": uuid.uuid4().hex}
+        where = f"{url or self.url}/v1/endpoints"
+        answer = await self.client.post(where, json=body, headers=given)
         return "saved" if answer.status_code == 201 else str(answer.json()["code"])
 
 
@@ -90,7 +91,8 @@ async def served(database_url: str, directory: Path, **given: Any) -> AsyncItera
     settings = Settings(database_url=database_url, data_dir=directory, port=0, **given)
     async with serving(settings, worker=False) as local:
         _, key = await local.services.api_keys.create(name="test", scopes=[Scope.ADMIN])
-        yield Place(local.base_url.replace("0.0.0.0", "127.0.0.1"), key)
+        async with httpx2.AsyncClient(timeout=240) as client:
+            yield Place(local.base_url.replace("0.0.0.0", "127.0.0.1"), key, client)
 
 
 @pytest.fixture
@@ -150,27 +152,26 @@ async def test_a_local_caller_has_private_addresses_called_as_the_settings_say(
     ],
     ids=["by default", "never", "all addresses"],
 )
-def test_a_server_says_at_its_start_who_may_call_local_models(
+async def test_a_server_says_at_its_start_who_may_call_local_models(
     database_url: str, tmp_path: Path, more: dict[str, str], is_said: bool
 ) -> None:
     plain = database_url.replace("postgresql+psycopg", "postgresql")
     own = {"DATABASE_URL": plain, "SEXTANT_DATA_DIR": str(tmp_path), "SEXTANT_PORT": "0"}
-    with subprocess.Popen(
-        [Path(sys.executable).with_name("sextant"), "serve", "--no-worker"],
-        env={"PATH": "/usr/bin:/bin", "SEXTANT_LOG_LEVEL": "warning", **own, **more},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "keys create" in line:
-                break
+    env = {"PATH": "/usr/bin:/bin", "SEXTANT_LOG_LEVEL": "warning", "COLUMNS": "400"}
+    said = tmp_path / "said.txt"
+    with said.open("wb") as stderr:
+        process = Forked(
+            ["sextant", "serve", "--no-worker"], env={**env, **own, **more}, stderr=stderr
+        )
+    try:
+        async with waiting() as pause:
+            while "keys create" not in said.read_text():
+                await pause()
+    finally:
         process.terminate()
-        process.communicate(timeout=240)
-    lines = [line for line in said if "SEXTANT_PRIVATE_ENDPOINTS=never" in line]
-    assert len(lines) == is_said, said
+        process.wait(240)
+    lines = [line for line in said.read_text().splitlines() if "PRIVATE_ENDPOINTS=never" in line]
+    assert len(lines) == is_said, said.read_text()
 
 
 def documented(language: str) -> str:

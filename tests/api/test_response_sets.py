@@ -9,7 +9,7 @@ import httpx2
 
 from app.exchange.matrices import write_parquet
 from app.exchange.responses import read_responses
-from tests.api.conftest import Client, NewClient
+from tests.api.conftest import Client
 from tests.exchange.traps import TRAPS
 
 SCORES = "model,q1,q2\nm1,1,0\nm2,,1\n"
@@ -145,28 +145,6 @@ async def test_a_needed_choice_is_asked_for(client: Client) -> None:
     assert "a, b. Choose one metric" in refused.json()["detail"]
     taken = await client.post("/v1/response-sets/arc/imports", json=body | {"metrics": ["b"]})
     assert taken.status_code == 201
-
-
-async def test_readers_may_look_but_not_import(client: Client, client_with: NewClient) -> None:
-    await made(client)
-    reader = await client_with("read")
-    assert (await reader.get("/v1/response-sets/arc/matrix")).status_code == 200
-    for call in (
-        reader.post("/v1/response-sets", json={"name": "x"}),
-        reader.post("/v1/response-sets/arc/imports", json=text_file()),
-        reader.delete("/v1/response-sets/arc", headers={"If-Match": '"1"'}),
-    ):
-        assert (await call).status_code == 403
-
-
-async def test_a_repeated_import_with_its_key_is_made_once(client: Client) -> None:
-    await made(client)
-    headers = {"Idempotency-Key": "k1"}
-    url = "/v1/response-sets/arc/imports"
-    first = await client.post(url, json=text_file(), headers=headers)
-    second = await client.post(url, json=text_file(), headers=headers)
-    assert second.json() == first.json()
-    assert len((await client.get("/v1/response-sets/arc")).json()["imports"]) == 1
 
 
 async def test_what_is_not_there_is_not_found(client: Client) -> None:

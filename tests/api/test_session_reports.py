@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-import pytest
-
 from tests.api.by_hand import answered
-from tests.api.conftest import Client, NewClient
+from tests.api.conftest import Client
 
 NASTY = "<i>&amp;</i>"
 ITEMS = [
@@ -123,33 +121,6 @@ async def test_a_test_that_failed_says_so(client: Client) -> None:
     page = await page_of(client, failed)
     assert "failed after 3 answers" in page
     assert "No answer could be marked, so there is no score." in page
-
-
-@pytest.mark.parametrize(
-    "design",
-    [
-        {"estimator": {"method": "mle"}},
-        {"estimator": {"method": "wle"}},
-        {"selection": {"criterion": "random"}},
-    ],
-)
-async def test_tests_of_any_design_have_a_page(client: Client, design: dict[str, Any]) -> None:
-    session_id = await started(client, **design)
-    await answered(client, session_id, *[{"score": 1.0}] * 3)
-    assert "has so far answered 3" in await page_of(client, session_id)
-
-
-async def test_questions_of_a_withheld_bank_are_shown_to_those_who_may(
-    client: Client, client_with: NewClient
-) -> None:
-    session_id = await started(client, visibility="withheld")
-    await answered(client, session_id, {"score": 1.0})
-    reader = await client_with("read")
-    mine = (await client.get(f"/v1/sessions/{session_id}/report")).json()
-    theirs = (await reader.get(f"/v1/sessions/{session_id}/report")).json()
-    assert mine["items"][0]["question"]
-    assert theirs["items"][0]["question"] is None
-    assert "+ 1 = ?" not in await page_of(reader, session_id)
 
 
 async def test_a_report_of_nothing_is_a_problem(client: Client, anonymous: Client) -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 from fastapi import FastAPI
@@ -16,13 +15,12 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.main import create_app
-from app.services.api_keys import ApiKeyService
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
 from tests.waiting import waiting
@@ -106,11 +104,6 @@ async def test_bad_input_is_a_problem_that_says_where(client: Client) -> None:
         assert pointer in {entry["pointer"] for entry in answer.json()["errors"]}
 
 
-async def test_an_unknown_scored_bank_is_404(client: Client) -> None:
-    answer = await client.post("/v1/sessions", json={**BODY, "bank": "nothing"})
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-
-
 async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client) -> None:
     session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
 
@@ -127,23 +120,17 @@ async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client
     assert all(row["answer"] for row in page["data"])
 
 
-async def test_the_event_stream_resumes_and_ends(client: Client) -> None:
+async def test_its_events_come_from_the_first_to_the_last(client: Client) -> None:
     session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
     path = f"/v1/sessions/{session['id']}/events"
-    stream = {"accept": "text/event-stream"}
 
     polled = (await client.get(path)).json()
-    last = polled["last_seq"]
-    whole = await client.get(path, headers=stream)
-    tail = await client.get(path, headers={**stream, "last-event-id": str(last - 1)})
-    after_end = await client.get(path, headers={**stream, "last-event-id": str(last)})
+    seen = {"accept": "text/event-stream", "last-event-id": str(polled["last_seq"] - 1)}
+    rest = (await client.get(path, headers=seen)).text
 
+    assert [event["seq"] for event in polled["data"]] == list(range(1, polled["last_seq"] + 1))
     assert polled["ended"] is True
-    assert whole.headers["content-type"].startswith("text/event-stream")
-    assert whole.text.count("\nevent: ") == last or whole.text.count("event: ") == last
-    assert tail.text.count("event: ") == 1
-    assert "session.completed" in tail.text
-    assert after_end.status_code == 204
+    assert (rest.count("event: "), "session.completed" in rest) == (1, True)
 
 
 async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:
@@ -185,18 +172,6 @@ async def test_two_answers_for_one_step_are_a_conflict(client: Client) -> None:
     assert (await client.get(path)).json()["progress"]["scored"] == 1
 
 
-async def test_an_idempotency_key_creates_one_session(client: Client) -> None:
-    key = {"idempotency-key": "once"}
-    first = await client.post("/v1/sessions", json=BODY, headers=key)
-    again = await client.post("/v1/sessions", json=BODY, headers=key)
-    other = await client.post("/v1/sessions", json={**BODY, "seed": 12}, headers=key)
-
-    assert first.json()["id"] == again.json()["id"]
-    assert again.headers["idempotent-replayed"] == "true"
-    assert other.json()["code"] == "idempotency_mismatch"
-    assert len((await client.get("/v1/sessions")).json()["data"]) == 1
-
-
 async def test_steering_over_http(client: Client) -> None:
     slow = {**BODY["endpoint"], "options": {"theta": 0.0, "latency_ms": 200}}
     created = await client.post("/v1/sessions", json={**BODY, "endpoint": slow})
@@ -219,20 +194,6 @@ async def test_steering_over_http(client: Client) -> None:
     assert replayed.status_code == 201, replayed.text
     assert replayed.json()["estimate"]["method"] == "map"
     assert gone.status_code == 409  # others were made from it
-
-
-async def test_a_reader_may_look_but_not_run(
-    client: Client, app: FastAPI, database: Database
-) -> None:
-    _, secret = await ApiKeyService(database).create(name="reader", scopes=["read"])
-    async with Client(
-        transport=httpx2.ASGITransport(app=app),
-        base_url=BASE_URL,
-        headers={"Authorization": f"Bearer {secret}"},
-    ) as reader:
-        assert (await reader.get("/v1/sessions")).status_code == 200
-        refused = await reader.post("/v1/sessions", json=BODY)
-    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
 
 
 async def test_the_endpoint_key_never_comes_back(client: Client) -> None:

@@ -50,7 +50,7 @@ def test_p_values_of_m2_are_uniform_and_rmsea_near_zero_where_the_model_is_true(
     from scipy.stats import kstest
 
     fits = []
-    for seed in range(250):
+    for seed in range(150):
         data = simulate(seed, Family.TWO_PL, 1000, 10)
         fits.append(m2_of(data.matrix, _calibrated(data.matrix)))
     assert kstest([fit.p_value for fit in fits], "uniform").pvalue > 0.01

@@ -142,11 +142,8 @@ def test_a_bank_named_gz_is_compressed(tmp_path: Path, data: Simulated) -> None:
     ("content", "message"),
     [
         pytest.param("model,x,y\nm1,1,0\n", "at least 2 examinees", id="one row"),
-        pytest.param("model,x,y\nm1,1,1\nm2,1,1\n", "No item is left", id="all columns equal"),
-        pytest.param("model,x,y\nm1,2,0\nm2,1,0\n", "2", id="a score of two"),
         pytest.param("model,x,y\nm1,yes,0\nm2,1,0\n", "yes", id="text in a cell"),
         pytest.param("model,x,y\nm1,0.5,0\nm2,1,0\n", "0.5", id="half a point"),
-        pytest.param("model,x,y\nm1,1,\nm2,,0\n", "No item is left", id="one answer an item"),
     ],
 )
 def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(

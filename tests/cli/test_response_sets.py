@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from tests.exchange.traps import TRAPS
 
 Run = Callable[..., Result]
 
@@ -109,20 +108,6 @@ def test_what_cannot_be_done_is_one_clear_message(
     assert isinstance(result.exception, SystemExit)
 
 
-def test_real_lm_eval_files_ask_for_the_metric_and_then_come_in(
-    run: Run, shared_data: Path
-) -> None:
-    folder = shared_data / "lm_eval"
-    refused = run("import", "real", "--from", folder)
-    assert refused.exit_code == 2
-    assert "acc, acc_norm. Choose one metric" in refused.stderr
-    words = ("--metric", "acc_norm", "--metric", "exact_match", "--examinee", "llama")
-    result = run("import", "real", "--from", folder, *words)
-    assert result.exit_code == 0, result.output
-    assert "24 answers read, 24 accepted" in result.stdout
-    assert "1 new examinees, 24 new items" in result.stdout
-
-
 def test_a_set_is_exported_in_every_format_and_comes_back_the_same(
     run: Run, tmp_path: Path
 ) -> None:
@@ -167,32 +152,3 @@ def test_sessions_are_collected_into_a_set_that_is_made(run: Run, tmp_path: Path
     assert missing.exit_code == 2
     assert "nothing" in missing.stderr
     assert "other" not in run("list").stdout
-
-
-def test_no_trap_of_any_format_becomes_a_wrong_answer(run: Run, tmp_path: Path) -> None:
-    for number, trap in enumerate(TRAPS):
-        folder = tmp_path / str(number)
-        for name, content in trap.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        chosen = [
-            word
-            for option, values in trap.choices.items()
-            for value in values
-            for word in (f"--{option[:-1]}", value)
-        ]
-        result = run("import", f"trap-{number}", "--from", folder, *chosen)
-        if trap.refusal is not None:
-            assert result.exit_code == 2, trap.name
-            assert trap.refusal in result.stderr, trap.name
-            continue
-        assert result.exit_code == 0, result.output
-        for outcome, count in trap.outcomes.items():
-            assert f"{count} {outcome}" in result.stdout, trap.name
-        for reason, count in trap.skipped.items():
-            assert f"{count} skipped ({reason}):" in result.stdout, trap.name
-        assert result.stdout.count(" skipped (") == len(trap.skipped), trap.name
-    listed = run("list").stdout
-    stored = [f"trap-{n} " in listed for n in range(len(TRAPS))]
-    assert stored == [trap.refusal is None for trap in TRAPS]

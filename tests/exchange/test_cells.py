@@ -156,7 +156,7 @@ def test_every_name_reads_back_and_none_is_run(name: str) -> None:
 
 @pytest.mark.parametrize("part", ["\t", ";", "'", '"', " ", "\n'", "-1", "1", "=", ";-1", '\r;"'])
 def test_a_name_of_any_length_is_written_and_read_in_one_pass(part: str) -> None:
-    """A pass over each rest of these would take hours."""
-    for name in (part * 300_000, "-" + part * 300_000 + "x"):
+    """A pass over each rest of these would take an hour."""
+    for name in (part * 100_000, "-" + part * 100_000 + "x"):
         ((cell,),) = read_csv(lines([[quoted(name)]]))
         assert plain(cell) == name

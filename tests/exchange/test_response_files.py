@@ -697,8 +697,6 @@ def test_trials_in_a_parquet_file_are_read_alike() -> None:
         ("examinee,item,trial,score\nm,q,1,1\nm,q,1,0\n", "t.csv:3"),
         ("examinee,item,trial,score\nm,q,1.5,1\n", "t.csv:2:trial"),
         ("examinee,item,trial,score\nm,q,,1\n", "t.csv:2:trial"),
-        ("model,q1\nm1,2\n", "t.csv:2:q1"),
-        ("model,q1\nm1,x\n", "t.csv:2:q1"),
         ("model,q1\nm1,1\nm1,0\n", "t.csv:3:model"),
     ],
 )

@@ -82,25 +82,6 @@ async def test_pages_count_towards_the_limit_of_requests(
     assert "requests a second" in answers[-1].text
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "/endpoints",
-        f"/endpoints/end_{'0' * 26}/probe",
-        "/gates",
-        f"/sessions/ses_{'0' * 26}/extend",
-        f"/calibrations/cal_{'0' * 26}/publish",
-    ],
-)
-async def test_what_a_form_answers_with_is_for_those_who_may_read(
-    browser_with: NewBrowser, form: str
-) -> None:
-    browser = await browser_with("run", "banks:write")
-    refused = await browser.form(form, of="/")
-    assert refused.status_code == 403
-    assert "&#39;read&#39;" in refused.text
-
-
 async def test_a_login_ends_everywhere_with_the_log_out_and_with_its_key(
     browser_with: NewBrowser, database: Database
 ) -> None:

@@ -1,6 +1,6 @@
 """What earns no credit, and what does: tables of answers, scorer by scorer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -73,22 +73,14 @@ HONEST: dict[str, list[Case]] = {
 }
 
 
-def _cases(tables: dict[str, list[Case]]) -> Iterable[object]:
-    return [
-        pytest.param(*case, id=f"{name}: {case[1]}: {case[2]!r}")
-        for name, cases in tables.items()
-        for case in cases
-    ]
+@pytest.mark.parametrize("cases", GAMING.values(), ids=GAMING)
+async def test_no_credit_is_earned_by(cases: list[Case]) -> None:
+    assert [case for case in cases if await _score(*case)] == []
 
 
-@pytest.mark.parametrize(("spec", "target", "text"), _cases(GAMING))
-async def test_no_credit_is_earned_by(spec: ScorerSpec, target: str, text: str) -> None:
-    assert not await _score(spec, target, text)
-
-
-@pytest.mark.parametrize(("spec", "target", "text"), _cases(HONEST))
-async def test_credit_is_earned_by(spec: ScorerSpec, target: str, text: str) -> None:
-    assert await _score(spec, target, text) == 1.0
+@pytest.mark.parametrize("cases", HONEST.values(), ids=HONEST)
+async def test_credit_is_earned_by(cases: list[Case]) -> None:
+    assert [case for case in cases if await _score(*case) != 1.0] == []
 
 
 @pytest.mark.parametrize("tables", [GAMING, HONEST])
@@ -128,7 +120,7 @@ def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
 async def test_a_megabyte_of_one_thing_is_read_in_time(spec: ScorerSpec, text: str) -> None:
     item = ItemContent(prompt="?", choices=CITIES, target=("Paris", "2x"))
     text = text * (1_000_000 // len(text))
-    for answer in (text, text + "Paris", "Paris" + text):
+    for answer in (text + "Paris", "Paris" + text):
         result = await mark(build(spec), item, Answer(text=answer))
         assert isinstance(result, Scored) or result.code is None, result
         assert isinstance(result, Scored) or "no result" not in result.reason, result

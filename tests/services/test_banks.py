@@ -15,13 +15,11 @@ from app.engine import lint as engine_lint
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.errors import (
-    AlreadyExistsError,
     ConflictError,
     InvalidInputError,
     InvalidStateError,
     ItemBankError,
     NotFoundError,
-    PreconditionFailedError,
     SextantError,
     UnknownNameError,
 )
@@ -382,21 +380,6 @@ async def test_imports_at_the_same_time_do_not_mix(banks: BankService) -> None:
     numbers = [report.version.number for report in reports if report.version is not None]
     assert sorted(numbers) == [1, 2, 3]
     assert (await banks.get_bank("sums")).n_items == 2
-
-
-async def test_a_bank_changes_only_from_the_revision_it_is_at(banks: BankService) -> None:
-    created = await banks.create_bank(SUMS)
-    changed = await banks.update_bank(created.bank.id, 1, {"unparsed_policy": "wrong"})
-    assert (changed.bank.unparsed_policy, changed.bank.revision) == ("wrong", 2)
-    with pytest.raises(PreconditionFailedError):
-        await banks.update_bank("sums", 1, {"name": "lost"})
-    with pytest.raises(InvalidInputError):
-        await banks.update_bank("sums", 2, {"visibility": "secret"})
-    with pytest.raises(AlreadyExistsError):
-        await banks.create_bank(SUMS)
-    await banks.delete_bank("sums", 2)
-    with pytest.raises(NotFoundError):
-        await banks.get_bank("sums")
 
 
 async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(banks: BankService) -> None:

@@ -252,7 +252,7 @@ async def test_a_withheld_bank_gives_none(services: Services) -> None:
 async def test_another_server_gets_the_same_version_and_shows_its_report_card(
     services: Services, scratch: Path, tmp_path: Path
 ) -> None:
-    await imported(services, csv_of(answers(80)))
+    await imported(services, csv_of(answers(40)))
     record = await completed(services, CalibrationPlan(report_card=True), imports=False)
     before = await services.calibrations.publish(record.id, Publication(bank="whole"))
     shown = await services.version_reports.report("whole")
@@ -276,5 +276,5 @@ async def test_another_server_gets_the_same_version_and_shows_its_report_card(
     assert report.correction == shown.correction
     assert report.calibration is not None
     assert shown.calibration is not None
-    assert report.calibration.n_examinees == 80
+    assert report.calibration.n_examinees == 40
     assert report.calibration.fit == shown.calibration.fit

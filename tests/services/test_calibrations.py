@@ -181,14 +181,6 @@ async def test_an_empty_set_and_a_missing_one_are_refused(services: Services) ->
         await services.calibrations.create("nowhere", PLAN)
 
 
-@pytest.mark.parametrize("cell", ["2", "right"])
-async def test_scores_beyond_the_range_and_text_never_reach_a_calibration(
-    services: Services, cell: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=cell):
-        await imported(services, f"model,q1,q2\nm1,{cell},0\nm2,1,1\n")
-
-
 def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
     assert set(CALIBRATORS) == set(MODELS)
 
@@ -396,21 +388,6 @@ async def test_an_unconverged_calibration_is_published_only_on_request(
     assert version.calibration["converged"] is False
 
 
-async def test_what_a_calibration_stands_on_cannot_be_deleted(services: Services) -> None:
-    record = await completed(services)
-    found = await services.response_sets.get("answers")
-    with pytest.raises(InvalidStateError, match=record.id):
-        await services.response_sets.delete("answers", found.revision)
-    other = await services.calibrations.create("answers", PLAN)
-    with pytest.raises(InvalidStateError, match="cancel it before"):
-        await services.calibrations.delete(other.id)
-    await services.calibrations.cancel(other.id)
-    await services.calibrations.delete(other.id)
-    await services.calibrations.publish(record.id, Publication(bank="arc"))
-    with pytest.raises(InvalidStateError, match="was made of it"):
-        await services.calibrations.delete(record.id)
-
-
 @pytest.mark.parametrize("erases", [False, True])
 async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
     services: Services, erases: bool
@@ -435,25 +412,25 @@ async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
 
 @pytest.mark.slow
 async def test_what_held_out_examinees_teach_goes_with_the_version(services: Services) -> None:
-    await imported(services, csv_of(answers(80)))
+    await imported(services, csv_of(answers(40)))
     record = await completed(services, CalibrationPlan(report_card=True), imports=False)
     result = record.result or {}
-    assert result["report_card"]["n_examinees"] == 80
+    assert result["report_card"]["n_examinees"] == 40
     tried = {row["design"] for row in result["report_card"]["rows"]}
     assert tried >= {"score", "ability", "se_0.3"}
     rows = await services.calibrations.abilities(record.id)
     assert [row.examinee for row in rows[:2]] == ["model-1", "model-2"]
-    assert len(rows) == 80
+    assert len(rows) == 40
     best = max(rows, key=lambda row: row.score)
     assert best.theta > 1
     assert best.se > 0
-    page = await services.calibrations.abilities(record.id, after=70, limit=3)
-    assert [row.position for row in page] == [71, 72, 73]
+    page = await services.calibrations.abilities(record.id, after=30, limit=3)
+    assert [row.position for row in page] == [31, 32, 33]
     version = await services.calibrations.publish(record.id, Publication(bank="arc"))
     assert version.knowledge == result["knowledge"]
     loaded = await services.versions.load(version.id)
     assert loaded.correction is not None
-    assert loaded.correction.n_examinees == 80
+    assert loaded.correction.n_examinees == 40
 
 
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:

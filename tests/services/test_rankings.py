@@ -119,12 +119,6 @@ async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> No
         await services.rankings.create(contest(endpoints=[saved[0].id, "end_" + "0" * 26]))
 
 
-async def test_nobody_joins_a_ranking_that_is_not_completed(services: Services) -> None:
-    created = await services.rankings.create(contest())
-    with pytest.raises(InvalidStateError, match="only a completed one"):
-        await services.rankings.join(created.id, scripted(theta=0.1), RankingBudget())
-
-
 async def test_a_running_ranking_is_cancelled_before_it_is_deleted(services: Services) -> None:
     created = await services.rankings.create(contest(rules=RankingRules(confidence=0.9)))
     with pytest.raises(InvalidStateError, match="cancel it before"):

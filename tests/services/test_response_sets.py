@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from app.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from app.exchange.recorded import Choices, SourceFile
-from app.exchange.response_files import ResponseFormat, files_at
+from app.exchange.recorded import SourceFile
 from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, ResponseSetService
 from app.services.responses.sheets import Sheet
@@ -153,19 +151,6 @@ async def test_examinees_who_answered_nothing_are_named_and_not_stored(
     assert (await sets.matrix("s")).examinees == ("m1",)
 
 
-async def test_a_dry_run_says_the_same_and_writes_nothing(sets: ResponseSetService) -> None:
-    request = table("model,q1\nm1,1\n")
-    dry = await sets.import_set("s", request, dry_run=True)
-    with pytest.raises(NotFoundError):
-        await sets.get("s")
-    real = await sets.import_set("s", request)
-    assert dry.accepted == real.accepted
-    assert dry.response_set.outcomes == real.response_set.outcomes
-    await sets.import_into("s", table("model,q2\nm2,1\n"), dry_run=True)
-    assert (await sets.get("s")) == real.response_set
-    assert (await sets.matrix("s")).items == ("q1",)
-
-
 async def test_a_faulty_file_stops_the_whole_import(sets: ResponseSetService) -> None:
     files = [
         SourceFile.of_bytes("good.csv", b"model,q1\nm1,1\n"),
@@ -213,24 +198,6 @@ async def test_sets_are_listed_and_deleted_with_their_answers(sets: ResponseSetS
 async def test_an_empty_set_has_an_empty_matrix(sets: ResponseSetService) -> None:
     await sets.create("s")
     assert (await sets.matrix("s")).scores.shape == (0, 0)
-
-
-async def test_real_lm_eval_files_are_imported(sets: ResponseSetService, shared_data: Path) -> None:
-    request = AnswerImport(
-        files=files_at([shared_data / "lm_eval"]), choices=Choices(metrics=("acc", "exact_match"))
-    )
-    report = await sets.import_set("real", request)
-    assert {file.file_format for file in report.files} == {ResponseFormat.LM_EVAL}
-    assert [file.rows_read for file in report.files] == [12, 12]
-    assert (report.accepted, report.skipped) == (24, ())
-    (entry,) = (await sets.get("real")).imports
-    assert entry["choices"] == {"metrics": ["acc", "exact_match"]}
-    matrix = await sets.matrix("real")
-    assert matrix.examinees == ("lm_eval",)
-    lines = sorted((shared_data / "lm_eval").glob("*.jsonl"))
-    rows = [json.loads(line) for file in lines for line in file.read_text().splitlines()]
-    assert matrix.scores[0].tolist() == [row.get("acc", row.get("exact_match")) for row in rows]
-    assert [item.rpartition("/")[2] for item in matrix.items] == [row["doc_hash"] for row in rows]
 
 
 SCORES = npst.arrays(

@@ -61,13 +61,6 @@ async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -
     assert not (await services.endpoints.list(PageRequest())).items
 
 
-async def test_a_plan_with_faults_names_each_of_them(services: Services) -> None:
-    plan = {"stopping": {"se": -1}, "estimator": {"method": "guess"}}
-    with pytest.raises(InvalidInputError) as refused:
-        await services.sessions.create(spec(plan=plan))
-    assert {p.pointer for p in refused.value.problems} == {"/stopping/se", "/estimator/method"}
-
-
 async def test_failure_limits_are_checked(services: Services) -> None:
     with pytest.raises(InvalidInputError, match="max_consecutive"):
         await services.sessions.create(spec(plan={"failures": {"max_consecutive": 0}}))
@@ -93,18 +86,6 @@ async def test_sessions_are_listed_by_status_newest_first(services: Services) ->
     assert [record.id for record in rest.items] == [made[0].id]
 
 
-async def test_an_ended_session_can_be_deleted_but_no_other(services: Services) -> None:
-    record = await services.sessions.create(spec())
-    with pytest.raises(InvalidStateError, match="cancel it"):
-        await services.sessions.delete(record.id)
-
-    await services.sessions.cancel(record.id)
-    await services.sessions.delete(record.id)
-
-    with pytest.raises(NotFoundError):
-        await services.sessions.get(record.id)
-
-
 async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: Services) -> None:
     record = await services.sessions.create(spec())
     await services.sessions.cancel(record.id)
@@ -112,43 +93,6 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
     for verb in (services.sessions.cancel, services.sessions.pause, services.sessions.resume):
         with pytest.raises(InvalidStateError, match="cancelled"):
             await verb(record.id)
-
-
-async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
-    services: Services,
-) -> None:
-    version = await services.versions.load(bank="demo")
-    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
-    test = version.adaptive_test(plan.design)
-    run = SessionRun(test=test, plan=plan, version=version, seed=5)
-    stored: dict[int, Administration] = {}
-    base = Administration(
-        step=0,
-        position=0,
-        asked_at=None,  # type: ignore[arg-type]  # the run does not read it
-        step_token=None,
-        information=None,
-        arrival=None,
-        answered_at=None,
-        closing=None,
-    )
-    for turn in range(40):
-        for asked in run.choose(elapsed_s=0.0)[0]:
-            stored[asked.step] = replace(
-                base, step=asked.step, position=asked.position, probability=asked.probability
-            )
-        step = sorted(run.pending)[turn % 4]
-        score = None if turn % 7 == 3 else float(turn % 3 == 0)
-        closing = run.close(
-            step, Closing(outcome="error" if score is None else "scored", score=score, attempts=1)
-        )
-        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
-
-        again = SessionRun(
-            test=test, plan=plan, version=version, seed=5, administrations=list(stored.values())
-        )
-        assert again.summary(elapsed_s=1.0, final=True) == run.summary(elapsed_s=1.0, final=True)
-        assert again.pending == run.pending
 
 
 @pytest.mark.slow

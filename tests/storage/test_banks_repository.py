@@ -7,10 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import (
-    AlreadyExistsError,
-    InvalidStateError,
     NotFoundError,
-    PreconditionFailedError,
 )
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import Bank, BankVersion, NewItem, VersionItem
@@ -19,7 +16,6 @@ from app.storage.identifiers import new_id
 from app.storage.paging import PageRequest
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-EXACT = ScorerSpec("exact")
 
 
 def a_bank(name: str = "sums") -> Bank:
@@ -84,43 +80,6 @@ async def stored_bank(database: Database, *items: NewItem, name: str = "sums") -
     return bank
 
 
-async def test_a_bank_is_found_by_id_and_by_name_with_all_its_fields(database: Database) -> None:
-    bank = await stored_bank(database)
-    async with database.unit_of_work() as uow:
-        assert await uow.banks.find(bank.id) == bank
-        assert await uow.banks.find("sums") == bank
-        with pytest.raises(NotFoundError, match="'other'"):
-            await uow.banks.find("other")
-
-
-async def test_a_name_is_taken_until_its_bank_is_archived(database: Database) -> None:
-    first = await stored_bank(database)
-    with pytest.raises(AlreadyExistsError, match="sums"):
-        await stored_bank(database)
-    async with database.unit_of_work() as uow:
-        await uow.banks.archive(first.id, 1)
-    second = await stored_bank(database)
-    async with database.unit_of_work() as uow:
-        assert (await uow.banks.find("sums")).id == second.id
-        assert [b.id for b in (await uow.banks.list_page(PageRequest())).items] == [second.id]
-
-
-async def test_an_older_revision_changes_nothing(database: Database) -> None:
-    bank = await stored_bank(database)
-    async with database.unit_of_work() as uow:
-        changed = await uow.banks.update(
-            bank.id, 1, {"description": "new", "metadata": {"x": "y"}, "default_scorer": EXACT}
-        )
-        assert (changed.revision, changed.description) == (2, "new")
-        assert (changed.metadata, changed.default_scorer) == ({"x": "y"}, EXACT)
-        assert changed.updated_at > bank.updated_at
-    async with database.unit_of_work() as uow:
-        with pytest.raises(PreconditionFailedError, match="revision 2"):
-            await uow.banks.update(bank.id, 1, {"description": "lost"})
-        with pytest.raises(PreconditionFailedError, match="revision 2"):
-            await uow.banks.archive(bank.id, 1)
-
-
 async def test_an_item_comes_back_as_it_went_in(database: Database) -> None:
     full = NewItem(
         id=new_id("itm"),
@@ -148,40 +107,6 @@ async def test_an_item_comes_back_as_it_went_in(database: Database) -> None:
     assert (outlines["bare"].has_content, outlines["bare"].has_target) == (False, False)
     assert outlines["ключ"].scorer == full.scorer
     assert outlines["bare"].scorer is None
-
-
-async def test_a_key_is_taken_once_in_a_bank(database: Database) -> None:
-    await stored_bank(database, an_item("q1"), name="other")
-    bank = await stored_bank(database, an_item("q1"))
-    with pytest.raises(AlreadyExistsError, match="q1"):
-        async with database.unit_of_work() as uow:
-            await uow.items.add(bank.id, [an_item("q2"), an_item("q1")])
-    async with database.unit_of_work() as uow:
-        assert await uow.items.counts([bank.id]) == {bank.id: 1}
-
-
-async def test_a_held_item_is_frozen_and_the_version_is_named(database: Database) -> None:
-    held, free = an_item("held"), an_item("free")
-    bank = await stored_bank(database, held, free)
-    async with database.unit_of_work() as uow:
-        await uow.versions.add(a_version(bank, n_items=1), members([held]))
-    new = replace(held, content=ItemContent(prompt="changed"))
-    with pytest.raises(InvalidStateError, match="'held' is frozen, for version 1"):
-        async with database.unit_of_work() as uow:
-            await uow.items.replace(bank.id, 1, new)
-    with pytest.raises(InvalidStateError, match="version 1"):
-        async with database.unit_of_work() as uow:
-            await uow.items.delete(bank.id, held.id, 1)
-    async with database.unit_of_work() as uow:
-        moved = replace(free, key="moved", content=ItemContent(prompt="changed"))
-        changed = await uow.items.replace(bank.id, 1, moved)
-        assert (changed.key, changed.revision) == ("moved", 2)
-        assert changed.content_hash == moved.content.content_hash
-        with pytest.raises(PreconditionFailedError):
-            await uow.items.delete(bank.id, free.id, 1)
-        await uow.items.delete(bank.id, free.id, 2)
-        with pytest.raises(NotFoundError):
-            await uow.items.find(bank.id, free.id)
 
 
 async def test_a_version_gives_its_numbers_back_bit_for_bit(database: Database) -> None:
@@ -234,30 +159,6 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         assert (newest.items, newest.has_more) == ((stored,), True)
         with pytest.raises(NotFoundError, match="itm_x"):
             await uow.versions.items(version.id, PageRequest(after="itm_x"))
-
-
-async def test_versions_are_found_by_number_id_or_as_the_latest(database: Database) -> None:
-    item = an_item("q")
-    bank = await stored_bank(database, item)
-    other = await stored_bank(database, name="other")
-    versions = [a_version(bank, number, 1) for number in (1, 2)]
-    async with database.unit_of_work() as uow:
-        for version in versions:
-            assert await uow.versions.next_number(bank.id) == version.number
-            await uow.versions.add(version, members([item]))
-    async with database.unit_of_work() as uow:
-        assert (await uow.versions.find(bank)).number == 2
-        assert (await uow.versions.find(bank, "latest")).number == 2
-        assert (await uow.versions.find(bank, 1)).id == versions[0].id
-        assert (await uow.versions.find(bank, versions[0].id)).number == 1
-        assert (await uow.versions.latest([bank.id, other.id]))[bank.id].number == 2
-        for bad in (3, "99999999999999", "x", versions[0].id[:-1]):
-            with pytest.raises(NotFoundError, match="version of bank 'sums'"):
-                await uow.versions.find(bank, bad)
-        with pytest.raises(NotFoundError):
-            await uow.versions.find(other, versions[0].id)
-        page = await uow.versions.list_page(bank.id, PageRequest(limit=1))
-        assert ([v.number for v in page.items], page.has_more) == ([2], True)
 
 
 async def test_items_are_fetched_by_position_in_the_order_asked(database: Database) -> None:

@@ -6,7 +6,6 @@ from app.acting import AuditEntry, doing
 from app.errors import (
     IdempotencyAnswerLostError,
     IdempotencyInFlightError,
-    IdempotencyMismatchError,
 )
 from app.services.projects import ProjectService
 from app.storage.database import Database
@@ -35,47 +34,10 @@ async def _age(database: Database, interval: str) -> None:
         await raw.execute(query, [interval])
 
 
-async def test_the_first_call_is_carried_out(database: Database) -> None:
-    assert await _begin(database) is None
-
-
-async def test_a_repeated_call_gets_the_first_answer(database: Database) -> None:
-    await _begin(database)
-    await _finish(database)
-    assert await _begin(database) == _CREATED
-
-
-async def test_another_request_with_the_same_key_is_refused(database: Database) -> None:
-    await _begin(database)
-    with pytest.raises(IdempotencyMismatchError, match="'k' was used with another request"):
-        await _begin(database, request="other")
-    await _finish(database)
-    with pytest.raises(IdempotencyMismatchError):
-        await _begin(database, request="other")
-
-
-async def test_a_repeat_while_the_first_is_worked_on_is_refused(database: Database) -> None:
-    await _begin(database)
-    with pytest.raises(IdempotencyInFlightError, match="still being worked on"):
-        await _begin(database)
-
-
-async def test_keys_of_different_callers_are_different_keys(database: Database) -> None:
-    await _begin(database)
-    assert await _begin(database, who="key_2") is None
-
-
 async def test_of_many_at_once_exactly_one_is_carried_out(database: Database) -> None:
     results = await asyncio.gather(*(_begin(database) for _ in range(10)), return_exceptions=True)
     assert results.count(None) == 1
     assert sum(isinstance(result, IdempotencyInFlightError) for result in results) == 9
-
-
-async def test_a_failed_call_may_be_tried_again_even_with_another_body(database: Database) -> None:
-    await _begin(database)
-    async with database.unit_of_work() as uow:
-        await uow.idempotency.forget("key_1", "k")
-    assert await _begin(database, request="corrected") is None
 
 
 async def test_an_answer_that_was_given_is_not_forgotten(database: Database) -> None:

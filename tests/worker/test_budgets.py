@@ -143,7 +143,7 @@ async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may
     services: Services, settings: Settings
 ) -> None:
     """By what the endpoint itself has counted."""
-    most, per_call = 5000, 70
+    most, per_call = 2500, 70
     said = {
         "id": "1",
         "object": "chat.completion",
@@ -158,14 +158,14 @@ async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may
         model = model_at(f"{url}/paid/v1", name="m", limits=Limits(tokens_per_day=most))
         sampling = replace(model.settings.sampling, max_tokens=20)
         # What the killed process held is spent when its calls must be over.
-        settled = replace(model.settings, sampling=sampling, timeout_s=20.0)
+        settled = replace(model.settings, sampling=sampling, timeout_s=8.0)
         model = replace(model, settings=settled)
         saved = await services.endpoints.create(model)
         made = [
             await services.sessions.create(
                 spec(endpoint=None, endpoint_id=saved.id, plan=plan, seed=seed)
             )
-            for seed in range(6)
+            for seed in range(3)
         ]
         with worker_process(settings) as killed, worker_process(settings):
             await called(faults, 10)

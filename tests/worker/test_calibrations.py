@@ -15,7 +15,6 @@ import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.records.calibrations import CalibrationRecord
-from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker
@@ -65,19 +64,6 @@ async def gone(pid: int) -> None:
             if not is_running(pid):
                 return
             await asyncio.sleep(0.02)
-
-
-async def test_a_worker_calibrates_and_the_version_serves_a_session(working: Services) -> None:
-    await imported(working, csv_of(answers()))
-    made = await working.calibrations.create("answers", PLAN)
-    record = await ended(working, made.id, "completed")
-    assert record.result is not None
-    assert record.result["converged"]
-    version = await working.calibrations.publish(record.id, Publication(bank="arc"))
-    created = await working.sessions.create(
-        spec(mode="manual", endpoint=None, bank=None, bank_version_id=version.id)
-    )
-    assert created.provenance["scale"] == version.scale
 
 
 async def test_sessions_and_the_lease_go_on_beside_a_calibration_that_can_be_cancelled(

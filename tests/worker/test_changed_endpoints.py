@@ -274,16 +274,16 @@ async def test_no_answer_is_kept_under_an_address_that_did_not_give_it(
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("told", "budget"),
     [
-        {"prompt_tokens": 10},
-        {"prompt_tokens": 0, "completion_tokens": 1},
-        {"completion_tokens": 1},
-        {"prompt_tokens": 10, "completion_tokens": 0},
-        None,
+        ({"prompt_tokens": 10}, {"usd": 0.001}),
+        ({"prompt_tokens": 0, "completion_tokens": 1}, {"tokens": 20}),
+        ({"completion_tokens": 1}, {"usd": 0.001}),
+        ({"prompt_tokens": 10, "completion_tokens": 0}, {"tokens": 20}),
+        (None, {"usd": 0.001}),
+        (None, {"tokens": 20}),
     ],
 )
-@pytest.mark.parametrize("budget", [{"usd": 0.001}, {"tokens": 20}])
 async def test_what_an_endpoint_does_not_tell_counts_as_held(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:
@@ -301,9 +301,15 @@ async def test_what_an_endpoint_does_not_tell_counts_as_held(
 
 
 @pytest.mark.parametrize(
-    "told", [None, {"prompt_tokens": 10}, {"prompt_tokens": 0, "completion_tokens": 1}]
+    ("told", "budget"),
+    [
+        (None, {"usd_per_day": 0.0605}),
+        (None, {"tokens_per_day": 1210}),
+        ({"prompt_tokens": 10}, {"usd_per_day": 0.0605}),
+        ({"prompt_tokens": 0, "completion_tokens": 1}, {"tokens_per_day": 1210}),
+        ({"prompt_tokens": 0, "completion_tokens": 1}, {"usd_per_day": 0.0605}),
+    ],
 )
-@pytest.mark.parametrize("budget", [{"usd_per_day": 0.0605}, {"tokens_per_day": 1210}])
 async def test_what_an_endpoint_does_not_tell_counts_against_its_day_as_held(
     working: Services, told: dict[str, Any] | None, budget: dict[str, float]
 ) -> None:

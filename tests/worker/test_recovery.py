@@ -72,12 +72,12 @@ async def until_stored(services: Services, record: SessionRecord) -> None:
 
 
 @pytest.mark.slow
-async def test_a_session_survives_twenty_killed_workers(
+async def test_a_session_survives_eight_killed_workers(
     services: Services, settings: Settings, faults: FaultServer, faults_url: str
 ) -> None:
     rng = np.random.default_rng(2026)
     plan = {
-        "stopping": {"score_margin": None, "max_items": 100},
+        "stopping": {"score_margin": None, "max_items": 50},
         "concurrency": 1,
         "failures": {"max_consecutive": 150, "max_share": 1.0},
     }
@@ -89,7 +89,7 @@ async def test_a_session_survives_twenty_killed_workers(
     current = worker_process(settings)
     process = current.__enter__()
     try:
-        while kills < 20:
+        while kills < 8:
             record = await epoch_above(services, created.id, epoch)
             epoch = record.lease_epoch
             standby = worker_process(settings)
@@ -110,7 +110,7 @@ async def test_a_session_survives_twenty_killed_workers(
     assert ended.status == "completed", ended.failure
     assert [row.step for row in rows] == list(range(1, len(rows) + 1))
     assert arrivals == list(range(1, len(rows) + 1))
-    assert len(rows) == 100
+    assert len(rows) == 50
     assert repeated_calls(faults) <= kills
     async with running_worker(services):
         straight = await services.sessions.create(
@@ -154,7 +154,7 @@ async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
     with worker_process(settings) as first, worker_process(settings):
         created = [
             await services.sessions.create(spec(plan=plan, endpoint=slow, seed=seed))
-            for seed in range(12)
+            for seed in range(6)
         ]
         for record in created:
             await until(services, record.id, "running")

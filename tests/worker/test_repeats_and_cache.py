@@ -206,20 +206,6 @@ async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Serv
     assert second.summary["usage"]["cache"]["calls"] == 2 * N_ITEMS
 
 
-@pytest.mark.slow
-async def test_a_long_test_asked_twice_costs_once(working: Services) -> None:
-    n = 300
-    await install(working, n=n)
-    model = Sampling()
-    with serving(model.app) as url:
-        first = await run(working, url, {"cache": True}, n=n)
-        second = await run(working, url, {"cache": True}, n=n)
-    assert len(model.calls) == first.summary["usage"]["calls"] == n
-    assert second.summary["usage"]["calls"] == 0
-    assert second.summary["usage"]["cache"]["calls"] == n
-    assert_same_estimate(second, first)
-
-
 @pytest.mark.parametrize("plan", [{"repeats": 0}, {"repeats": 33}])
 async def test_how_often_an_item_is_asked_has_its_limits(
     services: Services, plan: dict[str, Any]

@@ -12,8 +12,6 @@ from app.demo.model_server import create_model_server
 from app.errors import SecretsError
 from app.items import Answer, ItemContent, ScorerSpec
 from app.services.container import Services
-from app.services.endpoints.specs import EndpointChange
-from app.services.rankings.service import RankingSpec
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
@@ -81,25 +79,6 @@ async def test_a_session_waits_for_its_endpoints_key_and_goes_on(
     assert kinds.count("session.waiting") == 1
 
 
-async def test_a_change_of_the_key_is_the_cure_and_reads_no_old_secret(
-    services: Services, key_file: KeyFile, model_url: str
-) -> None:
-    saved = await marker(services, model_url, name="model", api_key=MODEL_KEY)
-    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id, plan=PLAN))
-    key_file.swap()
-    async with running_worker(services):
-        await until(services, made.id, "waiting")
-        renamed = await services.endpoints.update(
-            saved.id, EndpointChange(settings={"model": "n"}), expected_revision=1
-        )
-        assert renamed.sealed == saved.sealed
-        await services.endpoints.update(
-            saved.id, EndpointChange(api_key=MODEL_KEY), expected_revision=2
-        )
-        ended = await until(services, made.id)
-    assert ended.status == "completed", ended.failure
-
-
 async def test_marking_waits_for_the_scorers_key_and_marks_again_likewise(
     services: Services, key_file: KeyFile, model_url: str
 ) -> None:
@@ -145,27 +124,6 @@ async def test_whoever_waits_for_an_answer_is_told_and_nothing_is_lost(
         )
     key_file.write(right)
     await services.manual_sessions.answer(made.id, answer)
-
-
-async def test_a_ranking_waits_and_says_so(
-    services: Services, key_file: KeyFile, model_url: str
-) -> None:
-    saved = [
-        await marker(services, model_url, name=name, model=name, api_key=MODEL_KEY)
-        for name in ("a", "b")
-    ]
-    made = await services.rankings.create(
-        RankingSpec(bank="demo", endpoints=[endpoint.id for endpoint in saved])
-    )
-    right = key_file.swap()
-    async with running_worker(services):
-        while not (await services.rankings.get(made.id)).summary.get("waiting_reason"):
-            assert (await services.rankings.get(made.id)).status in ("queued", "running")
-        key_file.write(right)
-        while (await services.rankings.get(made.id)).summary.get("waiting_reason"):
-            assert (await services.rankings.get(made.id)).status in ("queued", "running")
-        events = await services.rankings.events(made.id)
-        assert [event.type for event in events].count("ranking.waiting") == 1
 
 
 async def test_a_database_of_before_does_not_take_a_wrong_key_for_its_own(
