@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 
 from app.acting import present
-from app.errors import BlockedAddressError
+from app.errors import BlockedAddressError, FieldProblem
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -86,6 +86,26 @@ class AddressGuard:
         for part in ends:
             if kind := _restricted(part):
                 self._check_restricted(address, part, kind)
+
+    def check_host(self, host: str, *, at: str) -> None:
+        """Refuse the host of a URL that is a forbidden address, or stands for one.
+
+        Names are judged by the address they lead to, at each call.
+
+        Args:
+            host: Of the URL.
+            at: Pointer to the URL in what came in.
+
+        Raises:
+            BlockedAddressError: As `check`.
+        """
+        address = literal_address(host)
+        try:
+            if address is not None:
+                self.check(address)
+        except BlockedAddressError as exc:
+            exc.problems = (FieldProblem(at, exc.detail),)
+            raise
 
     def _check_restricted(self, address: IPAddress, part: IPAddress, kind: str) -> None:
         is_allowed = self.allow_private and not present().is_from_elsewhere

@@ -39,6 +39,7 @@ from app.storage.rows.sessions import (
     SessionEventRow,
     SessionRow,
 )
+from app.storage.rows.webhooks import DeliveryRow, WebhookRow
 
 #: Of a statement that changes something of a bank for whoever uses it, such as how often its
 #: items were drawn: it finds what may be read.
@@ -95,6 +96,7 @@ _OWNED: Final = (
     ResponseSetRow,
     CalibrationRow,
     InstallationRow,
+    WebhookRow,
 )
 _OF_OWNED: Final = {
     AdministrationRow.session_id: "sessions",
@@ -104,6 +106,7 @@ _OF_OWNED: Final = {
     AnswerSheetRow.set_id: "response_sets",
     CollectedSessionRow.set_id: "response_sets",
     CalibrationEventRow.calibration_id: "calibrations",
+    DeliveryRow.webhook_id: "webhooks",
 }
 
 

@@ -33,6 +33,7 @@ from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.repositories.spend import SpendRepository
 from app.storage.repositories.versions import VersionRepository
+from app.storage.repositories.webhooks import WebhookRepository
 from app.storage.scoping import of_opened
 
 
@@ -105,6 +106,7 @@ class UnitOfWork:
         self.events = EventRepository(self._db)
         self.spend = SpendRepository(self._db)
         self.installations = InstallationRepository(self._db)
+        self.webhooks = WebhookRepository(self._db)
         self.removals = RemovalRepository(self._db)
 
     async def ping(self) -> None:

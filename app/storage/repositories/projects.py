@@ -28,6 +28,7 @@ _HELD = {
     "endpoints": "endpoint",
     "installations": "installation",
     "gates": "gate",
+    "webhooks": "webhook",
 }
 _COUNTS = text(
     " UNION ALL ".join(
