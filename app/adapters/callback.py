@@ -35,12 +35,8 @@ class CallbackEndpoint:
         Raises:
             ExamineeError: Classified, as for completions.
         """
-        signed = signature(
-            self.key.encode(),
-            f"msg_{secrets.token_hex(12)}",
-            int(time.time()),
-            json_bytes(payload),
-        )
+        key, message_id = self.key.encode(), f"msg_{secrets.token_hex(12)}"
+        signed = signature(key, message_id, int(time.time()), json_bytes(payload))
         endpoint = replace(self.endpoint, credentials={**self.endpoint.credentials, **signed})
         return await endpoint.ask(payload, endpoint.read)
 

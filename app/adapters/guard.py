@@ -88,16 +88,10 @@ class AddressGuard:
                 self._check_restricted(address, part, kind)
 
     def check_host(self, host: str, *, at: str) -> None:
-        """Refuse the host of a URL that is a forbidden address, or stands for one.
-
-        Names are judged by the address they lead to, at each call.
-
-        Args:
-            host: Of the URL.
-            at: Pointer to the URL in what came in.
+        """Refuse a URL's host that is a forbidden address; names are judged at each call.
 
         Raises:
-            BlockedAddressError: As `check`.
+            BlockedAddressError: As `check`; its fault lies at the pointer `at`.
         """
         address = literal_address(host)
         try:

@@ -19,7 +19,7 @@ class Webhook:
     project_id: str
     created_by: str | None
     created_at: datetime
-    disabled_at: datetime | None
+    disabled_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

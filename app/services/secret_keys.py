@@ -146,10 +146,8 @@ class SecretKeys:
                 renewed, unreadable = self._renewed({"secret": cipher})
                 if renewed:
                     await uow.secrets.renew_webhook(webhook_id, renewed["secret"])
-                if unreadable:
-                    done.unreadable_webhooks.append(webhook_id)
-                else:
-                    done.webhooks += 1
+                done.unreadable_webhooks += [webhook_id] * bool(unreadable)
+                done.webhooks += not unreadable
 
     def _renewed(self, ciphers: dict[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
         """New ciphertexts where they are needed, and which secrets no present key opens."""

@@ -1,11 +1,12 @@
-"""Webhooks: kept, listed, tried; the worker sends, see `app.worker.webhooks`."""
+"""Webhooks: kept and listed; the worker sends, see `app.worker.webhooks`."""
 
 import base64
 import binascii
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
-from app.acting import present
+from app.acting import maker, owner, present
 from app.adapters import AddressGuard
 from app.adapters.transport import parse_endpoint_url
 from app.errors import InvalidInputError
@@ -15,10 +16,9 @@ from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
 
-TEST: Final = "webhook.test"
 _PREFIX: Final = "whsec_"
-#: Of a secret, as Standard Webhooks has it.
-_BYTES: Final = (24, 64)
+#: Of a key, as Standard Webhooks has it.
+_LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
 class WebhookService:
@@ -29,6 +29,9 @@ class WebhookService:
         secrets: Encrypts their secrets at rest.
         guard: Refuses addresses that must not be called.
         calls_private: Whether webhooks made here may lie at loopback and private addresses.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class WebhookService:
         self._calls_private = calls_private
 
     async def create(self, url: str, secret: str, events: Sequence[str]) -> Webhook:
-        """Store a webhook.
+        """Store a webhook, which is sent `webhook.created` at once.
 
         Args:
             url: Where it is sent to.
@@ -58,48 +61,32 @@ class WebhookService:
             raise InvalidInputError.at("/url", f"url {exc}.") from None
         self._guard.check_host(host, at="/url")
         signing_key(secret)
+        made = Webhook(
+            id=new_id("whk"),
+            url=url,
+            events=list(events),
+            secret_cipher=self._secrets.encrypt(secret),
+            calls_private=self._calls_private and not present().is_from_elsewhere,
+            project_id=owner(),
+            created_by=maker(),
+            created_at=datetime.now(UTC),
+        )
         async with self._database.unit_of_work() as uow:
-            return await uow.webhooks.add(
-                new_id("whk"),
-                url=url,
-                events=events,
-                secret_cipher=self._secrets.encrypt(secret),
-                calls_private=self._calls_private and not present().is_from_elsewhere,
-            )
-
-    async def get(self, webhook_id: str) -> Webhook:
-        """One webhook.
-
-        Raises:
-            NotFoundError: No such webhook.
-        """
-        async with self._database.reading() as uow:
-            return await uow.webhooks.get(webhook_id)
+            await uow.webhooks.add(made, new_id("whd"))
+        return made
 
     async def page(self, request: PageRequest) -> Page[Webhook]:
-        """One page of webhooks.
-
-        Raises:
-            NotFoundError: `request.after` is no webhook.
-        """
+        """One page of webhooks."""
         async with self._database.reading() as uow:
             return await uow.webhooks.page(request)
 
     async def delete(self, webhook_id: str) -> None:
-        """Remove a webhook with its deliveries.
-
-        Raises:
-            NotFoundError: No such webhook.
-        """
+        """Remove a webhook with its deliveries."""
         async with self._database.unit_of_work() as uow:
             await uow.webhooks.delete(webhook_id)
 
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
-        """One page of what was, or is to be, delivered to a webhook.
-
-        Raises:
-            NotFoundError: No such webhook, or `request.after` is no delivery.
-        """
+        """One page of what was, or is to be, delivered to a webhook."""
         async with self._database.reading() as uow:
             return await uow.webhooks.deliveries(webhook_id, request)
 
@@ -107,23 +94,10 @@ class WebhookService:
         """Have a delivery sent once more, at once, under the same id.
 
         Raises:
-            NotFoundError: No such webhook, or no such delivery.
             InvalidStateError: The webhook is disabled.
         """
         async with self._database.unit_of_work() as uow:
             return await uow.webhooks.queue_again(webhook_id, delivery_id)
-
-    async def test(self, webhook_id: str) -> Delivery:
-        """Have an event of type `webhook.test` sent.
-
-        Raises:
-            NotFoundError: No such webhook.
-            InvalidStateError: It is disabled.
-        """
-        async with self._database.unit_of_work() as uow:
-            return await uow.webhooks.queue(
-                new_id("whd"), webhook_id, event=TEST, data={"id": webhook_id}
-            )
 
 
 def signing_key(secret: str) -> bytes:
@@ -136,11 +110,10 @@ def signing_key(secret: str) -> bytes:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    least, most = _BYTES
-    if not secret.startswith(_PREFIX) or not least <= len(key) <= most:
+    if not secret.startswith(_PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
         raise InvalidInputError.at(
             "/secret",
-            f"secret: expected {_PREFIX} and {least} to {most} bytes in base64; make one with "
-            f"`echo {_PREFIX}$(openssl rand -base64 32)`.",
+            f"secret: expected {_PREFIX} and {_LEAST_BYTES} to {_MOST_BYTES} bytes in base64; make "
+            f"one with `echo {_PREFIX}$(openssl rand -base64 32)`.",
         )
     return key

@@ -30,7 +30,7 @@ from app.storage.rows.calibrations import (
     ResponseSetRow,
 )
 from app.storage.rows.catalog import InstallationRow
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.endpoints import DeliveryRow, EndpointRow, WebhookRow
 from app.storage.rows.sessions import (
     AdministrationRow,
     GateRow,
@@ -39,7 +39,6 @@ from app.storage.rows.sessions import (
     SessionEventRow,
     SessionRow,
 )
-from app.storage.rows.webhooks import DeliveryRow, WebhookRow
 
 #: Of a statement that changes something of a bank for whoever uses it, such as how often its
 #: items were drawn: it finds what may be read.

@@ -51,20 +51,17 @@ class WebhookSender:
         """Send until cancelled. A receiver that hangs holds up its own webhook alone."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for webhook, deliveries in await self._claimed():
-                    self._busy.add(webhook.id)
-                    tasks.create_task(self._send_all(webhook, deliveries))
+                try:
+                    async with self._services.database.unit_of_work() as uow:
+                        claimed = await uow.webhooks.claim(self._busy)
+                    for webhook, deliveries in claimed:
+                        self._busy.add(webhook.id)
+                        tasks.create_task(self._send_all(webhook, deliveries))
+                except DatabaseUnavailableError:
+                    logger.warning("webhooks_postponed")
+                except Exception:  # it must not take the worker with it
+                    logger.exception("webhooks_failed")
                 await asyncio.sleep(_LOOK_S)
-
-    async def _claimed(self) -> list[tuple[Webhook, list[Delivery]]]:
-        try:
-            async with self._services.database.unit_of_work() as uow:
-                return await uow.webhooks.claim(self._busy)
-        except DatabaseUnavailableError:
-            logger.warning("webhooks_postponed")
-        except Exception:  # it must not take the worker with it
-            logger.exception("webhooks_failed")
-        return []
 
     async def _send_all(self, webhook: Webhook, deliveries: list[Delivery]) -> None:
         try:
@@ -82,7 +79,8 @@ class WebhookSender:
             again_in = timedelta(seconds=PAUSES_S[delivery.attempts - 1])
 
         async def record() -> None:
-            async with self._services.database.unit_of_work() as uow:
+            # Each statement is a transaction: cut off between them, the next attempt disables it.
+            async with self._services.database.reading() as uow:
                 await uow.webhooks.record(
                     delivery, status_code=status, error=error, again_in=again_in
                 )
@@ -101,14 +99,10 @@ class WebhookSender:
                 "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
                 "data": await self._data(webhook, delivery),
             }
+            body = json_bytes(payload)
+            signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
             reply = await network.post_json(
-                webhook.url,
-                payload,
-                credentials=signature(
-                    signing_key(secret), delivery.id, int(time.time()), json_bytes(payload)
-                ),
-                timeout_s=_TIMEOUT_S,
-                follows=False,
+                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
             )
         except SextantError as error:
             return None, error.detail

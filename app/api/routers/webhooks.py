@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
@@ -30,17 +30,14 @@ ADMIN = [caller("admin")]
     dependencies=[*ADMIN, IDEMPOTENT],
     responses=errors(InvalidStateError, BlockedAddressError, SecretsError),
 )
-async def create_webhook(
-    body: WebhookCreate, response: Response, opened: AllServices
-) -> WebhookRead:
+async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRead:
     """Have a URL told what ends in the project: signed, in the form of Standard Webhooks.
 
-    What is not answered with 2xx within 15 s is sent again, with the same `webhook-id`, over a day.
+    The first event is `webhook.created`. What is not answered with 2xx within 15 s is sent again
+    over a day, with the same `webhook-id`.
     """
     secret = body.secret.get_secret_value()
-    made = await opened.webhooks.create(body.url, secret, body.events)
-    response.headers["Location"] = f"/v1/webhooks/{made.id}"
-    return WebhookRead.read(made)
+    return WebhookRead.read(await opened.webhooks.create(body.url, secret, body.events))
 
 
 @router.get("", dependencies=ADMIN, responses=errors(NotFoundError))
@@ -49,27 +46,10 @@ async def list_webhooks(page: Paging, opened: AllServices) -> ListRead[WebhookRe
     return list_of(await opened.webhooks.page(page), WebhookRead.read)
 
 
-@router.get("/{webhook_id}", dependencies=ADMIN)
-async def get_webhook(webhook_id: WebhookId, opened: AllServices) -> WebhookRead:
-    """One webhook."""
-    return WebhookRead.read(await opened.webhooks.get(webhook_id))
-
-
 @router.delete("/{webhook_id}", status_code=204, dependencies=ADMIN)
 async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
     """Delete a webhook with its deliveries, also those that wait."""
     await opened.webhooks.delete(webhook_id)
-
-
-@router.post(
-    "/{webhook_id}:test",
-    status_code=202,
-    dependencies=ADMIN,
-    responses=errors(InvalidStateError),
-)
-async def test_webhook(webhook_id: WebhookId, opened: AllServices) -> DeliveryRead:
-    """Have an event of type `webhook.test` sent; read in the deliveries what became of it."""
-    return DeliveryRead.read(await opened.webhooks.test(webhook_id))
 
 
 @router.get("/{webhook_id}/deliveries", dependencies=ADMIN, responses=errors(NotFoundError))

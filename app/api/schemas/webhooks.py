@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from app.api.schemas.common import Input, Output, OwnedRead, Text
 from app.records.webhooks import Status
@@ -27,22 +27,11 @@ ALL_EVENTS: Final = list[Event](get_args(Event))
 class WebhookCreate(Input):
     """Where to tell what has ended, and the secret that signs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "url": "https://ci.example.com/sextant",
-                    "secret": "whsec_bm90LWEtc2VjcmV0LWp1c3QtYW4tZXhhbXBsZQ==",
-                    "events": ["session.completed", "gate.decided"],
-                }
-            ]
-        }
-    )
-
     url: Annotated[
         Text,
         Field(
             max_length=2048,
+            examples=["https://ci.example.com/sextant"],
             description="Absolute https or http URL. Stored and shown as it is; redirects are not "
             "followed.",
         ),
@@ -52,6 +41,7 @@ class WebhookCreate(Input):
         Field(
             min_length=1,
             max_length=200,
+            examples=["whsec_bm90LWEtc2VjcmV0LWp1c3QtYW4tZXhhbXBsZQ=="],
             description="`whsec_` and 24 to 64 random bytes in base64, as Standard Webhooks has it:"
             " `echo whsec_$(openssl rand -base64 32)`. Stored encrypted, never shown.",
         ),
@@ -81,7 +71,9 @@ class DeliveryRead(Output):
     object: Literal["webhook_delivery"] = "webhook_delivery"
     webhook_id: str
     type: str
-    data: dict[str, Any]
+    data: dict[str, Any] = Field(
+        description="What is sent; the outcome of a gate is added when it is."
+    )
     status: Status = Field(
         description="`given_up`: after nine attempts over a day, or because the webhook was "
         "disabled."

@@ -192,8 +192,7 @@ def rotate_secret() -> None:
         )
     for webhook_id in done.unreadable_webhooks:
         err.print(
-            f"Not readable with any present key, left as it is: the secret of {webhook_id} (delete "
-            "it, and make another).",
+            f"Not readable with any present key: the secret of {webhook_id} (make another).",
             soft_wrap=True,
         )
     if done.unreadable_answers:

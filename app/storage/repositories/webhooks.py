@@ -1,20 +1,19 @@
 """Webhooks, and what is delivered to them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
 
 from sqlalchemy import case, delete, func, null, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError
-from app.records.fields import convert
+from app.records.fields import convert, shallow
 from app.records.webhooks import Delivery, Webhook
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.webhooks import DeliveryRow, WebhookRow
+from app.storage.rows.endpoints import DeliveryRow, WebhookRow
 from app.storage.scoping import of_opened
 
-#: Each has its calls at a time in every worker.
+#: Each has calls of its own in every worker.
 _MOST = 20
 #: Deliveries of one webhook that a worker takes in one go.
 _AT_ONCE = 10
@@ -25,64 +24,37 @@ _KEPT = timedelta(days=30)
 
 _DUE = text("""
     SELECT d.id FROM webhooks w CROSS JOIN LATERAL (
-        SELECT id FROM webhook_deliveries
-        WHERE webhook_id = w.id AND due_at <= now()
+        SELECT id FROM webhook_deliveries WHERE webhook_id = w.id AND due_at <= now()
         ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
     ) AS d WHERE w.id <> ALL(:besides)
 """).execution_options(**of_opened("all that is due, of all projects"))
 
 
 class WebhookRepository:
-    """Questions and changes about webhooks, within one transaction."""
+    """Questions and changes about webhooks, within one transaction.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
 
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def add(
-        self,
-        webhook_id: str,
-        *,
-        url: str,
-        events: Sequence[str],
-        secret_cipher: bytes,
-        calls_private: bool,
-    ) -> Webhook:
-        """Store a new webhook.
+    async def add(self, new: Webhook, greeting_id: str) -> None:
+        """Store a webhook, and a first delivery that tells of it.
 
         Raises:
             InvalidStateError: The project has as many as it may have.
         """
         if await self._db.scalar(select(func.count(WebhookRow.id))) == _MOST:
             raise InvalidStateError(f"A project has at most {_MOST} webhooks: delete one first.")
-        row = WebhookRow(
-            id=webhook_id,
-            url=url,
-            events=list(events),
-            secret_cipher=secret_cipher,
-            calls_private=calls_private,
-        )
-        self._db.add(row)
+        self._db.add(WebhookRow(**shallow(new)))
         await self._db.flush()
-        await self._db.refresh(row)
-        return convert(Webhook, row)
-
-    async def get(self, webhook_id: str) -> Webhook:
-        """One webhook.
-
-        Raises:
-            NotFoundError: No such webhook.
-        """
-        row = await self._db.get(WebhookRow, webhook_id)
-        if row is None:
-            raise NotFoundError("webhook", webhook_id)
-        return convert(Webhook, row)
+        greeting = {"type": "webhook.created", "data": {"id": new.id}}
+        self._db.add(DeliveryRow(id=greeting_id, webhook_id=new.id, **greeting))
 
     async def page(self, request: PageRequest) -> Page[Webhook]:
-        """One page of webhooks.
-
-        Raises:
-            NotFoundError: `request.after` is no webhook.
-        """
+        """One page of webhooks."""
         return await read_page(
             self._db,
             select(WebhookRow),
@@ -93,20 +65,14 @@ class WebhookRepository:
         )
 
     async def delete(self, webhook_id: str) -> None:
-        """Remove a webhook with its deliveries.
-
-        Raises:
-            NotFoundError: No such webhook.
-        """
-        await self.get(webhook_id)
+        """Remove a webhook with its deliveries."""
+        await self._get(webhook_id)
         await self._db.execute(delete(WebhookRow).where(WebhookRow.id == webhook_id))
 
     async def disable(self, webhook_id: str) -> None:
         """Send nothing more there; what waits is given up."""
         await self._db.execute(
-            update(WebhookRow)
-            .where(WebhookRow.id == webhook_id, WebhookRow.disabled_at.is_(None))
-            .values(disabled_at=func.now())
+            update(WebhookRow).where(WebhookRow.id == webhook_id).values(disabled_at=func.now())
         )
         await self._db.execute(
             update(DeliveryRow)
@@ -115,12 +81,8 @@ class WebhookRepository:
         )
 
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
-        """One page of what was, or is to be, delivered to a webhook.
-
-        Raises:
-            NotFoundError: No such webhook, or `request.after` is no delivery.
-        """
-        await self.get(webhook_id)
+        """One page of what was, or is to be, delivered to a webhook."""
+        await self._get(webhook_id)
         return await read_page(
             self._db,
             select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id),
@@ -130,30 +92,16 @@ class WebhookRepository:
             read=lambda row: convert(Delivery, row),
         )
 
-    async def queue(
-        self, delivery_id: str, webhook_id: str, *, event: str, data: dict[str, Any]
-    ) -> Delivery:
-        """Queue a delivery that no trigger does.
-
-        Raises:
-            NotFoundError: No such webhook.
-            InvalidStateError: It is disabled.
-        """
-        await self._require_enabled(webhook_id)
-        row = DeliveryRow(id=delivery_id, webhook_id=webhook_id, type=event, data=data)
-        self._db.add(row)
-        await self._db.flush()
-        await self._db.refresh(row)
-        return convert(Delivery, row)
-
     async def queue_again(self, webhook_id: str, delivery_id: str) -> Delivery:
         """Have a delivery sent once more, at once, whatever became of it.
 
         Raises:
-            NotFoundError: No such webhook, or no such delivery.
             InvalidStateError: The webhook is disabled.
         """
-        await self._require_enabled(webhook_id)
+        if (await self._get(webhook_id)).disabled_at is not None:
+            raise InvalidStateError(
+                f"Webhook {webhook_id} is disabled, for its receiver answered 410: make another."
+            )
         row = await self._db.scalar(
             update(DeliveryRow)
             .where(DeliveryRow.id == delivery_id, DeliveryRow.webhook_id == webhook_id)
@@ -165,11 +113,7 @@ class WebhookRepository:
         return convert(Delivery, row)
 
     async def claim(self, besides: Collection[str]) -> list[tuple[Webhook, list[Delivery]]]:
-        """Begin an attempt of what is due: some of each webhook, and nobody else makes them.
-
-        Args:
-            besides: Ids of webhooks that are left out.
-        """
+        """Begin an attempt of some of what is due for each webhook but these, for this worker."""
         given = {"most": _AT_ONCE, "besides": list(besides)}
         due = (await self._db.scalars(_DUE, given)).all()
         if not due:
@@ -183,7 +127,7 @@ class WebhookRepository:
         claimed: dict[str, list[Delivery]] = {}
         for row in rows:
             claimed.setdefault(row.webhook_id, []).append(convert(Delivery, row))
-        return [(await self.get(one), of_it) for one, of_it in claimed.items()]
+        return [(await self._get(one), of_it) for one, of_it in claimed.items()]
 
     async def record(
         self,
@@ -195,12 +139,7 @@ class WebhookRepository:
     ) -> None:
         """Write how an attempt went, unless another was begun since.
 
-        Args:
-            attempted: As claimed.
-            status_code: What the receiver answered, if it did.
-            error: Why it did not arrive; None: it did.
-            again_in: How long until the next attempt; None: there is none, as where it was given up
-                meanwhile.
+        Without an `error` it arrived. What was given up meanwhile is not tried `again_in` a while.
         """
         is_pending = DeliveryRow.due_at.is_not(None)
         await self._db.execute(
@@ -216,15 +155,11 @@ class WebhookRepository:
 
     async def purge(self) -> None:
         """Remove old deliveries that were made or given up."""
-        await self._db.execute(
-            delete(DeliveryRow).where(
-                DeliveryRow.due_at.is_(None), DeliveryRow.created_at < func.now() - _KEPT
-            )
-        )
+        is_old = DeliveryRow.created_at < func.now() - _KEPT
+        await self._db.execute(delete(DeliveryRow).where(DeliveryRow.due_at.is_(None), is_old))
 
-    async def _require_enabled(self, webhook_id: str) -> None:
-        if (await self.get(webhook_id)).disabled_at is not None:
-            raise InvalidStateError(
-                f"Webhook {webhook_id} is disabled, for its receiver answered 410: delete it, and "
-                "make another."
-            )
+    async def _get(self, webhook_id: str) -> Webhook:
+        row = await self._db.get(WebhookRow, webhook_id)
+        if row is None:
+            raise NotFoundError("webhook", webhook_id)
+        return convert(Webhook, row)

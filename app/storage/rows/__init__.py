@@ -3,24 +3,6 @@
 Whoever imports one knows them all, as relations between them need.
 """
 
-from app.storage.rows import (
-    banks,
-    calibrations,
-    catalog,
-    endpoints,
-    projects,
-    sessions,
-    spend,
-    webhooks,
-)
+from app.storage.rows import banks, calibrations, catalog, endpoints, projects, sessions, spend
 
-__all__ = [
-    "banks",
-    "calibrations",
-    "catalog",
-    "endpoints",
-    "projects",
-    "sessions",
-    "spend",
-    "webhooks",
-]
+__all__ = ["banks", "calibrations", "catalog", "endpoints", "projects", "sessions", "spend"]
