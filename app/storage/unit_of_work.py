@@ -43,7 +43,7 @@ class UnitOfWork:
     No call to another machine belongs inside: it holds a connection and its locks. Whoever locks
     rows of several kinds does so in one order, and of one kind by id, so that no two wait for each
     other: project (`app.storage.scoping` sees to that), bank, ranking, session, endpoint,
-    calibration, response set.
+    calibration, response set, webhook.
 
     Raises:
         AlreadyExistsError: A name or key is taken.

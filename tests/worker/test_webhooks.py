@@ -199,9 +199,13 @@ async def test_each_end_is_told_once_without_a_text_or_a_secret(
 async def test_what_receivers_do_to_a_delivery(
     services: Services, receiver: Receiver, url: str
 ) -> None:
-    names = ("ok", "fails", "hangs", "down", "gone", "redirects")
+    names = ("ok", "fails", "hangs", "down", "gone", "redirects", "forbidden")
     webhooks = {name: await hook(services, f"{url}/{name}") for name in names}
     await services.secret_keys.rotate()
+    with psycopg.connect(libpq(str(services.settings.database_url))) as connection:
+        # As of a server that strangers reach, once a name leads to an address of its own network.
+        afar = "UPDATE webhooks SET calls_private = false WHERE url LIKE '%forbidden'"
+        connection.execute(afar.encode())
     async with running_worker(services):
         found = await settled(services, *webhooks.values())
         one = {name: of_one[0] for name, of_one in zip(names, found, strict=True)}
@@ -216,7 +220,9 @@ async def test_what_receivers_do_to_a_delivery(
         "down": ("given_up", 4, 503),
         "gone": ("given_up", 1, 410),
         "redirects": ("given_up", 4, 307),  # and nobody asked for /inside
+        "forbidden": ("given_up", 4, None),
     }
+    assert "loopback address" in str(one.pop("forbidden").error)
     attempts = {name: sent.attempts for name, sent in one.items()} | {"ok": 2}
     assert receiver.ids == {name: [one[name].id] * times for name, times in attempts.items()}
     listed = (await services.webhooks.page(PageRequest())).items
