@@ -37,6 +37,7 @@ from app.api.routers import (
     sessions,
     simulations,
     versions,
+    webhooks,
 )
 from app.api.schemas.common import Problem
 from app.pages import routing
@@ -72,6 +73,7 @@ _ROUTERS = (
     leaderboards,
     rankings,
     scorers,
+    webhooks,
     api_keys,
     projects,
     audit,

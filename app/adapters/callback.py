@@ -35,9 +35,8 @@ class CallbackEndpoint:
         Raises:
             ExamineeError: Classified, as for completions.
         """
-        signed = signature(
-            self.key, f"msg_{secrets.token_hex(12)}", int(time.time()), json_bytes(payload)
-        )
+        key, message_id = self.key.encode(), f"msg_{secrets.token_hex(12)}"
+        signed = signature(key, message_id, int(time.time()), json_bytes(payload))
         endpoint = replace(self.endpoint, credentials={**self.endpoint.credentials, **signed})
         return await endpoint.ask(payload, endpoint.read)
 
@@ -78,10 +77,10 @@ def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
     )
 
 
-def signature(key: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that sign `body`."""
+def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that sign `body`, in the form of Standard Webhooks."""
     signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.new(key.encode(), signed, hashlib.sha256).digest()
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),

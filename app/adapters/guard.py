@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 
 from app.acting import present
-from app.errors import BlockedAddressError
+from app.errors import BlockedAddressError, FieldProblem
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -86,6 +86,20 @@ class AddressGuard:
         for part in ends:
             if kind := _restricted(part):
                 self._check_restricted(address, part, kind)
+
+    def check_host(self, host: str, *, at: str) -> None:
+        """Refuse a URL's host that is a forbidden address; names are judged at each call.
+
+        Raises:
+            BlockedAddressError: As `check`; its fault lies at the pointer `at`.
+        """
+        address = literal_address(host)
+        try:
+            if address is not None:
+                self.check(address)
+        except BlockedAddressError as exc:
+            exc.problems = (FieldProblem(at, exc.detail),)
+            raise
 
     def _check_restricted(self, address: IPAddress, part: IPAddress, kind: str) -> None:
         is_allowed = self.allow_private and not present().is_from_elsewhere

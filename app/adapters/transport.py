@@ -123,6 +123,7 @@ class Transport:
         *,
         credentials: Mapping[str, str],
         timeout_s: float,
+        follows: bool = True,
     ) -> Reply:
         """POST `payload` as JSON and read the whole reply.
 
@@ -131,6 +132,7 @@ class Transport:
             payload: What to send.
             credentials: Request headers that go to the origin of `url` only.
             timeout_s: For everything: waiting for a connection, redirects, the last byte.
+            follows: Follow redirects; else one is the reply.
 
         Raises:
             BlockedAddressError: The guard refused an address, at the start or after a redirect.
@@ -144,7 +146,11 @@ class Transport:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                status, headers, body = await self._follow(_parsed(url), content, credentials)
+                if follows:
+                    status, headers, body = await self._follow(_parsed(url), content, credentials)
+                else:
+                    sent = {**_HEADERS, **credentials}
+                    status, headers, body = await self._send(_parsed(url), content, sent)
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
                 f"{_origin(url)} did not finish its answer within {timeout_s:g} s."

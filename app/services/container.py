@@ -44,6 +44,7 @@ from app.services.sessions.manual import ManualSessions
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
+from app.services.webhooks import WebhookService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
@@ -92,6 +93,7 @@ class Services:
     scorer_trials: ScorerTrials
     previews: Previews
     leaderboards: LeaderboardService
+    webhooks: WebhookService
 
 
 @asynccontextmanager
@@ -199,6 +201,9 @@ async def open_services(
                 scorer_trials=ScorerTrials(database, endpoints, transport),
                 previews=Previews(database=database, endpoints=endpoints, transport=transport),
                 leaderboards=LeaderboardService(database),
+                webhooks=WebhookService(
+                    database, secrets, guard, calls_private=settings.calls_private
+                ),
             )
         finally:
             await endpoints.budgets.close()

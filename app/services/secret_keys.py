@@ -19,15 +19,19 @@ class Rotation:
     Attributes:
         endpoints: Endpoints whose secrets are under the newest key now.
         answers: Likewise, kept answers to repeated calls.
+        webhooks: Likewise, webhooks.
         unreadable: Endpoints with a secret that no present key opens, and which secrets: they stay
             as they are.
         unreadable_answers: Likewise, kept answers; they are forgotten after a day.
+        unreadable_webhooks: Likewise, ids of webhooks: only new ones can take their place.
     """
 
     endpoints: int = 0
     answers: int = 0
+    webhooks: int = 0
     unreadable: list[tuple[SealedEndpoint, tuple[str, ...]]] = field(default_factory=list)
     unreadable_answers: int = 0
+    unreadable_webhooks: list[str] = field(default_factory=list)
 
 
 class SecretKeys:
@@ -99,6 +103,7 @@ class SecretKeys:
             self._box.take_new_key()
             await self._renew_endpoints(done)
             await self._renew_answers(done)
+            await self._renew_webhooks(done)
             await uow.secrets.replace_canary(self._box.encrypt(_KNOWN_TEXT))
         self._box.forget_old_keys()
         return done
@@ -134,6 +139,15 @@ class SecretKeys:
             if not batch:
                 return
             after = batch[-1][0]
+
+    async def _renew_webhooks(self, done: Rotation) -> None:
+        async with self._database.unit_of_work() as uow:
+            for webhook_id, cipher in await uow.secrets.webhooks():
+                renewed, unreadable = self._renewed({"secret": cipher})
+                if renewed:
+                    await uow.secrets.renew_webhook(webhook_id, renewed["secret"])
+                done.unreadable_webhooks += [webhook_id] * bool(unreadable)
+                done.webhooks += not unreadable
 
     def _renewed(self, ciphers: dict[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
         """New ciphertexts where they are needed, and which secrets no present key opens."""

@@ -30,7 +30,7 @@ from app.storage.rows.calibrations import (
     ResponseSetRow,
 )
 from app.storage.rows.catalog import InstallationRow
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.endpoints import DeliveryRow, EndpointRow, WebhookRow
 from app.storage.rows.sessions import (
     AdministrationRow,
     BaselineRow,
@@ -97,6 +97,7 @@ _OWNED: Final = (
     ResponseSetRow,
     CalibrationRow,
     InstallationRow,
+    WebhookRow,
 )
 _OF_OWNED: Final = {
     AdministrationRow.session_id: "sessions",
@@ -106,6 +107,7 @@ _OF_OWNED: Final = {
     AnswerSheetRow.set_id: "response_sets",
     CollectedSessionRow.set_id: "response_sets",
     CalibrationEventRow.calibration_id: "calibrations",
+    DeliveryRow.webhook_id: "webhooks",
 }
 
 

@@ -34,6 +34,7 @@ from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.repositories.spend import SpendRepository
 from app.storage.repositories.versions import VersionRepository
+from app.storage.repositories.webhooks import WebhookRepository
 from app.storage.scoping import of_opened
 
 
@@ -43,7 +44,7 @@ class UnitOfWork:
     No call to another machine belongs inside: it holds a connection and its locks. Whoever locks
     rows of several kinds does so in one order, and of one kind by id, so that no two wait for each
     other: project (`app.storage.scoping` sees to that), bank, ranking, session, endpoint,
-    calibration, response set.
+    calibration, response set, webhook.
 
     Raises:
         AlreadyExistsError: A name or key is taken.
@@ -107,6 +108,7 @@ class UnitOfWork:
         self.events = EventRepository(self._db)
         self.spend = SpendRepository(self._db)
         self.installations = InstallationRepository(self._db)
+        self.webhooks = WebhookRepository(self._db)
         self.removals = RemovalRepository(self._db)
 
     async def ping(self) -> None:

@@ -40,6 +40,7 @@ from app.worker.queue import (
     queue_app,
 )
 from app.worker.turns import Owner, Turns
+from app.worker.webhooks import WebhookSender
 
 logger = structlog.get_logger(__name__)
 
@@ -81,6 +82,7 @@ class Runners:
     rankings: RankingRunner
     calibrations: CalibrationRunner
     installations: InstallationRunner
+    webhooks: WebhookSender
 
 
 @contextlib.asynccontextmanager
@@ -97,11 +99,9 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
     ):
+        networks = Networks(public=public, private=private)
         sessions = SessionRunner(
-            leasing,
-            versions=services.versions,
-            endpoints=services.endpoints,
-            networks=Networks(public=public, private=private),
+            leasing, versions=services.versions, endpoints=services.endpoints, networks=networks
         )
         runners = Runners(
             sessions=sessions,
@@ -112,6 +112,7 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
                 queue=JobQueue(services.database),
             ),
             installations=InstallationRunner(leasing, catalog=services.catalog),
+            webhooks=WebhookSender(services, networks),
         )
         try:
             yield runners
@@ -146,6 +147,7 @@ async def _work(services: Services) -> None:
         tasks.create_task(runners.calibrations.keep_leases())
         tasks.create_task(runners.installations.keep_leases())
         tasks.create_task(_rescue(services, JobQueue(services.database), turns))
+        tasks.create_task(runners.webhooks.run())
         tasks.create_task(keep_purging(services))
 
 

@@ -45,5 +45,6 @@ async def purge(database: Database) -> None:
         await uow.spend.purge()
         await uow.projects.forget()
         await uow.audit.purge()
+        await uow.webhooks.purge()
     async with database.unit_of_work() as uow:
         await uow.removals.unused()

@@ -17,6 +17,7 @@ from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.scoping import of_opened
 from tests.api.conftest import BASE_URL, Client
+from tests.api.test_webhooks import HOOK
 from tests.services.catalog import write_entry, write_files
 
 ITEMS = "\n".join(
@@ -39,6 +40,8 @@ NOWHERE = {
     "response_set": "rsp_" + "0" * 26,
     "calibration_id": "cal_" + "0" * 26,
     "installation_id": "ins_" + "0" * 26,
+    "webhook_id": "whk_" + "0" * 26,
+    "delivery_id": "whd_" + "0" * 26,
     "key_id": "key_" + "0" * 26,
     "project": "prj_" + "1" * 26,
     "bank_name": "nowhere-bank",
@@ -89,6 +92,7 @@ OF_PARENTS = {
     "session_events": "session_id IN (SELECT id FROM sessions WHERE project_id = :id)",
     "ranking_events": "ranking_id IN (SELECT id FROM rankings WHERE project_id = :id)",
     "calibration_events": "calibration_id IN (SELECT id FROM calibrations WHERE project_id = :id)",
+    "webhook_deliveries": "webhook_id IN (SELECT id FROM webhooks WHERE project_id = :id)",
     "answer_sheets": "set_id IN (SELECT id FROM response_sets WHERE project_id = :id)",
 }
 OWN = [
@@ -100,6 +104,7 @@ OWN = [
     "rankings",
     "gates",
     "installations",
+    "webhooks",
     "api_keys",
 ]
 
@@ -179,6 +184,8 @@ async def furnished(member: Member) -> dict[str, str]:
     wanted = {"response_set": answers["id"], "model": "2pl", "report_card": False}
     calibration = await posted(client, "/v1/calibrations", wanted)
     installation = await posted(client, "/v1/catalog/small:install", {})
+    webhook = await posted(client, "/v1/webhooks", HOOK)
+    told = (await client.get(f"/v1/webhooks/{webhook['id']}/deliveries")).json()["data"]
     await client.aclose()
     return {
         "bank": bank["id"],
@@ -191,6 +198,8 @@ async def furnished(member: Member) -> dict[str, str]:
         "response_set": answers["id"],
         "calibration_id": calibration["id"],
         "installation_id": installation["id"],
+        "webhook_id": webhook["id"],
+        "delivery_id": told[0]["id"],
         "key_id": member.key_id,
         "project": member.project_id,
         "bank_name": "theirs-bank",

@@ -17,6 +17,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import BASE_URL, Client
+from tests.api.test_webhooks import HOOK
 from tests.databases import libpq
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -187,6 +188,7 @@ async def test_a_project_is_erased_with_all_that_it_holds(
         underway = await done(theirs, "/v1/sessions", manual)
         again = {"Idempotency-Key": "once"}
         await theirs.post("/v1/response-sets", json={"name": MARK}, headers=again)
+        await done(theirs, "/v1/webhooks", {**HOOK, "url": f"http://127.0.0.1:9/{MARK}"})
         refused = await deleted(client, "/v1/projects/team", erase=True)
         assert refused.status_code == 409
         assert underway["id"] in refused.json()["detail"]

@@ -20,6 +20,7 @@ from app.main import ApiServer, create_app
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
+from tests.api.test_webhooks import HOOK
 
 ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 300
@@ -82,6 +83,8 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         other = await post("/endpoints", {"name": "another", "kind": "scripted"})
         ranked = [{"endpoint_id": each["id"]} for each in (endpoint, other)]
         ranking = await post("/rankings", {"bank": "demo", "endpoints": ranked, "min_items": 2})
+        webhook = await post("/webhooks", HOOK)
+        told = (await client.get(f"/webhooks/{webhook['id']}/deliveries")).json()["data"]
     return {
         "bank": "demo",
         "response_set": "recorded",
@@ -92,6 +95,8 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         "session_id": session["id"],
         "gate_id": gate["id"],
         "ranking_id": ranking["id"],
+        "webhook_id": webhook["id"],
+        "delivery_id": told[0]["id"],
         "name": "numeric",
     }
 

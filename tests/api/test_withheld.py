@@ -24,6 +24,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import Client, NewClient
+from tests.api.test_webhooks import HOOK
 from tests.pages.browser import logged_in
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -142,6 +143,7 @@ async def world(app: FastAPI, client: Client, servers: dict[str, str]) -> World:
 
 async def _made(client: Client, servers: dict[str, str]) -> World:
     world = World(client)
+    webhook = (await world.post("/v1/webhooks", HOOK))["id"]
     endpoints = [
         ("echo", "openai_chat", f"{servers['echo']}/plain"),
         ("broken", "openai_chat", f"{servers['echo']}/broken"),
@@ -199,6 +201,8 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     installation = (await world.post("/v1/catalog/small:install", {}))["id"]
     installed = await world.until(f"/v1/installations/{installation}", ENDED)
     assert installed["status"] == "completed", installed["failure"]
+    delivered = (await client.get(f"/v1/webhooks/{webhook}/deliveries?limit=100")).json()["data"]
+    assert {"session.failed", "ranking.failed", "gate.decided"} < {one["type"] for one in delivered}
     world.ids = {
         "bank": [BANK, "small"],
         "installation_id": [installation],
@@ -207,6 +211,8 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         "session_id": [*world.sessions.values(), left_behind],
         "ranking_id": [ranking, failed],
         "gate_id": gates,
+        "webhook_id": [webhook],
+        "delivery_id": [delivered[0]["id"]],
         "response_set": ["secret-answers"],
         "endpoint_id": list(made.values()),
         "calibration_id": ["cal_" + "0" * 26],

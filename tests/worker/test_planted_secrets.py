@@ -28,6 +28,7 @@ PLANTED = {
     "the endpoint's key": "sk-planted-endpoint-0a1b2c3d",
     "its extra header": "planted-header-4e5f6a7b",
     "the judge's key": "sk-planted-judge-8c9d0e1f",
+    "the webhook's secret": "cGxhbnRlZC1zZWNyZXQtb2YtYS13ZWJob29r",
 }
 
 
@@ -107,6 +108,15 @@ async def ended(client: httpx2.AsyncClient, session_id: str) -> None:
             await pause()
 
 
+async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> None:
+    async with waiting() as pause:
+        while True:
+            found = (await client.get(f"/v1/webhooks/{webhook_id}/deliveries")).json()["data"]
+            if any(one["type"] == event and one["status"] == "delivered" for one in found):
+                return
+            await pause()
+
+
 async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[str, int]:
     """What every GET route and page says of what there is, and how many said something."""
     told, answered = [], 0
@@ -164,6 +174,11 @@ async def test_planted_secrets_are_found_nowhere(
         judge = {**given, "name": "judge", "base_url": urls["judging"]}
         judge["api_key"] = PLANTED["the judge's key"]
         await made(client, "/v1/endpoints", judge)
+        hook = {
+            "url": f"{urls['said']}/chat/completions",
+            "secret": "whsec_" + PLANTED["the webhook's secret"],
+        }
+        webhook = await made(client, "/v1/webhooks", hook)
         bank = await made(client, "/v1/banks", {"name": "exam"})
         scorer = {"name": "judge", "params": {"judges": ["judge"]}}
         judged = await made(client, "/v1/banks", {"name": "judged", "default_scorer": scorer})
@@ -193,6 +208,8 @@ async def test_planted_secrets_are_found_nowhere(
 
         told, processes = [], of_processes()
         others = {"bank": bank["id"], "version": "latest", "endpoint_id": first["id"]}
+        others["webhook_id"] = webhook["id"]
+        await delivered(client, webhook["id"], "session.failed")
         for number, session_id in enumerate(sessions):
             ids = Ids(session_id=session_id, project="default", **({} if number else others))
             said, answered = await everything(client, ids)
@@ -200,11 +217,13 @@ async def test_planted_secrets_are_found_nowhere(
             told.append(said)
     assert any(call.headers.get("authorization", "").endswith("0a1b2c3d") for call in faults.calls)
     assert any(call.headers.get("x-extra") for call in faults.calls)
+    notices = [call for call in faults.calls if "webhook-id" in call.headers]
 
     backup = tmp_path / "all.backup"
     await asyncio.to_thread(back_up, settings.database_url, backup)
     places = {
         "processes": processes,
+        "webhooks": str(notices),
         "answers": "\n".join(told),
         "log": log.read_text(),
         "backup": of_backup(backup),

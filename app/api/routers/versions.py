@@ -16,10 +16,9 @@ from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import THETA_RANGE, ListRead
-from app.api.schemas.drift import DriftRead, drift_json
+from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.joins import JoinRead
-from app.api.schemas.recalibrations import RecalibrationRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,

@@ -184,7 +184,7 @@ def rotate_secret() -> None:
     done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
     out.print(
         f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
-        f"{done.answers} answers kept for repeated calls.",
+        f"{done.webhooks} webhooks, and {done.answers} answers kept for repeated calls.",
         soft_wrap=True,
     )
     for endpoint, names in done.unreadable:
@@ -194,13 +194,19 @@ def rotate_secret() -> None:
             f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
             soft_wrap=True,
         )
+    for webhook_id in done.unreadable_webhooks:
+        err.print(
+            f"Not readable with any present key: the secret of {webhook_id} (make another).",
+            soft_wrap=True,
+        )
     if done.unreadable_answers:
         err.print(
             f"{done.unreadable_answers} answers kept for repeated calls are not readable either; "
             "they are forgotten after a day.",
             soft_wrap=True,
         )
-    if any(not endpoint.is_deleted for endpoint, _ in done.unreadable):
+    in_use = any(not endpoint.is_deleted for endpoint, _ in done.unreadable)
+    if in_use or done.unreadable_webhooks:
         err.print(
             "If you have the old key, put it after the new one (SEXTANT_SECRET_KEY=NEW,OLD, or as "
             "another line of the key file) and run this again.",

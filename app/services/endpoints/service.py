@@ -13,13 +13,12 @@ from app import adapters
 from app.acting import maker, owner
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
-from app.adapters.guard import AddressGuard, literal_address
+from app.adapters.guard import AddressGuard
 from app.adapters.likelihood import TellsLikelihoods
 from app.adapters.probing import PROBE_AS_A_WHOLE, PROBE_CALLS
 from app.adapters.transport import Transport, parse_endpoint_url
 from app.calling import RetryPolicy
 from app.errors import (
-    BlockedAddressError,
     ExamineeError,
     FieldProblem,
     InvalidInputError,
@@ -355,15 +354,8 @@ class EndpointService:
             require_public_url(base_url)
         adapters.build(spec.config, self._transport)
         require_bounds(spec.settings, spec.settings.limits, "its budget")
-        # Names are judged by the address they lead to, at each call.
-        address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
-        if address is None:
-            return
-        try:
-            self._guard.check(address)
-        except BlockedAddressError as exc:
-            exc.problems = (FieldProblem("/base_url", exc.detail),)
-            raise
+        if base_url:
+            self._guard.check_host(parse_endpoint_url(base_url).host, at="/base_url")
 
     def tells_likelihoods(self, settings: EndpointSettings) -> bool:
         """Whether endpoints of this kind may say how likely a text is; no call is made."""

@@ -29,6 +29,7 @@ _HELD = {
     "installations": "installation",
     "gates": "gate",
     "baselines": "baseline",
+    "webhooks": "webhook",
 }
 _COUNTS = text(
     " UNION ALL ".join(

@@ -163,7 +163,7 @@ _OF_PROJECT = [
         _statement(f"DELETE FROM {name} WHERE project_id = :id", "the project")  # noqa: S608 (below)
         for name in (
             *("sessions", "rankings", "calibrations", "response_sets", "banks", "endpoints"),
-            "installations",
+            *("installations", "webhooks"),
         )
     ),
 ]

@@ -6,7 +6,12 @@ from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.storage.rows.endpoints import EndpointRow, IdempotencyRow, SecretCanaryRow
+from app.storage.rows.endpoints import (
+    EndpointRow,
+    IdempotencyRow,
+    SecretCanaryRow,
+    WebhookRow,
+)
 from app.storage.scoping import FOR_ALL
 
 _ONLY = 1
@@ -113,3 +118,14 @@ class SecretRepository:
             .where(IdempotencyRow.principal == key[0], IdempotencyRow.key == key[1])
             .values(response_body=cipher)
         )
+
+    async def webhooks(self) -> list[tuple[str, bytes]]:
+        """All webhooks, locked: id and ciphertext."""
+        found = select(WebhookRow.id, WebhookRow.secret_cipher).order_by(WebhookRow.id)
+        locked = found.with_for_update(key_share=True).execution_options(**FOR_ALL)
+        return [(row.id, row.secret_cipher) for row in await self._db.execute(locked)]
+
+    async def renew_webhook(self, webhook_id: str, cipher: bytes) -> None:
+        """Write the new ciphertext of a webhook's secret."""
+        renewed = update(WebhookRow).where(WebhookRow.id == webhook_id)
+        await self._db.execute(renewed.values(secret_cipher=cipher).execution_options(**FOR_ALL))

@@ -1,4 +1,4 @@
-"""Endpoints, API keys, answers to repeated requests, and how the secret key is known again."""
+"""Endpoints, API keys, webhooks, answers to repeated requests, and how to know the secret key."""
 
 from datetime import datetime
 
@@ -80,6 +80,54 @@ class EndpointRow(OwnedRow):
     #: Rate limits shared by all workers: the moment the next call may start (requests, tokens).
     next_request_at: Mapped[datetime | None]
     next_token_at: Mapped[datetime | None]
+
+
+class WebhookRow(OwnedRow):
+    """Where a project wants to be told what has ended. The secret is stored encrypted.
+
+    Triggers queue deliveries: see the migration `webhooks`.
+    """
+
+    __tablename__ = "webhooks"
+    __table_args__ = (Index("ix_webhooks_project_id", "project_id", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    url: Mapped[str]
+    events: Mapped[list[str]]
+    secret_cipher: Mapped[bytes]
+    #: Whether the server that made it may call loopback and private addresses.
+    calls_private: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    disabled_at: Mapped[datetime | None]
+
+
+class DeliveryRow(Base):
+    """One event for one webhook; its id is the same in all attempts."""
+
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
+        Index(
+            "ix_webhook_deliveries_due",
+            "webhook_id",
+            "due_at",
+            postgresql_where=text("due_at IS NOT NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
+    type: Mapped[str]
+    data: Mapped[Json]
+    #: Begun so far. Each moves `due_at` before it calls: nobody else makes it at the same time,
+    #: and one whose worker was killed is followed by the next.
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))
+    #: When the next attempt may begin; null: delivered or given up.
+    due_at: Mapped[datetime | None] = mapped_column(server_default=func.now())
+    delivered_at: Mapped[datetime | None]
+    status_code: Mapped[int | None]
+    error: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class IdempotencyRow(Base):

@@ -1,0 +1,73 @@
+"""Webhooks: told when something of a project has ended."""
+
+from typing import Annotated
+
+from fastapi import Path
+
+from app.api.errors import errors
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead
+from app.api.schemas.webhooks import DeliveryRead, WebhookCreate, WebhookRead
+from app.deps import AllServices, caller
+from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, SecretsError
+
+router = make_router("/webhooks", tag="webhooks")
+
+WebhookId = Annotated[
+    str, Path(pattern=r"^whk_[0-9a-z]{26}$", examples=["whk_01jd0000000000000000000000"])
+]
+DeliveryId = Annotated[
+    str, Path(pattern=r"^whd_[0-9a-z]{26}$", examples=["whd_01jd0000000000000000000000"])
+]
+ADMIN = [caller("admin")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[*ADMIN, IDEMPOTENT],
+    responses=errors(InvalidStateError, BlockedAddressError, SecretsError),
+)
+async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRead:
+    """Have a URL told what ends in the project: signed, in the form of Standard Webhooks.
+
+    The first event is `webhook.created`. What is not answered with 2xx within 15 s is sent again
+    over a day, with the same `webhook-id`.
+    """
+    secret = body.secret.get_secret_value()
+    return WebhookRead.read(await opened.webhooks.create(body.url, secret, body.events))
+
+
+@router.get("", dependencies=ADMIN, responses=errors(NotFoundError))
+async def list_webhooks(page: Paging, opened: AllServices) -> ListRead[WebhookRead]:
+    """Webhooks of the project, the newest first."""
+    return list_of(await opened.webhooks.page(page), WebhookRead.read)
+
+
+@router.delete("/{webhook_id}", status_code=204, dependencies=ADMIN)
+async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
+    """Delete a webhook with its deliveries, also those that wait."""
+    await opened.webhooks.delete(webhook_id)
+
+
+@router.get("/{webhook_id}/deliveries", dependencies=ADMIN, responses=errors(NotFoundError))
+async def list_deliveries(
+    webhook_id: WebhookId, page: Paging, opened: AllServices
+) -> ListRead[DeliveryRead]:
+    """What was, or is to be, delivered, the newest first; kept for 30 days."""
+    return list_of(await opened.webhooks.deliveries(webhook_id, page), DeliveryRead.read)
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}:send",
+    status_code=202,
+    dependencies=ADMIN,
+    responses=errors(InvalidStateError),
+)
+async def send_delivery(
+    webhook_id: WebhookId, delivery_id: DeliveryId, opened: AllServices
+) -> DeliveryRead:
+    """Have a delivery sent once more at once, under the same id, whatever became of it."""
+    return DeliveryRead.read(await opened.webhooks.send_again(webhook_id, delivery_id))

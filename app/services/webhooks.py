@@ -1,0 +1,119 @@
+"""Webhooks: kept and listed; the worker sends, see `app.worker.webhooks`."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from app.acting import maker, owner, present
+from app.adapters import AddressGuard
+from app.adapters.transport import parse_endpoint_url
+from app.errors import InvalidInputError
+from app.records.webhooks import Delivery, Webhook
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.secrets import SecretBox
+
+_PREFIX: Final = "whsec_"
+#: Of a key, as Standard Webhooks has it.
+_LEAST_BYTES, _MOST_BYTES = 24, 64
+
+
+class WebhookService:
+    """Use cases of webhooks.
+
+    Args:
+        database: Where they are.
+        secrets: Encrypts their secrets at rest.
+        guard: Refuses addresses that must not be called.
+        calls_private: Whether webhooks made here may lie at loopback and private addresses.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
+
+    def __init__(
+        self, database: Database, secrets: SecretBox, guard: AddressGuard, *, calls_private: bool
+    ) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._guard = guard
+        self._calls_private = calls_private
+
+    async def create(self, url: str, secret: str, events: Sequence[str]) -> Webhook:
+        """Store a webhook, which is sent `webhook.created` at once.
+
+        Args:
+            url: Where it is sent to.
+            secret: `whsec_` and the key that signs, in base64.
+            events: Types of events that are sent.
+
+        Raises:
+            InvalidInputError: A URL or a secret that cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+            InvalidStateError: The project has as many as it may have.
+        """
+        try:
+            host = parse_endpoint_url(url).host
+        except ValueError as exc:
+            raise InvalidInputError.at("/url", f"url {exc}.") from None
+        self._guard.check_host(host, at="/url")
+        signing_key(secret)
+        made = Webhook(
+            id=new_id("whk"),
+            url=url,
+            events=list(events),
+            secret_cipher=self._secrets.encrypt(secret),
+            calls_private=self._calls_private and not present().is_from_elsewhere,
+            project_id=owner(),
+            created_by=maker(),
+            created_at=datetime.now(UTC),
+        )
+        async with self._database.unit_of_work() as uow:
+            await uow.webhooks.add(made, new_id("whd"))
+        return made
+
+    async def page(self, request: PageRequest) -> Page[Webhook]:
+        """One page of webhooks."""
+        async with self._database.reading() as uow:
+            return await uow.webhooks.page(request)
+
+    async def delete(self, webhook_id: str) -> None:
+        """Remove a webhook with its deliveries."""
+        async with self._database.unit_of_work() as uow:
+            await uow.webhooks.delete(webhook_id)
+
+    async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
+        """One page of what was, or is to be, delivered to a webhook."""
+        async with self._database.reading() as uow:
+            return await uow.webhooks.deliveries(webhook_id, request)
+
+    async def send_again(self, webhook_id: str, delivery_id: str) -> Delivery:
+        """Have a delivery sent once more, at once, under the same id.
+
+        Raises:
+            InvalidStateError: The webhook is disabled.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.webhooks.queue_again(webhook_id, delivery_id)
+
+
+def signing_key(secret: str) -> bytes:
+    """The key that signs, of a secret as it is given.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(_PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
+        raise InvalidInputError.at(
+            "/secret",
+            f"secret: expected {_PREFIX} and {_LEAST_BYTES} to {_MOST_BYTES} bytes in base64; make "
+            f"one with `echo {_PREFIX}$(openssl rand -base64 32)`.",
+        )
+    return key

@@ -1,0 +1,165 @@
+"""Webhooks, and what is delivered to them."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import case, delete, func, null, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import InvalidStateError, NotFoundError
+from app.records.fields import convert, shallow
+from app.records.webhooks import Delivery, Webhook
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.rows.endpoints import DeliveryRow, WebhookRow
+from app.storage.scoping import of_opened
+
+#: Each has calls of its own in every worker.
+_MOST = 20
+#: Deliveries of one webhook that a worker takes in one go.
+_AT_ONCE = 10
+#: An attempt that has told nothing for so long, several times its time limit, was cut short.
+_LOST_AFTER = timedelta(minutes=2)
+#: For so long it can be seen what was delivered, and sent again.
+_KEPT = timedelta(days=30)
+
+_DUE = text("""
+    SELECT d.id FROM webhooks w CROSS JOIN LATERAL (
+        SELECT id FROM webhook_deliveries WHERE webhook_id = w.id AND due_at <= now()
+        ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
+    ) AS d WHERE w.id <> ALL(:besides)
+""").execution_options(**of_opened("all that is due, of all projects"))
+
+
+class WebhookRepository:
+    """Questions and changes about webhooks, within one transaction.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(self, new: Webhook, greeting_id: str) -> None:
+        """Store a webhook, and a first delivery that tells of it.
+
+        Raises:
+            InvalidStateError: The project has as many as it may have.
+        """
+        if await self._db.scalar(select(func.count(WebhookRow.id))) == _MOST:
+            raise InvalidStateError(f"A project has at most {_MOST} webhooks: delete one first.")
+        self._db.add(WebhookRow(**shallow(new)))
+        await self._db.flush()
+        greeting = {"type": "webhook.created", "data": {"id": new.id}}
+        self._db.add(DeliveryRow(id=greeting_id, webhook_id=new.id, **greeting))
+
+    async def page(self, request: PageRequest) -> Page[Webhook]:
+        """One page of webhooks."""
+        return await read_page(
+            self._db,
+            select(WebhookRow),
+            request,
+            key=WebhookRow.id,
+            kind="webhook",
+            read=lambda row: convert(Webhook, row),
+        )
+
+    async def delete(self, webhook_id: str) -> None:
+        """Remove a webhook with its deliveries."""
+        await self._get(webhook_id)
+        await self._db.execute(delete(WebhookRow).where(WebhookRow.id == webhook_id))
+
+    async def disable(self, webhook_id: str) -> None:
+        """Send nothing more there; what waits is given up."""
+        await self._db.execute(
+            update(WebhookRow).where(WebhookRow.id == webhook_id).values(disabled_at=func.now())
+        )
+        await self._db.execute(
+            update(DeliveryRow)
+            .where(DeliveryRow.webhook_id == webhook_id, DeliveryRow.due_at.is_not(None))
+            .values(due_at=None, error="The webhook was disabled: its receiver answered 410.")
+        )
+
+    async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
+        """One page of what was, or is to be, delivered to a webhook."""
+        await self._get(webhook_id)
+        return await read_page(
+            self._db,
+            select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id),
+            request,
+            key=DeliveryRow.id,
+            kind="delivery",
+            read=lambda row: convert(Delivery, row),
+        )
+
+    async def queue_again(self, webhook_id: str, delivery_id: str) -> Delivery:
+        """Have a delivery sent once more, at once, whatever became of it.
+
+        Raises:
+            InvalidStateError: The webhook is disabled.
+        """
+        if (await self._get(webhook_id)).disabled_at is not None:
+            raise InvalidStateError(
+                f"Webhook {webhook_id} is disabled, for its receiver answered 410: make another."
+            )
+        row = await self._db.scalar(
+            update(DeliveryRow)
+            .where(DeliveryRow.id == delivery_id, DeliveryRow.webhook_id == webhook_id)
+            .values(due_at=func.now(), delivered_at=null())
+            .returning(DeliveryRow)
+        )
+        if row is None:
+            raise NotFoundError("delivery", delivery_id)
+        return convert(Delivery, row)
+
+    async def claim(self, besides: Collection[str]) -> list[tuple[Webhook, list[Delivery]]]:
+        """Begin an attempt of some of what is due for each webhook but these, for this worker."""
+        given = {"most": _AT_ONCE, "besides": list(besides)}
+        due = (await self._db.scalars(_DUE, given)).all()
+        if not due:
+            return []
+        rows = await self._db.scalars(
+            update(DeliveryRow)
+            .where(DeliveryRow.id.in_(due))
+            .values(attempts=DeliveryRow.attempts + 1, due_at=func.now() + _LOST_AFTER)
+            .returning(DeliveryRow)
+        )
+        claimed: dict[str, list[Delivery]] = {}
+        for row in rows:
+            claimed.setdefault(row.webhook_id, []).append(convert(Delivery, row))
+        return [(await self._get(one), of_it) for one, of_it in claimed.items()]
+
+    async def record(
+        self,
+        attempted: Delivery,
+        *,
+        status_code: int | None,
+        error: str | None,
+        again_in: timedelta | None,
+    ) -> None:
+        """Write how an attempt went, unless another was begun since.
+
+        Without an `error` it arrived. What was given up meanwhile is not tried `again_in` a while.
+        """
+        is_pending = DeliveryRow.due_at.is_not(None)
+        await self._db.execute(
+            update(DeliveryRow)
+            .where(DeliveryRow.id == attempted.id, DeliveryRow.attempts == attempted.attempts)
+            .values(
+                status_code=status_code,
+                error=error,
+                delivered_at=func.now() if error is None else None,
+                due_at=None if again_in is None else case((is_pending, func.now() + again_in)),
+            )
+        )
+
+    async def purge(self) -> None:
+        """Remove old deliveries that were made or given up."""
+        is_old = DeliveryRow.created_at < func.now() - _KEPT
+        await self._db.execute(delete(DeliveryRow).where(DeliveryRow.due_at.is_(None), is_old))
+
+    async def _get(self, webhook_id: str) -> Webhook:
+        row = await self._db.get(WebhookRow, webhook_id)
+        if row is None:
+            raise NotFoundError("webhook", webhook_id)
+        return convert(Webhook, row)

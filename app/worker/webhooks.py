@@ -1,0 +1,130 @@
+"""Sends what is queued for webhooks, and again after pauses that grow over a day.
+
+A delivery is queued by the transaction that stores an end, and its row is all there is of it: when
+the next attempt is due, and how the last one went. An attempt moves that moment before it calls, so
+that one whose worker is killed is made again like one that failed.
+"""
+
+import asyncio
+import time
+from datetime import UTC, timedelta
+from typing import Any, Final
+
+import structlog
+
+from app.acting import Acting, acting_for
+from app.adapters.callback import signature
+from app.adapters.transport import json_bytes
+from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
+from app.records.webhooks import Delivery, Webhook
+from app.services.container import Services
+from app.services.retrying import patiently
+from app.services.sessions.runner import Networks
+from app.services.webhooks import signing_key
+
+logger = structlog.get_logger(__name__)
+
+#: Seconds between two looks for what is due.
+_LOOK_S: Final = 1.0
+#: For one attempt, to the last byte of the answer.
+_TIMEOUT_S: Final = 15.0
+#: Pauses after failed attempts, seconds: a day in all.
+PAUSES_S: Final = (5, 60, 300, 1800, 7200, 18_000, 28_800, 30_235)
+_GONE: Final = 410
+
+
+class WebhookSender:
+    """Sends what is due, of all projects.
+
+    Args:
+        services: What is told of, and the secrets.
+        networks: The clients that call.
+    """
+
+    def __init__(self, services: Services, networks: Networks) -> None:
+        self._services = services
+        self._networks = networks
+        #: Webhooks that deliveries are on their way to.
+        self._busy: set[str] = set()
+
+    async def run(self) -> None:
+        """Send until cancelled. A receiver that hangs holds up its own webhook alone."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                try:
+                    async with self._services.database.unit_of_work() as uow:
+                        claimed = await uow.webhooks.claim(self._busy)
+                    for webhook, deliveries in claimed:
+                        self._busy.add(webhook.id)
+                        tasks.create_task(self._send_all(webhook, deliveries))
+                except DatabaseUnavailableError:
+                    logger.warning("webhooks_postponed")
+                except Exception:  # it must not take the worker with it
+                    logger.exception("webhooks_failed")
+                await asyncio.sleep(_LOOK_S)
+
+    async def _send_all(self, webhook: Webhook, deliveries: list[Delivery]) -> None:
+        try:
+            await asyncio.gather(*(self._send(webhook, one) for one in deliveries))
+        except Exception:  # as above; what was not written is sent again
+            logger.exception("webhooks_failed", webhook_id=webhook.id)
+        finally:
+            self._busy.discard(webhook.id)
+
+    async def _send(self, webhook: Webhook, delivery: Delivery) -> None:
+        """Make an attempt, and write how it went."""
+        status, error = await self._attempt(webhook, delivery)
+        again_in = None
+        if error is not None and status != _GONE and delivery.attempts <= len(PAUSES_S):
+            again_in = timedelta(seconds=PAUSES_S[delivery.attempts - 1])
+
+        async def record() -> None:
+            # Each statement is a transaction: cut off between them, the next attempt disables it.
+            async with self._services.database.reading() as uow:
+                await uow.webhooks.record(
+                    delivery, status_code=status, error=error, again_in=again_in
+                )
+                if status == _GONE:
+                    await uow.webhooks.disable(webhook.id)
+
+        await patiently(record)
+
+    async def _attempt(self, webhook: Webhook, delivery: Delivery) -> tuple[int | None, str | None]:
+        """What the receiver answered, and why that is no delivery."""
+        network = self._networks.private if webhook.calls_private else self._networks.public
+        try:
+            secret = self._services.secrets.decrypt(webhook.secret_cipher)
+            payload = {
+                "type": delivery.type,
+                "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
+                "data": await self._data(webhook, delivery),
+            }
+            body = json_bytes(payload)
+            signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
+            reply = await network.post_json(
+                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
+            )
+        except SextantError as error:
+            return None, error.detail
+        except Exception:  # any fault must be written, or it is tried forever
+            logger.exception("webhook_failed", delivery_id=delivery.id)
+            return None, "An unexpected fault; the server's log has it under this delivery's id."
+        is_taken = 200 <= reply.status < 300
+        return reply.status, None if is_taken else f"The receiver answered {reply.status}."
+
+    async def _data(self, webhook: Webhook, delivery: Delivery) -> dict[str, Any]:
+        """What the event says; of a gate how its session has decided it."""
+        if delivery.type != "gate.decided":
+            return delivery.data
+        with acting_for(Acting(webhook.project_id)):
+            try:
+                gate = await self._services.gates.get(delivery.data["id"])
+            except NotFoundError:  # it went with its session
+                return delivery.data
+        return {
+            **delivery.data,
+            "outcome": gate.result and gate.result.outcome.value,
+            "metric": gate.record.metric,
+            "value": gate.value,
+            "threshold": gate.record.threshold,
+        }

@@ -1,0 +1,81 @@
+"""Webhooks over HTTP: whose they are, and what is told of them."""
+
+import base64
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from tests.api.conftest import BASE_URL, Client, NewClient
+from tests.api.test_problems import assert_problem
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+HOOK: dict[str, Any] = {"url": "http://127.0.0.1:9/hook", "secret": SECRET}
+
+
+async def test_a_webhook_is_made_listed_sent_again_and_deleted(client: Client) -> None:
+    made = await client.post("/v1/webhooks", json={**HOOK, "events": ["gate.decided"]})
+    assert made.status_code == 201
+    found = await client.get("/v1/webhooks")
+    assert found.json()["data"] == [made.json()]
+    assert (made.json()["events"], made.json()["disabled_at"]) == (["gate.decided"], None)
+    path = f"/v1/webhooks/{made.json()['id']}"
+    (first,) = (await client.get(f"{path}/deliveries")).json()["data"]
+    assert (first["type"], first["status"]) == ("webhook.created", "pending")
+    again = await client.post(f"{path}/deliveries/{first['id']}:send")
+    assert again.status_code == 202
+    assert again.json()["id"] == first["id"]
+    assert SECRET.removeprefix("whsec_") not in made.text + found.text + again.text
+    assert (await client.delete(path)).status_code == 204
+    assert_problem(await client.get(f"{path}/deliveries"), 404, "not_found")
+
+
+async def test_all_events_are_sent_where_none_are_named(client: Client) -> None:
+    events = (await client.post("/v1/webhooks", json=HOOK)).json()["events"]
+    assert {"session.completed", "endpoint.failed", "gate.decided"} < set(events)
+
+
+@pytest.mark.parametrize("scope", ["read", "run", "banks:write"])
+async def test_webhooks_are_for_admins_alone(client_with: NewClient, scope: Any) -> None:
+    client = await client_with(scope)
+    for answer in (
+        await client.get("/v1/webhooks"),
+        await client.post("/v1/webhooks", json=HOOK),
+        await client.get(f"/v1/webhooks/whk_{'0' * 26}/deliveries"),
+    ):
+        assert_problem(answer, 403, "missing_scope")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"secret": "whsec_c2hvcnQ="}, "invalid_input", "24 to 64 bytes in base64"),
+        ({"secret": SECRET.removeprefix("whsec_")}, "invalid_input", "expected whsec_"),
+        ({"secret": "whsec_" + "é" * 40}, "invalid_input", "openssl rand"),
+        ({"url": "ftp://example.com"}, "invalid_input", "must start with http"),
+        ({"url": "http://169.254.169.254/"}, "endpoint_address_blocked", "metadata"),
+        ({"events": ["session.begun"]}, "invalid_input", "session.completed"),
+        ({"events": []}, "invalid_input", "events"),
+    ],
+)
+async def test_what_cannot_be_a_webhook_is_refused_with_what_was_expected(
+    client: Client, change: dict[str, Any], code: str, words: str
+) -> None:
+    answer = await client.post("/v1/webhooks", json={**HOOK, **change})
+    assert_problem(answer, 422, code)
+    assert words in answer.text
+    assert change.get("secret", SECRET) not in answer.text
+
+
+async def test_private_addresses_are_for_who_sits_on_this_machine(
+    app: FastAPI, client: Client
+) -> None:
+    distant = httpx2.ASGITransport(app=app, client=("198.51.100.7", 1))
+    async with Client(transport=distant, base_url=BASE_URL, headers=client.headers) as far:
+        assert_problem(await far.post("/v1/webhooks", json=HOOK), 422, "endpoint_address_blocked")
+
+
+async def test_a_project_has_few_webhooks(client: Client) -> None:
+    codes = [(await client.post("/v1/webhooks", json=HOOK)).status_code for _ in range(21)]
+    assert codes == [201] * 20 + [409]

@@ -1,0 +1,299 @@
+"""Webhooks from the end of something to the receiver, who checks the signature by own means."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from app.adapters.callback import signature
+from app.api.schemas.webhooks import ALL_EVENTS
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.errors import InvalidStateError
+from app.records.gates import GateSpec
+from app.records.webhooks import Delivery, Webhook
+from app.services.container import Services
+from app.services.webhooks import signing_key
+from app.settings import Settings
+from app.storage.paging import PageRequest
+from app.worker import webhooks as sending
+from app.worker.loop import running_worker
+from app.worker.purging import purge
+from tests.databases import libpq
+from tests.servers import serving
+from tests.services.calibrations import answers, csv_of, imported
+from tests.services.rankings import contest
+from tests.services.sessions import spec, until
+from tests.services.test_lock_order import waiting as somebody_waits
+from tests.waiting import waiting
+from tests.worker.test_live_sessions import model_at
+from tests.worker.test_recovery import worker_process
+
+# Of the specification's own tests.
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PLANTED = "sk-planted-in-an-answer"
+
+
+class Receiver:
+    """Somebody's server; the path says how it answers."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.app.post("/{how:path}")(self._answer)
+        self.ids: dict[str, list[str]] = {}
+        self.bodies: list[dict[str, Any]] = []
+
+    async def _answer(self, how: str, request: Request) -> Response:
+        if how.startswith("model"):
+            return JSONResponse({"error": {"message": f"no such model {PLANTED}"}}, 404)
+        body, head = await request.body(), request.headers
+        signed = b".".join([head["webhook-id"].encode(), head["webhook-timestamp"].encode(), body])
+        key = base64.b64decode(SECRET.split("_")[1])
+        expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        assert head["webhook-signature"] == f"v1,{expected}"
+        seen = self.ids.setdefault(how, [])
+        seen.append(head["webhook-id"])
+        self.bodies.append(json.loads(body))
+        if how == "redirects":
+            return RedirectResponse("/inside", 307)
+        if how == "hangs" and len(seen) < 3:
+            await asyncio.sleep(600)
+        if how == "fails" and len(seen) < 3:
+            return Response(status_code=500)
+        return Response(status_code={"down": 503, "gone": 410}.get(how, 204))
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    return Receiver()
+
+
+@pytest.fixture
+def url(receiver: Receiver) -> Iterator[str]:
+    with serving(receiver.app) as url:
+        yield url
+
+
+@pytest.fixture
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "_LOOK_S", 0.05)
+    monkeypatch.setattr(sending, "_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(sending, "PAUSES_S", (0.01, 0.01, 0.01))
+
+
+async def hook(services: Services, url: str, *events: str) -> Webhook:
+    return await services.webhooks.create(url, SECRET, events or ALL_EVENTS)
+
+
+async def deliveries(services: Services, webhook: Webhook) -> list[Delivery]:
+    page = await services.webhooks.deliveries(webhook.id, PageRequest(100, descending=False))
+    return list(page.items)
+
+
+async def settled(services: Services, *webhooks: Webhook) -> list[list[Delivery]]:
+    """The deliveries of each, once none is to be sent any more."""
+    async with waiting() as pause:
+        while True:
+            found = [await deliveries(services, one) for one in webhooks]
+            if all(one.status != "pending" for of_one in found for one in of_one):
+                return found
+            await pause()
+
+
+def test_a_signature_is_that_of_the_specification() -> None:
+    signed = signature(
+        signing_key(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+    assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_pauses_are_a_day_in_all() -> None:
+    assert sum(sending.PAUSES_S) == 24 * 3600
+    assert list(sending.PAUSES_S) == sorted(sending.PAUSES_S)
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+async def test_each_end_is_told_once_without_a_text_or_a_secret(
+    services: Services, receiver: Receiver, url: str
+) -> None:
+    webhook = await hook(services, f"{url}/ok")
+    done = await services.sessions.create(spec())
+    gate = await services.gates.create(GateSpec(threshold=0.0), done.id)
+    ranking = await services.rankings.create(contest())
+    await services.rankings.cancel(ranking.id)
+    async with services.database.reading() as uow:
+        members = await uow.sessions.of_ranking(ranking.id)
+    calibration = await services.calibrations.create(
+        (await imported(services, csv_of(answers(40, 12)))).id, CalibrationPlan()
+    )
+    await services.calibrations.cancel(calibration.id)
+    async with running_worker(services):
+        ended = await until(services, done.id)
+        broken = [
+            await services.sessions.create(spec(endpoint=None, endpoint_id=endpoint.id))
+            for endpoint in [
+                await services.endpoints.create(model_at(f"{url}/model", name="broken"))
+            ]
+            for _ in range(2)
+        ]
+        failed = [await until(services, one.id) for one in broken]
+        late = await services.gates.create(GateSpec(threshold=1.0), done.id)
+        (told,) = await settled(services, webhook)
+
+    assert {one.status for one in told} == {"delivered"}
+    assert len({one.id for one in told}) == len(told) == len(receiver.ids["ok"])
+    assert Counter((one.type, one.data["id"]) for one in told) == Counter(
+        [
+            ("webhook.created", webhook.id),
+            ("session.completed", done.id),
+            ("gate.decided", gate.record.id),
+            ("gate.decided", late.record.id),
+            ("ranking.cancelled", ranking.id),
+            *(("session.cancelled", one.id) for one in members),
+            ("calibration.cancelled", calibration.id),
+            *(("session.failed", one.id) for one in failed),
+            # Once an hour.
+            ("endpoint.failed", failed[0].endpoint_id),
+        ]
+    )
+    sent = {(body["type"], body["data"]["id"]): body["data"] for body in receiver.bodies}
+    accuracy = ended.summary["accuracy"]
+    assert sent["session.completed", done.id] == {
+        "id": done.id,
+        "endpoint_id": done.endpoint_id,
+        "ranking_id": None,
+        "stop_reason": "max_items",
+        "theta": ended.summary["estimate"]["theta"],
+        "se": ended.summary["estimate"]["se"],
+        "score": accuracy["value"],
+        "score_lo": accuracy["lo"],
+        "score_hi": accuracy["hi"],
+    }
+    assert sent["gate.decided", gate.record.id] == {
+        "id": gate.record.id,
+        "session_id": done.id,
+        "outcome": "go",
+        "metric": "score",
+        "value": accuracy["value"],
+        "threshold": 0.0,
+    }
+    assert sent["endpoint.failed", str(failed[0].endpoint_id)] == {
+        "id": failed[0].endpoint_id,
+        "session_id": failed[0].id,
+        "code": "endpoint_rejected",
+    }
+    # Whoever reads the session is told what its endpoint said.
+    assert PLANTED in json.dumps(failed[0].failure)
+    assert PLANTED not in json.dumps(receiver.bodies)
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+async def test_what_receivers_do_to_a_delivery(
+    services: Services, receiver: Receiver, url: str
+) -> None:
+    names = ("ok", "fails", "hangs", "down", "gone", "redirects", "forbidden")
+    webhooks = {name: await hook(services, f"{url}/{name}") for name in names}
+    await services.secret_keys.rotate()
+    with psycopg.connect(libpq(str(services.settings.database_url))) as connection:
+        # As of a server that strangers reach, once a name leads to an address of its own network.
+        afar = "UPDATE webhooks SET calls_private = false WHERE url LIKE '%forbidden'"
+        connection.execute(afar.encode())
+    async with running_worker(services):
+        found = await settled(services, *webhooks.values())
+        one = {name: of_one[0] for name, of_one in zip(names, found, strict=True)}
+        await services.webhooks.send_again(webhooks["ok"].id, one["ok"].id)
+        await settled(services, webhooks["ok"])
+
+    told = {name: (sent.status, sent.attempts, sent.status_code) for name, sent in one.items()}
+    assert told == {
+        "ok": ("delivered", 1, 204),
+        "fails": ("delivered", 3, 204),
+        "hangs": ("delivered", 3, 204),
+        "down": ("given_up", 4, 503),
+        "gone": ("given_up", 1, 410),
+        "redirects": ("given_up", 4, 307),  # and nobody asked for /inside
+        "forbidden": ("given_up", 4, None),
+    }
+    assert "loopback address" in str(one.pop("forbidden").error)
+    attempts = {name: sent.attempts for name, sent in one.items()} | {"ok": 2}
+    assert receiver.ids == {name: [one[name].id] * times for name, times in attempts.items()}
+    listed = (await services.webhooks.page(PageRequest())).items
+    assert [one.id for one in listed if one.disabled_at] == [webhooks["gone"].id]
+    with pytest.raises(InvalidStateError, match="disabled, for its receiver answered 410"):
+        await services.webhooks.send_again(webhooks["gone"].id, one["gone"].id)
+    manual = await services.sessions.create(spec(mode="manual", endpoint=None))
+    await services.sessions.cancel(manual.id)
+    assert len(await deliveries(services, webhooks["ok"])) == 2
+    assert len(await deliveries(services, webhooks["gone"])) == 1
+
+
+async def test_old_deliveries_go_but_not_those_that_wait(
+    services: Services, settings: Settings
+) -> None:
+    webhook = await hook(services, "http://127.0.0.1:9/")
+    manual = await services.sessions.create(spec(mode="manual", endpoint=None))
+    await services.sessions.cancel(manual.id)
+    waits, over = await deliveries(services, webhook)
+    with psycopg.connect(libpq(str(settings.database_url))) as connection:
+        connection.execute(
+            "UPDATE webhook_deliveries SET created_at = now() - interval '31 days', "
+            "due_at = CASE WHEN id = %s THEN due_at END",
+            [waits.id],
+        )
+    await purge(services.database)
+    assert [one.id for one in await deliveries(services, webhook)] == [waits.id] != [over.id]
+
+
+async def test_a_session_ends_while_its_webhook_is_deleted(
+    services: Services, settings: Settings
+) -> None:
+    webhook = await hook(services, "http://127.0.0.1:9/")
+    manual = await services.sessions.create(spec(mode="manual", endpoint=None))
+    connect, url = psycopg.AsyncConnection.connect, libpq(str(settings.database_url))
+    async with await connect(url) as other, await connect(url, autocommit=True) as beside:
+        await other.execute("DELETE FROM webhooks WHERE id = %s", [webhook.id])
+        ending = asyncio.create_task(services.sessions.cancel(manual.id))
+        await somebody_waits(ending, beside)
+        await other.commit()
+    assert (await ending).status == "cancelled"
+
+
+@pytest.mark.slow
+async def test_killed_workers_lose_no_event_and_tell_none_under_two_ids(
+    services: Services, settings: Settings, receiver: Receiver, url: str
+) -> None:
+    """One is killed as soon as a session has ended, the next while a receiver does not answer."""
+    webhook = await hook(services, f"{url}/ok", "session.completed")
+    made = [await services.sessions.create(spec()) for _ in range(6)]
+    with worker_process(settings):
+        async with waiting() as pause:
+            while len(await deliveries(services, webhook)) < 2:  # of which one tells of itself
+                await pause()
+    hanging = await hook(services, f"{url}/hangs", "ranking.completed")
+    for n_calls in (1, 2):
+        with worker_process(settings):
+            async with waiting() as pause:
+                while len(receiver.ids.get("hangs", ())) < n_calls:
+                    await pause()
+        # An attempt that was cut short is followed by another in two minutes: they are over.
+        with psycopg.connect(libpq(str(settings.database_url))) as connection:
+            connection.execute("UPDATE webhook_deliveries SET due_at = now() WHERE due_at > now()")
+    with worker_process(settings):
+        for one in made:
+            await until(services, one.id)
+        told, hung = await settled(services, webhook, hanging)
+
+    assert {one.status for one in (*told, *hung)} == {"delivered"}
+    assert Counter(one.data["id"] for one in told) == Counter(
+        [webhook.id, *(one.id for one in made)]
+    )
+    assert set(receiver.ids["ok"]) == {one.id for one in told}
+    assert receiver.ids["hangs"] == [hung[0].id] * 3
