@@ -21,10 +21,9 @@ from app.api.schemas.calibrations import (
     AfterEvent,
     CalibrationCreate,
     CalibrationRead,
-    CalibrationStatus,
     PublicationCreate,
 )
-from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.common import EventList, ListRead, WorkStatus
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
@@ -69,7 +68,7 @@ async def create_calibration(
 async def list_calibrations(
     page: Paging,
     opened: AllServices,
-    status: Annotated[CalibrationStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
     response_set_id: ResponseSetId | None = None,
 ) -> ListRead[CalibrationRead]:
     """Calibrations, the newest first."""

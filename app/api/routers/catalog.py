@@ -12,9 +12,8 @@ from app.api.schemas.catalog import (
     CatalogEntryRead,
     CatalogRead,
     InstallationRead,
-    InstallationStatus,
 )
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import ListRead, WorkStatus
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
 
@@ -64,7 +63,7 @@ async def install(name: EntryName, response: Response, opened: AllServices) -> I
 async def list_installations(
     page: Paging,
     opened: AllServices,
-    status: Annotated[InstallationStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
 ) -> ListRead[InstallationRead]:
     """Installations, the newest first."""
     found = await opened.catalog.list_page(page, status=status)

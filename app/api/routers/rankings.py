@@ -9,8 +9,8 @@ from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead
-from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
+from app.api.schemas.common import EventList, ListRead, WorkStatus
+from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.api.schemas.session_answers import AfterStep
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
@@ -48,7 +48,7 @@ async def list_rankings(
     page: Paging,
     opened: AllServices,
     view: Seen,
-    status: Annotated[RankingStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""

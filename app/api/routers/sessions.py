@@ -13,7 +13,7 @@ from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead, Name
+from app.api.schemas.common import EventList, ListRead, Name, PageFormat
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
@@ -36,7 +36,7 @@ from app.api.schemas.sessions import (
     SessionRead,
     SessionReplay,
     SessionRescore,
-    Status,
+    SessionStatus,
 )
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
@@ -94,7 +94,7 @@ async def list_sessions(
     page: Paging,
     opened: AllServices,
     view: Seen,
-    status: Annotated[Status | None, Query()] = None,
+    status: Annotated[SessionStatus | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
     examinee: Annotated[
@@ -233,7 +233,7 @@ async def get_session_report(
     opened: AllServices,
     view: Seen,
     file_format: Annotated[
-        Literal["json", "html"] | None,
+        PageFormat | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
     ] = None,
 ) -> SessionReportRead | Response:

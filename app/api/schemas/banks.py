@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import (
     CHOICE_INSTRUCTION,
@@ -49,13 +50,16 @@ BankName = Annotated[
     StringConstraints(max_length=200, pattern=NAME_IN_URL),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
-Visibility = Annotated[
-    Literal["open", "withheld"],
-    Field(
-        description="`withheld`: content, targets, prompt, scorers and answers are shown to "
-        "`banks:write` keys only."
-    ),
-]
+Visibility = TypeAliasType(
+    "Visibility",
+    Annotated[
+        Literal["open", "withheld"],
+        Field(
+            description="`withheld`: content, targets, prompt, scorers and answers are shown to "
+            "`banks:write` keys only."
+        ),
+    ],
+)
 
 
 PretestCount = Annotated[

@@ -4,9 +4,19 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import FieldError, Input, Int32, Name, Output, OwnedRead, Text
+from app.api.schemas.common import (
+    FieldError,
+    Input,
+    Int32,
+    Name,
+    Output,
+    OwnedRead,
+    Text,
+    WorkStatus,
+)
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -20,15 +30,17 @@ from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPl
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
 
-CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
-Model = Annotated[
-    Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
-    Field(
-        description="Response model: a family for right and wrong answers, of which the 4PL needs "
-        "thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or `mirt` "
-        "for several abilities, with or without a general one."
-    ),
-]
+Model = TypeAliasType(
+    "Model",
+    Annotated[
+        Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
+        Field(
+            description="Response model: a family for right and wrong answers, of which the 4PL "
+            "needs thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or "
+            "`mirt` for several abilities, with or without a general one."
+        ),
+    ],
+)
 #: Examinees whose family is told.
 MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
@@ -259,7 +271,7 @@ class CalibrationRead(OwnedRead):
 
     id: str
     object: Literal["calibration"] = "calibration"
-    status: CalibrationStatus
+    status: WorkStatus
     response_set_id: str
     settings: dict[str, Any]
     progress: CalibrationProgressRead

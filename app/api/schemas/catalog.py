@@ -5,13 +5,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from app.api.schemas.common import FieldError, Output, OwnedRead
+from app.adapters.prompting import Mode, Normalise
+from app.api.schemas.common import FieldError, Output, OwnedRead, WorkStatus
+from app.api.schemas.versions import UnparsedPolicy
+from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Source
 from app.records.fields import shallow
 from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
-
-InstallationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
 class SourceRead(Output):
@@ -31,10 +32,10 @@ class SourceRead(Output):
 class CalibratedByRead(Output):
     """How the answers were got that the parameters were estimated from."""
 
-    mode: Literal["generate", "loglikelihood"]
+    mode: Mode
     shots: int
-    normalise: Literal["none", "bytes"] | None
-    unparsed: Literal["wrong", "missing"] | None
+    normalise: Normalise | None
+    unparsed: UnparsedPolicy | None
     scorer: str
     source: str
 
@@ -110,7 +111,7 @@ class FewShotRead(Output):
 class JoinCheckRead(Output):
     """What answers say of the join of questions and parameters; see `.../versions/{v}/join`."""
 
-    verdict: Literal["holds", "doubtful", "undecided"]
+    verdict: Verdict
     explanation: str
     power: float
     n_answers: int
@@ -170,7 +171,7 @@ class InstallationRead(OwnedRead):
     id: str
     object: Literal["installation"] = "installation"
     entry: str
-    status: InstallationStatus
+    status: WorkStatus
     progress: InstallationProgressRead
     result: InstallationResult | None
     failure: InstallationFailure | None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
@@ -10,9 +11,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
+    TypeAdapter,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core.core_schema import CoreSchema, definitions_schema
+from typing_extensions import TypeAliasType
 
 T = TypeVar("T")
 
@@ -40,6 +46,14 @@ Metadata = Annotated[
     Field(max_length=16, description="Up to 16 string pairs of your own."),
 ]
 
+
+Order = TypeAliasType("Order", Literal["asc", "desc"])
+Metric = TypeAliasType("Metric", Literal["score", "theta"])
+#: Of work that a worker does: where it stands.
+WorkStatus = TypeAliasType(
+    "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
+)
+PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
 
 #: Default of the fields of an update: shows no default in OpenAPI, since what is left out stays.
 ABSENT: Any = Field(default_factory=lambda: None)
@@ -116,6 +130,19 @@ def _first(values: Sequence[T]) -> Sequence[T]:
 Known = Annotated[float | None, BeforeValidator(_finite)]
 #: The first entries of what may be long; how many there are is told beside it.
 First = Annotated[list[T], BeforeValidator(_first)]
+
+
+@dataclass(frozen=True)
+class ShownAs:
+    """Says in JSON Schema that a value is of some type; it is kept and checked as it stands."""
+
+    type: Any
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Pydantic's way to ask."""
+        return handler(definitions_schema(TypeAdapter(self.type).core_schema, []))
 
 
 class Problem(Output):

@@ -4,18 +4,18 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, Name, OwnedRead
+from app.api.schemas.common import Input, Metric, Name, OwnedRead
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
-from app.api.schemas.sessions import SessionCreate, Status
+from app.api.schemas.sessions import SessionCreate, SessionStatus
 from app.records.fields import shallow
 from app.records.gates import GateSpec
 from app.services.results.gates import Gate
 from app.services.visibility import View
 
-Metric = Literal["theta", "score"]
-Direction = Literal["above", "below"]
+Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
 class GateCreate(Input):
@@ -79,7 +79,7 @@ class GateRead(OwnedRead):
     outcome: Literal["go", "no_go", "inconclusive"] | None
     detail: str
     session_id: str
-    session_status: Status
+    session_status: SessionStatus
     metric: Metric
     tag: str | None
     threshold: float

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.engine.inference.join import Verdict
 from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.joins import JoinLook
@@ -17,7 +18,7 @@ class JoinRead(Output):
     version_id: str
     response_set_id: str | None = Field(description="Null: answers of live sessions.")
     n_sessions: int
-    verdict: Literal["holds", "broken", "doubtful", "undecided"]
+    verdict: Verdict
     explanation: str
     z: float | None = Field(
         description="How much likelier the answers are than with the parameters dealt anew among "

@@ -5,7 +5,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
+from app.api.schemas.common import (
+    Input,
+    Metadata,
+    Metric,
+    Name,
+    Output,
+    OwnedRead,
+    ShownAs,
+    WorkStatus,
+)
 from app.api.schemas.designs import (
     Count,
     EstimatorInput,
@@ -32,7 +41,6 @@ from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
 
-RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 _RULES = RankingRules()
 
 
@@ -109,7 +117,7 @@ class RankingCreate(Input):
         strict=False,
         description="A published ranking: what is absent comes from it.",
     )
-    metric: RankingMetric = Field(
+    metric: Annotated[RankingMetric, ShownAs(Metric)] = Field(
         default=RankingMetric.SCORE,
         strict=False,
         description="By the score, or by ability (`theta`), which takes fewer questions.",
@@ -288,8 +296,10 @@ class RankingRead(OwnedRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: RankingMetric = Field(description="What decides: the score, or the ability.")
-    status: RankingStatus
+    metric: Annotated[RankingMetric, ShownAs(Metric)] = Field(
+        description="What decides: the score, or the ability."
+    )
+    status: WorkStatus
     bank: RankingBank
     order: list[RankedRead] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."

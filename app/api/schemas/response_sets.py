@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import (
     MAX_LISTED,
@@ -36,10 +37,13 @@ SetName = Annotated[
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
-FormatName = Annotated[
-    Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
-    Field(description="Of the files; by default each one's content tells."),
-]
+AnswerFormat = TypeAliasType(
+    "AnswerFormat",
+    Annotated[
+        Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
+        Field(description="Of the files; by default each one's content tells."),
+    ],
+)
 
 
 class ResponseSetCreate(Input):
@@ -151,7 +155,7 @@ class AnswerImportCreate(Input):
     )
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
-    format: FormatName | None = None
+    format: AnswerFormat | None = None
     filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
     metrics: AnswerChoices = Field(
         default_factory=list, description="The first of these that a row has is its score."

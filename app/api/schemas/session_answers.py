@@ -146,7 +146,7 @@ class ResponseRead(Output):
         description="An item without parameters, of which no estimate knows.",
     )
     arrival: int | None = Field(description="Order in which answers came, from 1.")
-    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"] | None
+    outcome: Outcome | None
     score: float | None
     extracted: str | None
     extractor: str | None
@@ -210,7 +210,7 @@ class ResponseList(Output):
 class StoredMark(Output):
     """One mark of an answer."""
 
-    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"]
+    outcome: Outcome
     score: float | None
     reason: str | None
     error_code: str | None

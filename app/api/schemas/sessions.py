@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
-from typing_extensions import override
+from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
@@ -41,16 +41,21 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.repeats import MAX_REPEATS
 from app.services.visibility import View
 
-Status = Literal[
-    "queued",
-    "running",
-    "waiting",
-    "paused",
-    "awaiting_response",
-    "completed",
-    "failed",
-    "cancelled",
-]
+SessionStatus = TypeAliasType(
+    "SessionStatus",
+    Literal[
+        "queued",
+        "running",
+        "waiting",
+        "paused",
+        "awaiting_response",
+        "completed",
+        "failed",
+        "cancelled",
+    ],
+)
+SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
+Relation = TypeAliasType("Relation", Literal["extend", "replay", "rescore"])
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 #: Characters of a name in a brief.
 _SHORT = 60
@@ -146,7 +151,7 @@ class SessionCreate(DesignInput):
         }
     )
 
-    mode: Literal["live", "manual"] = Field(
+    mode: SessionMode = Field(
         default="live", description="`manual`: the client answers the items itself."
     )
     endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
@@ -300,8 +305,8 @@ class SessionEndpoint(Output):
 class UnparsedRead(Output):
     """What answers that nobody can read count as."""
 
-    policy: Literal["wrong", "missing"] = Field(description="In this session.")
-    when_calibrated: Literal["wrong", "missing"] | None = Field(
+    policy: UnparsedPolicy = Field(description="In this session.")
+    when_calibrated: UnparsedPolicy | None = Field(
         description="When the bank version's parameters were made; null: nobody knows."
     )
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
@@ -321,8 +326,8 @@ class SessionRead(OwnedRead):
 
     id: str
     object: Literal["session"] = "session"
-    mode: Literal["live", "manual"]
-    status: Status
+    mode: SessionMode
+    status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
     examinee: ExamineeRead | None = Field(description="Who answers by hand; null: not named.")
@@ -352,7 +357,7 @@ class SessionRead(OwnedRead):
     asked: AskedRead
     seed: int
     parent_id: str | None
-    relation: Literal["extend", "replay", "rescore"] | None
+    relation: Relation | None
     ranking_id: str | None = Field(description="The ranking that it is a member of.")
     provenance: dict[str, Any]
     metadata: dict[str, str]
@@ -411,7 +416,7 @@ class SessionBrief(Output):
     """The same in a few hundred characters, for tools that pay for each."""
 
     id: str
-    status: Status
+    status: SessionStatus
     examinee: str | None
     bank: str
     items: int = Field(description="Asked and closed.")

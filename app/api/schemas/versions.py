@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
 from app.api.schemas.common import MADE_BY, MAX_LISTED, VERSION, First, Input, Known, Output, Text
@@ -46,10 +47,14 @@ LongText = Annotated[Text, StringConstraints(max_length=10_000)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Key = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_KEY_CHARS)]
 Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
-ResponseModelName = Annotated[
-    Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
-    Field(description="By default the smallest that holds the parameters."),
-]
+ItemStatus = TypeAliasType("ItemStatus", Literal["active", "quarantined", "pretest"])
+ResponseModel = TypeAliasType(
+    "ResponseModel",
+    Annotated[
+        Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
+        Field(description="By default the smallest that holds the parameters."),
+    ],
+)
 AllowedCodes = Annotated[
     list[Annotated[Text, StringConstraints(max_length=100)]],
     Field(max_length=100, description="Lint codes that do not quarantine an item."),
@@ -67,15 +72,16 @@ ScaleName = Annotated[
     ),
 ]
 
-UnparsedPolicy = Annotated[
-    Literal["missing", "wrong"],
-    Field(
-        description=(
-            "What an answer that no extractor can read counts as. `missing` leaves it out of the "
-            "estimate."
-        )
-    ),
-]
+UnparsedPolicy = TypeAliasType(
+    "UnparsedPolicy",
+    Annotated[
+        Literal["missing", "wrong"],
+        Field(
+            description="What an answer that no extractor can read counts as. `missing` leaves it "
+            "out of the estimate."
+        ),
+    ],
+)
 
 
 VersionName = Annotated[
@@ -232,7 +238,7 @@ class AskedModel(Input):
 class VersionSettings(Input):
     """What a new version may be told."""
 
-    response_model: ResponseModelName | None = None
+    response_model: ResponseModel | None = None
     scale: ScaleName | None = None
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
@@ -337,7 +343,7 @@ class VersionItemRead(Output):
     item_id: str
     key: str
     position: int
-    status: Literal["active", "quarantined", "pretest"]
+    status: ItemStatus
     a: float | None
     b: float | None = Field(description="Null where a is 0: there is no difficulty then.")
     intercept: float | None
