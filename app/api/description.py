@@ -1,16 +1,31 @@
 """What the API says of itself: FastAPI's OpenAPI, made into what generators of clients like."""
 
-import json
-import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import WithJsonSchema
+from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Problem
+from app.api.errors import CODES
+from app.api.schemas.common import FieldError, Output
 
-_LIST_NAME = re.compile(r"ListRead[_\[]([A-Za-z]+)Read[_\]]")
+_Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
+ProblemCode = TypeAliasType("ProblemCode", _Code)
+
+
+class Problem(Output):
+    """RFC 9457 problem details, with a stable `code` to program against."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: ProblemCode
+    request_id: str | None
+    errors: list[FieldError]
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -31,14 +46,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
         for parameter in _parameters(schema):
             _drop_null(parameter)
         _tidy(components["schemas"])
-        app.openapi_schema = _with_plain_names(schema)
+        app.openapi_schema = schema
     return app.openapi_schema
-
-
-def _with_plain_names(schema: dict[str, Any]) -> dict[str, Any]:
-    """`BankList` for what Pydantic calls `ListRead_BankRead_`: clients make classes of it."""
-    named: dict[str, Any] = json.loads(_LIST_NAME.sub(r"\1List", json.dumps(schema)))
-    return named
 
 
 def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -85,6 +85,15 @@ HTTP_CODES: Mapping[int, str] = {
     413: "body_too_large",
     415: "unsupported_media_type",
 }
+OTHER_CODE = "http_error"
+
+
+def _codes(error: type[SextantError]) -> set[str]:
+    return {error.code}.union(*map(_codes, error.__subclasses__()))
+
+
+#: Every code that a problem may have.
+CODES = sorted({*_codes(SextantError), *HTTP_CODES.values(), OTHER_CODE})
 
 _log = structlog.get_logger(__name__)
 
@@ -248,7 +257,7 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
     return problem_response(
         request,
         status=exc.status_code,
-        code=HTTP_CODES.get(exc.status_code, "http_error"),
+        code=HTTP_CODES.get(exc.status_code, OTHER_CODE),
         detail=detail,
         headers=headers,
     )

@@ -9,7 +9,8 @@ from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead, WorkStatus
+from app.api.schemas.common import ListRead, WorkStatus
+from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.api.schemas.session_answers import AfterStep
 from app.deps import AllServices, Feed, Seen, caller

@@ -360,11 +360,11 @@ class BundleCreate(Input):
 
 
 class SkippedRead(Output):
-    """Rows that were left out for one reason."""
+    """Rows, or questions that cannot be asked again, that were left out for one reason."""
 
     reason: str
     count: int
-    keys: list[str] = Field(description="The first of them.")
+    keys: First[str] = Field(description=f"The first {MAX_LISTED} at most.")
 
 
 class TallyRead(Output):

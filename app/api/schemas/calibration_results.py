@@ -3,18 +3,21 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Output
+from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
     Knowledge,
     LinkRead,
 )
+from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
+
+T = TypeVar("T")
 
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]
@@ -214,7 +217,7 @@ class CalibrationResult(Output):
         default=None,
         description="Of continuous scores: k about which those of the items lie.",
     )
-    dimensionality: dict[str, Any] | None = Field(
+    dimensionality: JsonObject | None = Field(
         default=None, description="Of the models nested and mirt: dimensions, method, errors."
     )
     warnings: list[str]
@@ -294,19 +297,8 @@ class ExamineeAbilityRead(Output):
     score: float = Field(description="Mean over the answers given.")
 
 
-class AbilityList(Output):
-    """One page of a calibration's examinees."""
+class Positions(Listed[T], Generic[T]):
+    """One page of a calibration's items or examinees."""
 
-    object: Literal["list"] = "list"
-    data: list[ExamineeAbilityRead]
-    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
-    has_more: bool
-
-
-class FittedItemList(Output):
-    """One page of a calibration's items."""
-
-    object: Literal["list"] = "list"
-    data: list[FittedItemRead]
     last_position: int = Field(description="Ask next with `?after=<last_position>`.")
     has_more: bool

@@ -1,14 +1,14 @@
 """Calibrations as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
 from app.api.schemas.common import (
-    FieldError,
+    Failure,
     Input,
     Int32,
     Name,
@@ -27,6 +27,7 @@ from app.api.schemas.versions import (
 )
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
+from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
 
@@ -239,12 +240,16 @@ class CalibrationCreate(Input):
         )
 
 
+CalibrationPhase = TypeAliasType(
+    "CalibrationPhase",
+    Literal["reading", "calibrating", "checking_fit", "comparing", "joining", "testing"],
+)
+
+
 class CalibrationProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
-    phase: (
-        Literal["reading", "calibrating", "checking_fit", "comparing", "joining", "testing"] | None
-    ) = None
+    phase: CalibrationPhase | None = None
     n_parts: int | None = Field(
         default=None, description="Parts that are calibrated each for itself."
     )
@@ -258,14 +263,6 @@ class CalibrationProgressRead(Output):
     seconds: float | None = None
 
 
-class CalibrationFailure(Output):
-    """Why nothing came out."""
-
-    code: str
-    detail: str
-    errors: list[FieldError]
-
-
 class CalibrationRead(OwnedRead):
     """A calibration: poll it until `finished_at` is set."""
 
@@ -273,10 +270,10 @@ class CalibrationRead(OwnedRead):
     object: Literal["calibration"] = "calibration"
     status: WorkStatus
     response_set_id: str
-    settings: dict[str, Any]
+    settings: JsonObject
     progress: CalibrationProgressRead
     result: CalibrationResult | None
-    failure: CalibrationFailure | None
+    failure: Failure | None
     bank_id: str | None
     bank_version_id: str | None = Field(description="What it was published as, last.")
     publishes: str | None = Field(
@@ -284,7 +281,7 @@ class CalibrationRead(OwnedRead):
         validation_alias=AliasPath("publication", "bank"),
         description="Bank of which a version is made as soon as it is completed.",
     )
-    publication_failure: CalibrationFailure | None = Field(
+    publication_failure: Failure | None = Field(
         default=None, description="Why no version was made: put it right and `:publish`."
     )
     created_at: datetime

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import FieldError, Output, OwnedRead, WorkStatus
+from app.api.schemas.common import Failure, Output, OwnedRead, WorkStatus
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Source
@@ -82,13 +82,6 @@ class CatalogEntryRead(Output):
         )
 
 
-class CatalogRead(Output):
-    """All entries, by name."""
-
-    object: Literal["list"] = "list"
-    data: list[CatalogEntryRead]
-
-
 class InstallationProgressRead(Output):
     """How far an installation is; null where its phase has no such figure."""
 
@@ -157,14 +150,6 @@ class InstallationResult(Output):
         return cls.read({**result, "few_shot": examples, "order": order})
 
 
-class InstallationFailure(Output):
-    """Why nothing was installed."""
-
-    code: str
-    detail: str
-    errors: list[FieldError]
-
-
 class InstallationRead(OwnedRead):
     """An installation: poll it until `finished_at` is set."""
 
@@ -174,7 +159,7 @@ class InstallationRead(OwnedRead):
     status: WorkStatus
     progress: InstallationProgressRead
     result: InstallationResult | None
-    failure: InstallationFailure | None
+    failure: Failure | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,7 +18,9 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, definitions_schema
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, override
+
+from app.engine.ranking.rules import Metric
 
 T = TypeVar("T")
 
@@ -48,7 +50,6 @@ Metadata = Annotated[
 
 
 Order = TypeAliasType("Order", Literal["asc", "desc"])
-Metric = TypeAliasType("Metric", Literal["score", "theta"])
 #: Of work that a worker does: where it stands.
 WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -111,11 +112,29 @@ class OwnedRead(Output):
     created_by: str | None = Field(description=MADE_BY)
 
 
+class Outcomes(Output):
+    """Items or answers by what became of them. Only `scored` ones enter an estimate."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
+
+
 class FieldError(Output):
     """One fault in one place of the request."""
 
     pointer: str = Field(description="JSON pointer into the body, or `/query/...`, `/path/...`.")
     detail: str
+
+
+class Failure(Output):
+    """Why nothing came out."""
+
+    code: str
+    detail: str
+    errors: list[FieldError] = Field(validation_alias=AliasChoices("errors", "problems"))
 
 
 def _finite(value: float | None) -> float | None:
@@ -145,60 +164,28 @@ class ShownAs:
         return handler(definitions_schema(TypeAdapter(self.type).core_schema, []))
 
 
-class Problem(Output):
-    """RFC 9457 problem details, with a stable `code` to program against."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "type": "urn:sextant:problem:not_found",
-                "title": "Not found",
-                "status": 404,
-                "detail": "What was expected, and what came.",
-                "instance": "/v1/...",
-                "code": "not_found",
-                "request_id": "0192f0c8a7d94c3f8d0e6b1f2a3c4d5e",
-                "errors": [],
-            }
-        }
-    )
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: str
-    request_id: str | None
-    errors: list[FieldError]
+MetricName = Annotated[Literal["score", "theta"], ShownAs(Metric)]
 
 
-class ListRead(Output, Generic[T]):
-    """One page of a list. Go on with `?after=<last_id>` while `has_more` is true."""
+class Listed(Output, Generic[T]):
+    """A whole list."""
 
     object: Literal["list"] = "list"
     data: list[T]
+
+    @classmethod
+    @override
+    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
+        """`BankList`, of which generated clients can make a class."""
+        return f"{params[0].__name__.removesuffix('Read')}List"
+
+
+class ListRead(Listed[T], Generic[T]):
+    """One page of a list. Go on with `?after=<last_id>` while `has_more` is true."""
+
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-class EventRead(Output):
-    """One thing that happened; `seq` is the id of the server-sent event."""
-
-    seq: int
-    type: str
-    data: dict[str, Any]
-    created_at: datetime | None
-
-
-class EventList(Output):
-    """Events after a sequence number: what the event stream sends, for those who poll."""
-
-    object: Literal["list"] = "list"
-    data: list[EventRead]
-    last_seq: int = Field(description="Ask next with `?after=<last_seq>`.")
-    ended: bool = Field(description="No event will follow.")
 
 
 class HealthRead(Output):

@@ -22,6 +22,7 @@ from app.engine.design.parts import (
     StoppingDesign,
 )
 from app.engine.design.selection import SelectionDesign
+from app.items import JsonObject
 from app.services.sessions.failure_limits import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
@@ -109,3 +110,16 @@ class DesignInput(Input):
         """The sections given, as the engine's design reads them."""
         given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
         return {name: section for name, section in given.items() if section is not None}
+
+
+class Design(DesignInput):
+    """How a test is run, with what the preset gave filled in, and what a session adds."""
+
+    pretest: JsonObject | None = None
+    repeats: int = 1
+    cache: bool = False
+    answer_within: float | None = None
+    idle_timeout: float | None = None
+
+
+DesignRead = Annotated[JsonObject, ShownAs(Design)]

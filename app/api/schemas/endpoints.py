@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
@@ -18,6 +18,7 @@ from app.api.schemas.common import (
 )
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
+from app.items import JsonObject
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
@@ -256,7 +257,7 @@ class EndpointRead(OwnedRead):
     price: PriceModel
     retry: RetryModel
     timeout_s: float
-    options: dict[str, Any]
+    options: JsonObject
     metadata: dict[str, str]
     revision: int
     created_at: datetime

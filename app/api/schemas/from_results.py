@@ -1,12 +1,12 @@
 """Banks made of recorded results, as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
+from app.api.schemas.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
-from app.api.schemas.common import MAX_LISTED, First, Input, Output, Text
+from app.api.schemas.common import MAX_LISTED, First, Input, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
@@ -15,9 +15,10 @@ from app.api.schemas.response_sets import (
     ResponseSetRead,
     SkippedRowsRead,
 )
-from app.api.schemas.versions import ShortText, UnparsedPolicy
+from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.exchange.recorded import Choices
+from app.items import JsonObject
 from app.records.fields import shallow
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
@@ -163,7 +164,7 @@ class MarkingRead(Output):
     """The scorer of live answers, and how it marks the recorded ones."""
 
     scorer: str
-    params: dict[str, Any]
+    params: JsonObject
     agreement: AgreementRead | None = Field(
         description="On a random sample of them; null where options are compared."
     )
@@ -171,14 +172,6 @@ class MarkingRead(Output):
         description="Of these, answers that it marks otherwise; their recorded scores calibrate."
     )
     differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
-
-
-class LeftOutRead(Output):
-    """Questions that cannot be asked again."""
-
-    reason: str
-    count: int
-    keys: First[str] = Field(description=f"The first {MAX_LISTED}.")
 
 
 class FromResultsRead(Output):
@@ -193,10 +186,12 @@ class FromResultsRead(Output):
     n_files: int = Field(description="Files that hold answers.")
     models: int
     incomplete_models: int = Field(description="Models that have not answered every question.")
-    asked: dict[str, Any] = Field(description="How the answers were obtained.")
+    asked: Annotated[JsonObject, ShownAs(AskedModel)] = Field(
+        description="How the answers were obtained."
+    )
     marking: MarkingRead
     choices: list[ChoiceRead]
-    left_out: list[LeftOutRead]
+    left_out: list[SkippedRead]
     skipped: list[SkippedRowsRead]
     calibration: CalibrationRead | None = Field(
         description="Poll it: when it is completed, `bank_version_id` is what can be asked."

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, Metric, Name, OwnedRead
+from app.api.schemas.common import Input, MetricName, Name, OwnedRead
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, SessionStatus
@@ -47,7 +47,7 @@ class GateCreate(Input):
         default=None,
         description="Started for the gate; with the metric `theta` it stops once that is decided.",
     )
-    metric: Metric = Field(default="score", description="`theta` is the ability, in logits.")
+    metric: MetricName = Field(default="score", description="`theta` is the ability, in logits.")
     tag: Name | None = Field(
         default=None,
         description="With `score` and a version of several abilities: of whose items it is; null: "
@@ -80,7 +80,7 @@ class GateRead(OwnedRead):
     detail: str
     session_id: str
     session_status: SessionStatus
-    metric: Metric
+    metric: MetricName
     tag: str | None
     threshold: float
     direction: Direction

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Metric, Output
+from app.api.schemas.common import MetricName, Output
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, LatencyRead
 from app.api.schemas.sessions import ExamineeRead, SessionEndpoint
 from app.records.fields import shallow
@@ -134,7 +134,7 @@ class LeaderboardRead(BoardRead):
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str
     bank: str
-    metric: Metric = Field(description="What ranks.")
+    metric: MetricName = Field(description="What ranks.")
     confidence: float = Field(description="With which neighbours of different groups differ.")
     other_scales: list[BoardRead] = Field(
         description="Results on older scales: their thetas do not compare with the others."

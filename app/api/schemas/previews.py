@@ -1,6 +1,6 @@
 """Previews of items as JSON."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -8,7 +8,7 @@ from app.adapters.prompting import Mode
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.sessions import PromptChange
-from app.items import Outcome
+from app.items import JsonObject, Outcome
 from app.services.sessions.previews import Preview, PreviewSpec
 
 
@@ -63,7 +63,7 @@ class RequestRead(Output):
     """A call as it goes over the wire; headers are not shown, for they may hold keys."""
 
     url: str
-    body: dict[str, Any]
+    body: JsonObject
 
 
 class PreviewAnswer(Output):
@@ -79,8 +79,8 @@ class PreviewAnswer(Output):
     extractor: str | None
     reason: str | None
     error_code: str | None
-    marking: dict[str, Any] | None
-    method: dict[str, Any] | None = Field(description="As in the responses of a session.")
+    marking: JsonObject | None
+    method: JsonObject | None = Field(description="As in the responses of a session.")
     tokens_in: int | None
     tokens_out: int | None
     usd: float | None

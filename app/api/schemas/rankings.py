@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import (
     Input,
     Metadata,
-    Metric,
     Name,
     Output,
     OwnedRead,
@@ -17,6 +16,7 @@ from app.api.schemas.common import (
 )
 from app.api.schemas.designs import (
     Count,
+    DesignRead,
     EstimatorInput,
     FailuresInput,
     Positive,
@@ -24,18 +24,19 @@ from app.api.schemas.designs import (
     SelectionInput,
 )
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, FailureRead
+from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
     RANKING_PRESETS,
+    Metric,
     RankingBudget,
     RankingDecision,
-    RankingMetric,
     RankingPreset,
     RankingRules,
 )
+from app.items import JsonObject
 from app.records.fields import convert, shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
@@ -117,8 +118,8 @@ class RankingCreate(Input):
         strict=False,
         description="A published ranking: what is absent comes from it.",
     )
-    metric: Annotated[RankingMetric, ShownAs(Metric)] = Field(
-        default=RankingMetric.SCORE,
+    metric: Metric = Field(
+        default=Metric.SCORE,
         strict=False,
         description="By the score, or by ability (`theta`), which takes fewer questions.",
     )
@@ -273,15 +274,6 @@ class RankingProgress(Output):
     in_flight: int
 
 
-class RankingUsage(Output):
-    """What all endpoints took. `usd` is null when a price or a token count is unknown."""
-
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
-
-
 class RankingBank(Output):
     """What is asked from."""
 
@@ -296,9 +288,7 @@ class RankingRead(OwnedRead):
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: Annotated[RankingMetric, ShownAs(Metric)] = Field(
-        description="What decides: the score, or the ability."
-    )
+    metric: Metric = Field(description="What decides: the score, or the ability.")
     status: WorkStatus
     bank: RankingBank
     order: list[RankedRead] = Field(
@@ -308,10 +298,10 @@ class RankingRead(OwnedRead):
     pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
     progress: RankingProgress
-    usage: RankingUsage
-    rules: dict[str, Any]
-    budget: dict[str, Any]
-    asking: dict[str, Any] = Field(description="How each endpoint is asked.")
+    usage: CallsRead
+    rules: Annotated[JsonObject, ShownAs(RankingRules)]
+    budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
+    asking: DesignRead = Field(description="How each endpoint is asked.")
     seed: int
     stop_reason: StopReason | None
     stop_detail: str | None
@@ -333,7 +323,7 @@ class RankingRead(OwnedRead):
         return cls.model_validate(
             {
                 **figures,
-                "metric": record.settings["rules"].get("metric", RankingMetric.THETA),
+                "metric": record.settings["rules"].get("metric", Metric.THETA),
                 **record.settings,
                 **shallow(record),
                 "bank": {

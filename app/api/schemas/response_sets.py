@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import (
@@ -14,6 +14,7 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
+    Outcomes,
     Output,
     OwnedRead,
     Text,
@@ -22,7 +23,7 @@ from app.api.schemas.sent_files import SentContent
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
-from app.items import Outcome
+from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.response_sets import ResponseSet
 from app.services.responses.collection import Collection, CollectionReport
@@ -58,19 +59,11 @@ class ResponseSetCreate(Input):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class OutcomeCounts(Output):
-    """Answers by outcome; only scored ones have a score."""
+def _of_all(counts: Mapping[str, int]) -> dict[str, int]:
+    return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
 
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
 
-    @model_validator(mode="before")
-    @classmethod
-    def _all(cls, counts: Mapping[str, int]) -> dict[str, int]:
-        return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
+OutcomeCounts = Annotated[Outcomes, BeforeValidator(_of_all)]
 
 
 class ResponseSetRead(OwnedRead):
@@ -90,7 +83,7 @@ class ResponseSetRead(OwnedRead):
         description="How answers that could not be read counted, `wrong` or `missing`; null: not "
         "known, or not alike."
     )
-    imports: list[dict[str, Any]] = Field(description="Where the answers come from.")
+    imports: list[JsonObject] = Field(description="Where the answers come from.")
     revision: int
     created_at: datetime
     updated_at: datetime

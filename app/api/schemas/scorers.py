@@ -1,26 +1,18 @@
 """Scorers as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Output, Text
-from app.items import Answer, FinishReason, ItemContent, Outcome
+from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
 from app.services.marking.answer_scorer import Marked
 
 
-class ScorerScale(Output):
-    """What a score means."""
-
-    min: float
-    max: float
-    higher_is_better: bool
-
-
-class ScorerMeasure(Output):
-    """What a scorer measures before it becomes a mark. Null: no bound."""
+class ScorerRange(Output):
+    """Of the marks, or of what a scorer measures to make them. Null: no bound."""
 
     min: float | None
     max: float | None
@@ -33,17 +25,10 @@ class ScorerRead(Output):
     name: str
     object: Literal["scorer"] = "scorer"
     description: str
-    params: dict[str, Any] = Field(description="JSON schema of its parameters.")
-    scale: ScorerScale = Field(description="Of the marks.")
-    measure: ScorerMeasure = Field(description="Of what the scorer measures to make them.")
+    params: JsonObject = Field(description="JSON schema of its parameters.")
+    scale: ScorerRange = Field(description="Of the marks.")
+    measure: ScorerRange = Field(description="Of what the scorer measures to make them.")
     version: str = Field(description="Differs when the same answer may be marked differently.")
-
-
-class ScorerList(Output):
-    """All installed scorers."""
-
-    object: Literal["list"] = "list"
-    data: list[ScorerRead]
 
 
 def _as_list(value: object) -> object:
@@ -97,7 +82,7 @@ class ScorerTest(Input):
     finish: Literal["stop", "length", "content_filter", "unknown"] = Field(
         default="stop", description="Why the examinee stopped writing."
     )
-    params: dict[str, JsonValue] = Field(
+    params: JsonObject = Field(
         default_factory=dict, description="Parameters of the scorer; see its schema."
     )
 
@@ -115,7 +100,7 @@ class MarkRead(Output):
     extractor: str | None
     reason: str | None
     error_code: str | None = Field(description="Names a failure of the scorer itself.")
-    marking: dict[str, Any] | None = Field(
+    marking: JsonObject | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
 

@@ -1,15 +1,14 @@
 """The items and answers of a session as JSON."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import WEB_LINK, Input, Int32, Metadata, Name, Output, Text
+from app.api.schemas.common import WEB_LINK, Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.sessions import SessionRead
-from app.items import Outcome
+from app.items import JsonObject, Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import Answered, ManualAnswer, NextItem
@@ -94,18 +93,6 @@ class NextItemsInput(Input):
     )
 
 
-class NextItemList(Output):
-    """Items whose answers are awaited, in order of asking."""
-
-    object: Literal["list"] = "list"
-    data: list[NextItemRead]
-
-    @classmethod
-    def of(cls, awaited: Sequence[NextItem], view: View) -> "NextItemList":
-        """From the service's values."""
-        return cls(data=[NextItemRead.of(one, view) for one in awaited])
-
-
 class ReleaseInput(Input):
     """An item that is given back."""
 
@@ -158,10 +145,10 @@ class ResponseRead(Output):
             "answer is older than this field."
         )
     )
-    marking: dict[str, Any] | None = Field(
+    marking: JsonObject | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
-    method: dict[str, Any] | None = Field(
+    method: JsonObject | None = Field(
         description=(
             "How the answer was obtained; null: written and read once. `loglikelihood`: the "
             "logarithm of each option's probability, the tokens it is summed over, its length."
@@ -198,11 +185,9 @@ class ResponseRead(Output):
         return cls.read(closing | shallow(asked))
 
 
-class ResponseList(Output):
+class ResponseList(Listed[ResponseRead]):
     """Items of a session in order of asking. Go on with `?after=<last_step>`."""
 
-    object: Literal["list"] = "list"
-    data: list[ResponseRead]
     last_step: int
     has_more: bool
 
@@ -229,13 +214,6 @@ class ChangeRead(Output):
     def of(cls, change: Change, view: View) -> "ChangeRead":
         """From the service's value."""
         return cls.read(view.change(change))
-
-
-class ChangeList(Output):
-    """Every answer of a session that marks those of another again."""
-
-    object: Literal["list"] = "list"
-    data: list[ChangeRead]
 
 
 class TrajectoryPoint(Output):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import Outcomes, Output
 
 
 class ExtrapolationRead(Output):
@@ -175,8 +175,8 @@ class ProgressRead(Output):
     )
 
 
-class MarkingUsageRead(Output):
-    """What scorers that call out took. `usd` is null when a price or a token count is unknown."""
+class CallsRead(Output):
+    """What calls took. `usd` is null when a price or a token count is unknown."""
 
     calls: int
     tokens_in: int
@@ -242,22 +242,12 @@ class UsageRead(Output):
     latency_ms: LatencyRead | None = Field(
         default=None, description="Null where none is known, and in sessions older than it."
     )
-    judge: MarkingUsageRead | None = Field(
+    judge: CallsRead | None = Field(
         default=None, description="Of judges and other scorers that call out; not in the rest."
     )
     cache: CacheRead | None = Field(
         default=None, description="What kept answers saved; not in the rest. Null: nothing."
     )
-
-
-class OutcomesRead(Output):
-    """Closed items by outcome. Only `scored` ones entered the estimate."""
-
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
 
 
 class PretestRead(Output):
@@ -266,7 +256,7 @@ class PretestRead(Output):
     planned: int
     items: int = Field(description="Closed ones.")
     in_flight: int
-    outcomes: OutcomesRead
+    outcomes: Outcomes
     caution: str | None = Field(default=None, description="Where there are fewer than were wanted.")
 
 

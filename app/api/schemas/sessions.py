@@ -10,15 +10,14 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead, Text
-from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
+from app.api.schemas.common import Input, Metadata, Name, Outcomes, Output, OwnedRead, Text
+from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
     FailureRead,
     HeadlineRead,
-    OutcomesRead,
     PersonFitRead,
     PretestRead,
     ProfileRead,
@@ -30,6 +29,7 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
+from app.items import JsonObject
 from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
 from app.records.sessions import SessionRecord
@@ -338,7 +338,7 @@ class SessionRead(OwnedRead):
     profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
     progress: ProgressRead
     usage: UsageRead
-    outcomes: OutcomesRead
+    outcomes: Outcomes
     pretest: PretestRead | None = Field(description="Null in sessions older than it.")
     repeats: RepeatsRead | None = Field(description="Null where each item is asked once.")
     person_fit: PersonFitRead | None
@@ -351,7 +351,7 @@ class SessionRead(OwnedRead):
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None
-    design: dict[str, Any]
+    design: DesignRead
     stops_when: str = Field(description="What ends the test by its design, in words.")
     unparsed: UnparsedRead
     asked: AskedRead
@@ -359,7 +359,7 @@ class SessionRead(OwnedRead):
     parent_id: str | None
     relation: Relation | None
     ranking_id: str | None = Field(description="The ranking that it is a member of.")
-    provenance: dict[str, Any]
+    provenance: JsonObject
     metadata: dict[str, str]
     created_at: datetime
     started_at: datetime | None

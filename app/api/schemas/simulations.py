@@ -1,11 +1,11 @@
 """Forecasts as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Name, Output
-from app.api.schemas.designs import DesignInput, Theta
+from app.api.schemas.designs import DesignInput, DesignRead, Theta
 from app.api.schemas.endpoints import PriceModel
 from app.engine.design.words import stops_when
 from app.engine.simulation.forecast_words import summary
@@ -113,7 +113,7 @@ class SimulationRead(Output):
 
     object: Literal["simulation"] = "simulation"
     bank_version_id: str
-    design: dict[str, Any]
+    design: DesignRead
     stops_when: str = Field(description="What ends such a test, in words.")
     population: Literal["reference", "prior", "given"]
     n_examinees: int

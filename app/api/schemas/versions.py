@@ -13,6 +13,7 @@ from app.api.schemas.common import MADE_BY, MAX_LISTED, VERSION, First, Input, K
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
+from app.items import JsonObject
 from app.services.banks.imports import BankImport
 from app.services.banks.versions import Validation
 
@@ -41,7 +42,7 @@ def _readable(knowledge: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-Knowledge = Annotated[dict[str, Any], BeforeValidator(_readable)]
+Knowledge = Annotated[JsonObject, BeforeValidator(_readable)]
 
 LongText = Annotated[Text, StringConstraints(max_length=10_000)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
