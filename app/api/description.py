@@ -1,6 +1,9 @@
 """What the API says of itself: FastAPI's OpenAPI, made into what generators of clients like."""
 
+import json
+import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import FastAPI
@@ -8,11 +11,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
 from typing_extensions import TypeAliasType
 
-from app.api.errors import CODES
+from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
 from app.api.schemas.common import FieldError, Output
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
+
+#: Of a generic list, and of a part of a design, which refers to itself.
+_GIVEN_NAME = re.compile(
+    r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b(Stopping)-\w+put\b"
+)
 
 
 class Problem(Output):
@@ -42,32 +50,32 @@ def describe(app: FastAPI) -> dict[str, Any]:
         reference = "#/components/schemas/{model}"
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-        components["responses"] = dict(_problems(schema))
-        for parameter in _parameters(schema):
-            _drop_null(parameter)
-        _tidy(components["schemas"])
-        app.openapi_schema = schema
+        operations = [each for path in schema["paths"].values() for each in path.values()]
+        components["responses"] = dict(_problems(operations))
+        for operation in operations:
+            for parameter in operation.get("parameters", ()):
+                _drop_null(parameter["schema"])
+        _tidy([components["schemas"], schema["paths"]])
+        plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
+        app.openapi_schema = json.loads(plain)
     return app.openapi_schema
 
 
-def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in schema["paths"].values():
-        yield from path.values()
+def _plain_name(given: re.Match[str]) -> str:
+    """What clients can make classes of: `BankList`, and one shape where both ways have one."""
+    return given[2] or f"{given[1]}List"
 
 
-def _problems(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _problems(operations: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     """The problems of all operations, by their codes; operations refer to them henceforth."""
-    for operation in _operations(schema):
-        for status, response in operation["responses"].items():
-            if "x-codes" in response:
-                name = "-".join(response["x-codes"])
-                operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
-                yield name, response
-
-
-def _parameters(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for operation in _operations(schema):
-        yield from operation.get("parameters", ())
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for responses in (operation["responses"] for operation in operations):
+        for status, response in responses.items():
+            if codes := response.get("x-codes"):
+                name = "-".join(codes)
+                responses[status] = {"$ref": f"#/components/responses/{name}"}
+                told = f"{HTTPStatus(int(status)).phrase}: {', '.join(f'`{c}`' for c in codes)}"
+                yield name, {"description": told, "content": content, "x-codes": codes}
 
 
 def _tidy(node: Any) -> None:
@@ -85,12 +93,11 @@ def _tidy(node: Any) -> None:
         _tidy(inner)
 
 
-def _drop_null(parameter: dict[str, Any]) -> None:
+def _drop_null(schema: dict[str, Any]) -> None:
     """A parameter outside the body can be left out but not be null, whatever its Python type."""
-    kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
+    kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
-        parameter["schema"] |= kinds[0]
+        schema |= kinds[0]
     elif kinds:
-        parameter["schema"]["anyOf"] = kinds
-    for told in ("title", "description"):  # the parameter says it
-        parameter["schema"].pop(told, None)
+        schema["anyOf"] = kinds
+    schema.pop("description", None)  # the parameter has it, too

@@ -140,23 +140,12 @@ def internal_error_response(request: Request) -> JSONResponse:
 
 def documented(status: int, codes: Iterable[str]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entry of one problem status with the codes it may carry."""
-    listed = sorted(set(codes))
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        int(status): {
-            "description": f"{HTTPStatus(status).phrase}: {', '.join(f'`{c}`' for c in listed)}",
-            "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}},
-            "x-codes": listed,
-        }
-    }
+    return {int(status): {"x-codes": sorted(set(codes))}}
 
 
 def errors(*classes: type[SextantError]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of a route that may raise these errors."""
-    codes: dict[int, set[str]] = {}
-    for error in classes:
-        codes.setdefault(int(status_of(error)), set()).add(error.code)
-    return merged(*(documented(status, found) for status, found in codes.items()))
+    return merged(*(documented(status_of(error), [error.code]) for error in classes))
 
 
 def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
@@ -164,11 +153,8 @@ def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[
     union: dict[int | str, dict[str, Any]] = {}
     for entry in responses:
         for status, response in entry.items():
-            held = union.get(status)
-            if held is not None and "x-codes" in held and "x-codes" in response:
-                union |= documented(int(status), [*held["x-codes"], *response["x-codes"]])
-            else:
-                union[status] = response
+            codes = [*union.get(status, {}).get("x-codes", ()), *response.get("x-codes", ())]
+            union |= documented(int(status), codes) if codes else {status: response}
     return union
 
 

@@ -13,9 +13,9 @@ from app.api.schemas.api_keys import (
     ApiKeyCreated,
     ApiKeyRead,
     ApiKeyUpdate,
-    limits_of,
 )
 from app.api.schemas.common import ListRead
+from app.api.schemas.projects import limits_of
 from app.api.schemas.spend import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError

@@ -118,6 +118,6 @@ async def join_ranking(
     The others keep their answers; all pairs are judged anew.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
-    joined = await opened.rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
+    joined = await opened.rankings.join(ranking_id, body.chosen(), body.budget.to_domain())
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, view)

@@ -18,11 +18,12 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, definitions_schema
-from typing_extensions import TypeAliasType, override
+from typing_extensions import TypeAliasType
 
 from app.engine.ranking.rules import Metric
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 #: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
@@ -55,6 +56,18 @@ WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
 )
 PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
+
+
+def exactly_one(first: str, second: str) -> Any:
+    """A validator of models that take one of two fields."""
+
+    def check(model: M) -> M:
+        if (getattr(model, first) is None) == (getattr(model, second) is None):
+            raise ValueError(f"give exactly one of {first} and {second}")
+        return model
+
+    return model_validator(mode="after")(check)
+
 
 #: Default of the fields of an update: shows no default in OpenAPI, since what is left out stays.
 ABSENT: Any = Field(default_factory=lambda: None)
@@ -172,12 +185,6 @@ class Listed(Output, Generic[T]):
 
     object: Literal["list"] = "list"
     data: list[T]
-
-    @classmethod
-    @override
-    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
-        """`BankList`, of which generated clients can make a class."""
-        return f"{params[0].__name__.removesuffix('Read')}List"
 
 
 class ListRead(Listed[T], Generic[T]):

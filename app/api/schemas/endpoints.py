@@ -15,6 +15,7 @@ from app.api.schemas.common import (
     Output,
     OwnedRead,
     Text,
+    exactly_one,
 )
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
@@ -178,6 +179,22 @@ class EndpointCreate(Input):
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),
         )
+
+
+class ChosenEndpoint(Input):
+    """Who is asked: exactly one of the two."""
+
+    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint: EndpointCreate | None = Field(
+        default=None,
+        description="Or an endpoint in place, stored with the ranking; of a preview it is not.",
+    )
+
+    _one_of_both = exactly_one("endpoint", "endpoint_id")
+
+    def chosen(self) -> str | EndpointSpec:
+        """Its id or name, or what is to be made."""
+        return self.endpoint.to_spec() if self.endpoint else self.endpoint_id or ""
 
 
 class NamedEndpointCreate(EndpointCreate):

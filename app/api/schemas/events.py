@@ -4,10 +4,12 @@ Events are told as they were stored; their shapes are here to be read about.
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
-from typing_extensions import TypeAliasType, override
+from pydantic import Field, create_model
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibrations import CalibrationProgressRead
 from app.api.schemas.common import FieldError, Listed, Output, ShownAs
@@ -22,23 +24,14 @@ from app.api.schemas.session_figures import (
 from app.engine import StopReason
 from app.items import JsonObject, Outcome
 
-K = TypeVar("K")
-D = TypeVar("D")
 
-
-class EventOf(Output, Generic[K, D]):
+class EventRead(Output):
     """One thing that happened; `seq` is the id of the server-sent event."""
 
     seq: int
-    type: K
-    data: D
+    type: str
+    data: JsonObject
     created_at: datetime | None
-
-    @classmethod
-    @override
-    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
-        """`WaitEvent`, of what is told."""
-        return f"{params[1].__name__}Event"
 
 
 class ItemAsked(Output):
@@ -72,14 +65,14 @@ class EstimateUpdated(Output):
     usage: UsageRead
 
 
-class Wait(Output):
-    """Nothing happens until then; `step` is the answer waited for, of a session."""
+class SessionWait(Output):
+    """Nothing happens until then; `step` is the answer that is waited for."""
 
+    step: int | None
     until: datetime
     reason: str
+    attempt: int
     error_code: str | None
-    step: int | None = None
-    attempt: int | None = None
 
 
 class SessionChange(Output):
@@ -94,10 +87,13 @@ class SessionChange(Output):
 
 
 class RankingChange(Output):
-    """A ranking began, was joined by an endpoint, took a step or ended, and how it stands."""
+    """A ranking began, was joined, waits, took a step or ended, and how it stands."""
 
     status: str | None = None
     endpoint_id: str | None = None
+    until: datetime | None = Field(default=None, description="No step before; see `reason`.")
+    reason: str | None = None
+    error_code: str | None = None
     order: list[RankedRead] | None = None
     ties: list[list[str]] | None = None
     decided: bool | None = None
@@ -120,54 +116,31 @@ class CalibrationChange(CalibrationProgressRead):
     errors: list[FieldError] | None = None
 
 
-SessionEventType = TypeAliasType(
-    "SessionEventType",
-    Literal[
-        "session.created",
-        "session.paused",
-        "session.resumed",
-        "session.completed",
-        "session.failed",
-        "session.cancelled",
-    ],
-)
-RankingEventType = TypeAliasType(
-    "RankingEventType",
-    Literal[
-        "ranking.created",
-        "ranking.joined",
-        "ranking.updated",
-        "ranking.completed",
-        "ranking.failed",
-        "ranking.cancelled",
-    ],
-)
-CalibrationEventType = TypeAliasType(
-    "CalibrationEventType",
-    Literal[
-        "calibration.queued",
-        "calibration.started",
-        "calibration.part_started",
-        "calibration.progress",
-        "calibration.completed",
-        "calibration.failed",
-        "calibration.cancelled",
-    ],
-)
-_AnyEvent = (
-    EventOf[Literal["session.item_selected"], ItemAsked]
-    | EventOf[Literal["response.received"], AnswerReceived]
-    | EventOf[Literal["estimate.updated"], EstimateUpdated]
-    | EventOf[Literal["session.waiting", "ranking.waiting"], Wait]
-    | EventOf[SessionEventType, SessionChange]
-    | EventOf[RankingEventType, RankingChange]
-    | EventOf[CalibrationEventType, CalibrationChange]
-)
-Event = TypeAliasType("Event", Annotated[_AnyEvent, Field(discriminator="type")])
-EventRead = EventOf[str, JsonObject]
+def _event(data: type[Output], kind: str, *what: str) -> Any:
+    """The shape of the events `kind.what`, which tell `data`."""
+    types: Any = Literal.__getitem__(tuple(f"{kind}.{each}" for each in what))
+    if len(what) > 1:
+        name = f"{data.__name__}Type"
+        types = TypeAliasType(name, types)  # type: ignore[misc]  # not for mypy: it names a schema
+    return create_model(f"{data.__name__}Event", __base__=EventRead, type=types, data=data)
 
 
-class EventList(Listed[Annotated[EventRead, ShownAs(Event)]]):
+_BEGINS = ("queued", "started", "part_started", "progress")
+_ENDS = ("completed", "failed", "cancelled")
+_SHAPES: Any = (
+    _event(ItemAsked, "session", "item_selected"),
+    _event(AnswerReceived, "response", "received"),
+    _event(EstimateUpdated, "estimate", "updated"),
+    _event(SessionWait, "session", "waiting"),
+    _event(SessionChange, "session", "created", "paused", "resumed", *_ENDS),
+    _event(RankingChange, "ranking", "created", "joined", "waiting", "updated", *_ENDS),
+    _event(CalibrationChange, "calibration", *_BEGINS, *_ENDS),
+)
+_AnyOfThem: Any = Annotated[reduce(or_, _SHAPES), Field(discriminator="type")]
+Event = TypeAliasType("Event", _AnyOfThem)
+
+
+class EventList(Listed[Annotated[JsonObject, ShownAs(Event)]]):
     """Events after a sequence number: what the event stream sends, for those who poll."""
 
     last_seq: int = Field(description="Ask next with `?after=<last_seq>`.")

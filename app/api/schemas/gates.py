@@ -1,12 +1,12 @@
 """Gates as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, MetricName, Name, OwnedRead
+from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, SessionStatus
@@ -59,11 +59,7 @@ class GateCreate(Input):
         default=0.95, description="Of the interval that must lie wholly on one side."
     )
 
-    @model_validator(mode="after")
-    def _one_session(self) -> Self:
-        if (self.session_id is None) == (self.session is None):
-            raise ValueError("give exactly one of session_id and session")
-        return self
+    _one_session = exactly_one("session_id", "session")
 
     def to_domain(self) -> GateSpec:
         """As the service takes it."""

@@ -2,17 +2,17 @@
 
 from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from app.adapters.prompting import Mode
-from app.api.schemas.common import Input, Name, Output
-from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.common import Output
+from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.sessions import PromptChange
 from app.items import JsonObject, Outcome
 from app.services.sessions.previews import Preview, PreviewSpec
 
 
-class PreviewCreate(Input):
+class PreviewCreate(ChosenEndpoint):
     """Who is asked, and how."""
 
     model_config = ConfigDict(
@@ -31,10 +31,6 @@ class PreviewCreate(Input):
         }
     )
 
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None, description="Or an endpoint in place, which is not stored."
-    )
     prompt: PromptChange = Field(
         default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
     )
@@ -42,18 +38,12 @@ class PreviewCreate(Input):
         default=True, description="Call the endpoint, once or for each option, and mark the answer."
     )
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.endpoint_id is None) == (self.endpoint is None):
-            raise ValueError("give exactly one of endpoint and endpoint_id")
-        return self
-
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
         """As the service takes it."""
         return PreviewSpec(
             bank=bank,
             item=item,
-            endpoint=self.endpoint.to_spec() if self.endpoint else self.endpoint_id or "",
+            endpoint=self.chosen(),
             prompt=self.prompt.model_dump(exclude_none=True),
             send=self.send,
         )

@@ -19,30 +19,31 @@ _Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
 
-class ProjectLimits(Input):
-    """What a project may use; null: as much as there is."""
+class UsageLimits(Input):
+    """What a project, or a key of it, may use; null: as much as there is."""
 
     requests_per_s: Rate | None = Field(
         default=None,
         description="Requests a second at one process, over ten seconds; else 429. One key has "
-        "three quarters of it while others of the project ask.",
+        "three quarters of the project's while others of it ask.",
     )
     open_sessions: Count | None = Field(
         default=None,
         description="Sessions that have not ended, members of rankings included; else 429. One key "
-        "of several has three quarters of what the others leave.",
+        "of several has three quarters of what the others leave of the project's.",
     )
     event_streams: Count | None = Field(
         default=None,
         description="Event streams open at one process, pages included; else 429. One key of "
-        "several has three quarters of what the others leave.",
+        "several has three quarters of what the others leave of the project's.",
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
     stored_bytes: StoredBytes | None = Field(
         default=None,
         description="Bytes that items, imported answers and ended sessions may take, as they are "
-        "stored; then no session or import is begun.",
+        "stored; of a key those in what it made, whoever adds to it. Then no session or import is "
+        "begun.",
     )
 
 
@@ -66,7 +67,7 @@ class ProjectCreate(Input):
 
     name: Name
     description: _Description = ""
-    limits: ProjectLimits = Field(default_factory=ProjectLimits)
+    limits: UsageLimits = Field(default_factory=UsageLimits)
     retention: ProjectRetention = Field(default_factory=ProjectRetention)
 
 
@@ -75,7 +76,7 @@ class ProjectUpdate(Input):
 
     name: Name = ABSENT
     description: _Description = ABSENT
-    limits: ProjectLimits = ABSENT
+    limits: UsageLimits = ABSENT
     retention: ProjectRetention = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class ProjectRead(Output):
         return cls.read({**shallow(project), **said})
 
 
-def limits_of(model: ProjectLimits) -> Limits:
+def limits_of(model: UsageLimits) -> Limits:
     """As the service takes them."""
     return Limits(**{f.name: getattr(model, f.name) for f in fields(Limits)})
 

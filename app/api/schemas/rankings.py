@@ -1,7 +1,7 @@
 """Rankings as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -13,6 +13,7 @@ from app.api.schemas.common import (
     OwnedRead,
     ShownAs,
     WorkStatus,
+    exactly_one,
 )
 from app.api.schemas.designs import (
     Count,
@@ -23,7 +24,7 @@ from app.api.schemas.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
@@ -39,31 +40,10 @@ from app.engine.ranking.rules import (
 from app.items import JsonObject
 from app.records.fields import convert, shallow
 from app.records.rankings import RankingRecord
-from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.services.rankings.service import MAX_ENDPOINTS, RankingSpec
 from app.services.visibility import View
 
 _RULES = RankingRules()
-
-
-class RankedEndpoint(Input):
-    """Who is ranked: exactly one of the two."""
-
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None, description="Or an endpoint in place, stored with the ranking."
-    )
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.endpoint_id is None) == (self.endpoint is None):
-            raise ValueError("give exactly one of endpoint and endpoint_id")
-        return self
-
-    def to_domain(self) -> EndpointChoice:
-        """As the service takes it."""
-        if self.endpoint is not None:
-            return self.endpoint.to_spec()
-        return self.endpoint_id or ""
 
 
 class RankingBudgetInput(Input):
@@ -106,7 +86,7 @@ class RankingCreate(Input):
         }
     )
 
-    endpoints: list[RankedEndpoint] = Field(
+    endpoints: list[ChosenEndpoint] = Field(
         min_length=1, max_length=MAX_ENDPOINTS, description="At least two, each once."
     )
     bank_version_id: Name | None = Field(default=None, description="A certain version.")
@@ -179,11 +159,7 @@ class RankingCreate(Input):
         own = {name: value for name, value in given.items() if value is not None}
         return {**published.rules, **published.asking, **own}
 
-    @model_validator(mode="after")
-    def _one_bank(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
-        return self
+    _one_bank = exactly_one("bank", "bank_version_id")
 
     def to_domain(self) -> RankingSpec:
         """The same for the service.
@@ -198,7 +174,7 @@ class RankingCreate(Input):
         return convert(
             RankingSpec,
             self,
-            endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
+            endpoints=[endpoint.chosen() for endpoint in self.endpoints],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
             budget=self.budget.to_domain(),
             prompt=self.prompt.model_dump(exclude_none=True),
@@ -206,7 +182,7 @@ class RankingCreate(Input):
         )
 
 
-class RankingJoin(RankedEndpoint):
+class RankingJoin(ChosenEndpoint):
     """One more endpoint for a completed ranking."""
 
     model_config = ConfigDict(

@@ -10,7 +10,16 @@ from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Outcomes, Output, OwnedRead, Text
+from app.api.schemas.common import (
+    Input,
+    Metadata,
+    Name,
+    Outcomes,
+    Output,
+    OwnedRead,
+    Text,
+    exactly_one,
+)
 from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
@@ -204,10 +213,10 @@ class SessionCreate(DesignInput):
         given |= self.model_dump(include={"answer_within", "idle_timeout"}, exclude_none=True)
         return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
 
+    _one_bank = exactly_one("bank", "bank_version_id")
+
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
         endpoints = (self.endpoint_id is not None) + (self.endpoint is not None)
         if self.mode == "live" and endpoints != 1:
             raise ValueError("a live session takes exactly one of endpoint and endpoint_id")

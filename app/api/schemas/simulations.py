@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Name, Output
+from app.api.schemas.common import Name, Output, exactly_one
 from app.api.schemas.designs import DesignInput, DesignRead, Theta
 from app.api.schemas.endpoints import PriceModel
 from app.engine.design.words import stops_when
@@ -61,10 +61,10 @@ class SimulationCreate(DesignInput):
     tokens_out: _Tokens | None = Field(default=None, description="The same of an answer.")
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
+    _one_bank = exactly_one("bank", "bank_version_id")
+
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
         if self.thetas is not None and self.population is not None:
             raise ValueError("give thetas or a population, not both")
         return self

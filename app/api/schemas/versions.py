@@ -5,11 +5,21 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import MADE_BY, MAX_LISTED, VERSION, First, Input, Known, Output, Text
+from app.api.schemas.common import (
+    MADE_BY,
+    MAX_LISTED,
+    VERSION,
+    First,
+    Input,
+    Known,
+    Output,
+    Text,
+    exactly_one,
+)
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
@@ -290,11 +300,7 @@ class VersionCreate(VersionSettings):
     ) = None
     from_version: VersionName | None = None
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.parameters is None) == (self.from_version is None):
-            raise ValueError("give exactly one of parameters and from_version")
-        return self
+    _one_source = exactly_one("parameters", "from_version")
 
     def to_domain(self) -> BankImport:
         """The same for the service.

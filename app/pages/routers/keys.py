@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead, limits_of
+from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
+from app.api.schemas.projects import limits_of
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, visitor
