@@ -127,7 +127,10 @@ def _describe(app: FastAPI) -> None:
     async def description() -> Response:
         async with making:  # it takes a second: in a thread, and once
             if not made:
-                made.append(await asyncio.to_thread(_written, app))
+                told = await asyncio.to_thread(
+                    lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":"))
+                )
+                made.append(told.encode())
         return Response(made[0], media_type="application/json")
 
 
@@ -142,7 +145,3 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.feed.close()
         await super().shutdown(sockets)
-
-
-def _written(app: FastAPI) -> bytes:
-    return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()

@@ -14,7 +14,9 @@ from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.api.schemas.session_answers import AfterStep
 from app.deps import AllServices, Feed, Seen, caller
+from app.engine.ranking.rules import RankingBudget
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
+from app.records.fields import convert
 
 router = make_router("/rankings", tag="rankings")
 
@@ -118,6 +120,7 @@ async def join_ranking(
     The others keep their answers; all pairs are judged anew.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
-    joined = await opened.rankings.join(ranking_id, body.chosen(), body.budget.to_domain())
+    budget = convert(RankingBudget, body.budget)
+    joined = await opened.rankings.join(ranking_id, body.chosen(), budget)
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, view)

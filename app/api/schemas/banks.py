@@ -50,16 +50,14 @@ BankName = Annotated[
     StringConstraints(max_length=200, pattern=NAME_IN_URL),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
-Visibility = TypeAliasType(
-    "Visibility",
-    Annotated[
-        Literal["open", "withheld"],
-        Field(
-            description="`withheld`: content, targets, prompt, scorers and answers are shown to "
-            "`banks:write` keys only."
-        ),
-    ],
-)
+_Visibility = Annotated[
+    Literal["open", "withheld"],
+    Field(
+        description="`withheld`: content, targets, prompt, scorers and answers are shown to "
+        "`banks:write` keys only."
+    ),
+]
+Visibility = TypeAliasType("Visibility", _Visibility)
 
 
 PretestCount = Annotated[

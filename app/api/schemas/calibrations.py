@@ -1,6 +1,5 @@
 """Calibrations as JSON."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
@@ -13,8 +12,8 @@ from app.api.schemas.common import (
     Int32,
     Name,
     Output,
-    OwnedRead,
     Text,
+    WorkRead,
     WorkStatus,
 )
 from app.api.schemas.versions import (
@@ -31,17 +30,15 @@ from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
 
-Model = TypeAliasType(
-    "Model",
-    Annotated[
-        Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
-        Field(
-            description="Response model: a family for right and wrong answers, of which the 4PL "
-            "needs thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or "
-            "`mirt` for several abilities, with or without a general one."
-        ),
-    ],
-)
+_Model = Annotated[
+    Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
+    Field(
+        description="Response model: a family for right and wrong answers, of which the 4PL "
+        "needs thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or "
+        "`mirt` for several abilities, with or without a general one."
+    ),
+]
+Model = TypeAliasType("Model", _Model)
 #: Examinees whose family is told.
 MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
@@ -263,7 +260,7 @@ class CalibrationProgressRead(Output):
     seconds: float | None = None
 
 
-class CalibrationRead(OwnedRead):
+class CalibrationRead(WorkRead):
     """A calibration: poll it until `finished_at` is set."""
 
     id: str
@@ -284,6 +281,3 @@ class CalibrationRead(OwnedRead):
     publication_failure: Failure | None = Field(
         default=None, description="Why no version was made: put it right and `:publish`."
     )
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None

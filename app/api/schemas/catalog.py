@@ -1,12 +1,11 @@
 """The catalogue and installations as JSON."""
 
-from datetime import datetime
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import Failure, Output, OwnedRead, WorkStatus
+from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Source
@@ -150,7 +149,7 @@ class InstallationResult(Output):
         return cls.read({**result, "few_shot": examples, "order": order})
 
 
-class InstallationRead(OwnedRead):
+class InstallationRead(WorkRead):
     """An installation: poll it until `finished_at` is set."""
 
     id: str
@@ -160,9 +159,6 @@ class InstallationRead(OwnedRead):
     progress: InstallationProgressRead
     result: InstallationResult | None
     failure: Failure | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
     @classmethod
     def of(cls, record: InstallationRecord) -> Self:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
@@ -50,7 +51,7 @@ Metadata = Annotated[
 ]
 
 
-Order = TypeAliasType("Order", Literal["asc", "desc"])
+SortOrder = TypeAliasType("SortOrder", Literal["asc", "desc"])
 #: Of work that a worker does: where it stands.
 WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -103,6 +104,17 @@ class Input(BaseModel):
         return value
 
 
+class OnBank(Input):
+    """What is on one version of a bank."""
+
+    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank: Name | None = Field(
+        default=None, description="Or the newest version of a bank, by its id or name."
+    )
+
+    _one_bank = exactly_one("bank", "bank_version_id")
+
+
 class Output(BaseModel):
     """Base of everything that goes out."""
 
@@ -135,6 +147,14 @@ class Outcomes(Output):
     truncated: int
 
 
+class WorkRead(OwnedRead):
+    """Base of what takes a while."""
+
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
 class FieldError(Output):
     """One fault in one place of the request."""
 
@@ -142,11 +162,16 @@ class FieldError(Output):
     detail: str
 
 
-class Failure(Output):
-    """Why nothing came out."""
+class FailureRead(Output):
+    """Why a session or ranking failed."""
 
     code: str
     detail: str
+
+
+class Failure(FailureRead):
+    """Why nothing came out."""
+
     errors: list[FieldError] = Field(validation_alias=AliasChoices("errors", "problems"))
 
 

@@ -6,7 +6,6 @@ here it becomes JSON Schema.
 
 import math
 from collections import abc
-from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, Field, create_model
@@ -30,6 +29,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
 _LIMITS = FailureLimits()
+_SUFFIX = "Design"
 _LIMIT_NAMES = {"above": "gt", "least": "ge", "most": "le", "below": "lt"}
 
 
@@ -38,17 +38,12 @@ def _shape(kind: type[Part]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, form in forms_of(kind).items():
         told = form.told or None
-        fields[name] = (
-            (_type_of(form), Field(description=told))
-            if form.required
-            else (_type_of(form) | None, Field(default_factory=lambda: None, description=told))
-        )
-    summary = (kind.__doc__ or "").partition("\n")[0]
-    return create_model(_name(kind), __config__={"extra": "forbid"}, __doc__=summary, **fields)
-
-
-def _name(kind: type[Part]) -> str:
-    return kind.__name__.removesuffix("Design")
+        fields[name] = (_type_of(form), Field(description=told))
+        if not form.required:
+            left_out = Field(default_factory=lambda: None, description=told)
+            fields[name] = (_type_of(form) | None, left_out)
+    name, summary = kind.__name__.removesuffix(_SUFFIX), (kind.__doc__ or "").partition("\n")[0]
+    return create_model(name, __config__={"extra": "forbid"}, __doc__=summary, **fields)
 
 
 def _type_of(form: Form) -> Any:
@@ -58,11 +53,10 @@ def _type_of(form: Form) -> Any:
     if kind == tuple[float, float]:
         return Annotated[list[float], Field(min_length=2, max_length=2)]
     if get_origin(kind) is tuple:  # of rules like the one that has them
-        return Annotated[list[_name(get_args(kind)[0])], Field(max_length=MAX_RULES)]  # type: ignore[misc]
+        rule: Any = get_args(kind)[0].__name__.removesuffix(_SUFFIX)
+        return Annotated[list[rule], Field(max_length=MAX_RULES)]
     if get_origin(kind) is abc.Mapping:
         return Annotated[dict[str, Annotated[float, within]], Field(min_length=1)]
-    if issubclass(kind, StrEnum):
-        return kind
     return _shape(kind) if issubclass(kind, Part) else Annotated[kind, within]
 
 

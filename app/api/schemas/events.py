@@ -13,12 +13,13 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibrations import CalibrationProgressRead
 from app.api.schemas.common import FieldError, Listed, Output, ShownAs
-from app.api.schemas.rankings import RankedRead, RankingProgress
+from app.api.schemas.rankings import RankedRead
 from app.api.schemas.session_figures import (
     AccuracyRead,
     CallsRead,
     EstimateRead,
     ProgressRead,
+    StepsRead,
     UsageRead,
 )
 from app.engine import StopReason
@@ -97,7 +98,7 @@ class RankingChange(Output):
     order: list[RankedRead] | None = None
     ties: list[list[str]] | None = None
     decided: bool | None = None
-    progress: RankingProgress | None = None
+    progress: StepsRead | None = None
     usage: CallsRead | None = None
     stop_reason: StopReason | None = None
     stop_detail: str | None = None

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from app.api.schemas.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
-from app.api.schemas.common import MAX_LISTED, First, Input, Output, ShownAs, Text
+from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
@@ -14,10 +14,10 @@ from app.api.schemas.response_sets import (
     FileReadRead,
     ResponseSetRead,
     SkippedRowsRead,
+    WhichAnswers,
 )
 from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.exchange.recorded import Choices
 from app.items import JsonObject
 from app.records.fields import shallow
 from app.services.banks.overviews import BankOverview
@@ -38,7 +38,7 @@ ResultFiles = Annotated[
 ]
 
 
-class FromResultsCreate(Input):
+class FromResultsCreate(WhichAnswers):
     """Recorded results that become a bank: questions, answers, calibration and version."""
 
     model_config = ConfigDict(
@@ -63,16 +63,6 @@ class FromResultsCreate(Input):
     files: ResultFiles
     tasks: AnswerChoices = Field(
         default_factory=list, description="Tasks to take, `*` as in a shell."
-    )
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
-    metrics: AnswerChoices = Field(
-        default_factory=list, description="The first of these that a row has is its score."
-    )
-    scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
-    )
-    examinee: AnswerChoice | None = Field(
-        default=None, description="Who answered, for files of one examinee."
     )
     prompts_of: AnswerChoice | None = Field(
         default=None,
@@ -117,12 +107,8 @@ class FromResultsCreate(Input):
             results=ResultsImport(
                 answers=AnswerImport(
                     files=[file.to_domain(position) for position, file in enumerate(self.files)],
-                    choices=Choices(
+                    choices=self.choices(
                         tasks=tuple(self.tasks),
-                        filters=tuple(self.filters),
-                        metrics=tuple(self.metrics),
-                        scorers=tuple(self.scorers),
-                        examinee=self.examinee,
                         unparsed_policy=self.unparsed_policy,
                         take_first=True,
                     ),

@@ -93,14 +93,8 @@ class UnrankedEntry(Output):
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
         record = entry.session
-        return cls.model_validate(
-            {
-                "endpoint": _endpoint(record),
-                "session_id": record.id,
-                "reason": entry.reason,
-                "finished_at": record.finished_at,
-            }
-        )
+        at = {"endpoint": _endpoint(record), "session_id": record.id}
+        return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
 
 
 class BoardRead(Output):

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 from app.adapters.prompting import Mode
 from app.api.schemas.common import Output
 from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange
 from app.items import JsonObject, Outcome
 from app.services.sessions.previews import Preview, PreviewSpec
@@ -56,26 +57,10 @@ class RequestRead(Output):
     body: JsonObject
 
 
-class PreviewAnswer(Output):
+class PreviewAnswer(Obtained):
     """What came back, and its mark. Only `scored` counts in an estimate."""
 
-    answer: str | None
-    raw: str | None = Field(description="The whole text where it differs from `answer`.")
-    reasoning: str | None
-    finish_reason: str | None
     outcome: Outcome
-    score: float | None
-    extracted: str | None
-    extractor: str | None
-    reason: str | None
-    error_code: str | None
-    marking: JsonObject | None
-    method: JsonObject | None = Field(description="As in the responses of a session.")
-    tokens_in: int | None
-    tokens_out: int | None
-    usd: float | None
-    latency_ms: float | None
-    attempts: int | None
 
 
 class PreviewRead(Output):
@@ -97,7 +82,6 @@ class PreviewRead(Output):
     def of(cls, preview: Preview) -> Self:
         """From the service's value."""
         closing = preview.closing
-        renamed = {"answer": "answer_text", "raw": "raw_text"}
         return cls(
             item_id=preview.item.key,
             mode=preview.style.mode,
@@ -105,12 +89,5 @@ class PreviewRead(Output):
             scorer=preview.item.scorer.name,
             target=list(preview.item.content.target),
             requests=[RequestRead(url=r.url, body=dict(r.body)) for r in preview.requests],
-            answer=None
-            if closing is None
-            else PreviewAnswer.model_validate(
-                {
-                    name: getattr(closing, renamed.get(name, name))
-                    for name in PreviewAnswer.model_fields
-                }
-            ),
+            answer=closing and PreviewAnswer.read(closing),
         )

@@ -1,6 +1,5 @@
 """Projects as JSON."""
 
-from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -8,7 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.common import ABSENT, MADE_BY, WHOLE, Input, Name, Output, Text
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
-from app.records.fields import shallow
+from app.records.fields import convert, shallow
 from app.records.projects import Limits, Project, Retention
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
@@ -83,9 +82,9 @@ class ProjectUpdate(Input):
         """The same for the service."""
         changes = {name: getattr(self, name) for name in self.model_fields_set}
         if "limits" in changes:
-            changes["limits"] = limits_of(self.limits)
+            changes["limits"] = convert(Limits, self.limits)
         if "retention" in changes:
-            changes["retention"] = retention_of(self.retention)
+            changes["retention"] = convert(Retention, self.retention)
         return changes
 
 
@@ -108,13 +107,3 @@ class ProjectRead(Output):
         """The outgoing shape of a project."""
         said = {"limits": shallow(project.limits), "retention": shallow(project.retention)}
         return cls.read({**shallow(project), **said})
-
-
-def limits_of(model: UsageLimits) -> Limits:
-    """As the service takes them."""
-    return Limits(**{f.name: getattr(model, f.name) for f in fields(Limits)})
-
-
-def retention_of(model: ProjectRetention) -> Retention:
-    """As the service takes it."""
-    return Retention(**{f.name: getattr(model, f.name) for f in fields(Retention)})

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import (
+    FailureRead,
     Input,
     Metadata,
-    Name,
+    OnBank,
     Output,
-    OwnedRead,
     ShownAs,
+    WorkRead,
     WorkStatus,
-    exactly_one,
 )
 from app.api.schemas.designs import (
     Count,
@@ -25,8 +25,8 @@ from app.api.schemas.designs import (
     SelectionInput,
 )
 from app.api.schemas.endpoints import ChosenEndpoint
-from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, FailureRead
-from app.api.schemas.sessions import PromptChange, Seed
+from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, StepsRead
+from app.api.schemas.sessions import BankAsked, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
@@ -55,12 +55,8 @@ class RankingBudgetInput(Input):
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
-    def to_domain(self) -> RankingBudget:
-        """As the engine takes it."""
-        return RankingBudget(**self.model_dump())
 
-
-class RankingCreate(Input):
+class RankingCreate(OnBank):
     """Several endpoints on one bank, and when their order is known well enough."""
 
     model_config = ConfigDict(
@@ -88,10 +84,6 @@ class RankingCreate(Input):
 
     endpoints: list[ChosenEndpoint] = Field(
         min_length=1, max_length=MAX_ENDPOINTS, description="At least two, each once."
-    )
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
     )
     preset: RankingPreset | None = Field(
         default=None,
@@ -159,8 +151,6 @@ class RankingCreate(Input):
         own = {name: value for name, value in given.items() if value is not None}
         return {**published.rules, **published.asking, **own}
 
-    _one_bank = exactly_one("bank", "bank_version_id")
-
     def to_domain(self) -> RankingSpec:
         """The same for the service.
 
@@ -176,7 +166,7 @@ class RankingCreate(Input):
             self,
             endpoints=[endpoint.chosen() for endpoint in self.endpoints],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
-            budget=self.budget.to_domain(),
+            budget=convert(RankingBudget, self.budget),
             prompt=self.prompt.model_dump(exclude_none=True),
             asking={name: section for name, section in asking.items() if section is not None},
         )
@@ -242,38 +232,21 @@ class RankedPair(Output):
     decided: bool
 
 
-class RankingProgress(Output):
-    """Items of all endpoints."""
-
-    items: int
-    scored: int
-    in_flight: int
-
-
-class RankingBank(Output):
-    """What is asked from."""
-
-    id: str
-    name: str
-    version: int
-    version_id: str
-
-
-class RankingRead(OwnedRead):
+class RankingRead(WorkRead):
     """One ranking: where it stands."""
 
     id: str
     object: Literal["ranking"] = "ranking"
     metric: Metric = Field(description="What decides: the score, or the ability.")
     status: WorkStatus
-    bank: RankingBank
+    bank: BankAsked
     order: list[RankedRead] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."
     )
     ties: list[list[str]] = Field(description="Ids of endpoints that cannot be told apart.")
     pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
-    progress: RankingProgress
+    progress: StepsRead
     usage: CallsRead
     rules: Annotated[JsonObject, ShownAs(RankingRules)]
     budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
@@ -285,9 +258,6 @@ class RankingRead(OwnedRead):
     waiting_until: datetime | None = Field(description="When a waiting ranking looks again.")
     waiting_reason: str | None = Field(description="Why nothing happens just now.")
     metadata: dict[str, str]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
     @classmethod
     def of(cls, record: RankingRecord, view: View) -> "RankingRead":

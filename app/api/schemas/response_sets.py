@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
@@ -38,13 +38,11 @@ SetName = Annotated[
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
-AnswerFormat = TypeAliasType(
-    "AnswerFormat",
-    Annotated[
-        Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
-        Field(description="Of the files; by default each one's content tells."),
-    ],
-)
+_AnswerFormat = Annotated[
+    Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
+    Field(description="Of the files; by default each one's content tells."),
+]
+AnswerFormat = TypeAliasType("AnswerFormat", _AnswerFormat)
 
 
 class ResponseSetCreate(Input):
@@ -114,9 +112,6 @@ class AnswerFile(SentContent):
             " as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
         )
     )
-    content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
-        default=None, description="For `.eval`, Parquet and gzip files."
-    )
 
     def to_domain(self, position: int) -> SourceFile:
         """The same for the service.
@@ -127,7 +122,32 @@ class AnswerFile(SentContent):
         return SourceFile.of_bytes(self.name, self.in_bytes(f"/files/{position}"))
 
 
-class AnswerImportCreate(Input):
+class WhichAnswers(Input):
+    """What is taken of files of recorded answers."""
+
+    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
+    metrics: AnswerChoices = Field(
+        default_factory=list, description="The first of these that a row has is its score."
+    )
+    scorers: AnswerChoices = Field(
+        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
+    )
+    examinee: AnswerChoice | None = Field(
+        default=None, description="Who answered, for files of one examinee."
+    )
+
+    def choices(self, **said: Any) -> Choices:
+        """The same for the service, with what else is said."""
+        return Choices(
+            filters=tuple(self.filters),
+            metrics=tuple(self.metrics),
+            scorers=tuple(self.scorers),
+            examinee=self.examinee,
+            **said,
+        )
+
+
+class AnswerImportCreate(WhichAnswers):
     """Files of recorded answers.
 
     Those that only name the model of others (`results_*.json`, `run_spec.json`) come along in the
@@ -149,16 +169,6 @@ class AnswerImportCreate(Input):
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
     format: AnswerFormat | None = None
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
-    metrics: AnswerChoices = Field(
-        default_factory=list, description="The first of these that a row has is its score."
-    )
-    scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
-    )
-    examinee: AnswerChoice | None = Field(
-        default=None, description="Who answered, for files of one examinee."
-    )
     no_answer: Literal["wrong", "refused"] = Field(
         default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
     )
@@ -184,11 +194,7 @@ class AnswerImportCreate(Input):
         return AnswerImport(
             files=[file.to_domain(position) for position, file in enumerate(self.files)],
             file_format=None if self.format is None else ResponseFormat(self.format),
-            choices=Choices(
-                filters=tuple(self.filters),
-                metrics=tuple(self.metrics),
-                scorers=tuple(self.scorers),
-                examinee=self.examinee,
+            choices=self.choices(
                 refused_no_answer=self.no_answer == "refused",
                 score_range=(self.score_range[0], self.score_range[1]),
                 unparsed_policy=self.unparsed_policy,

@@ -8,7 +8,7 @@ from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
-from app.services.marking.answer_scorer import Marked
+from app.services.marking.answer_scorer import Marked as MarkedAnswer
 
 
 class ScorerRange(Output):
@@ -91,21 +91,48 @@ class ScorerTest(Input):
         return Answer(text=self.answer, raw=self.answer, finish=FinishReason(self.finish))
 
 
-class MarkRead(Output):
-    """What became of an answer. Only `scored` counts in an estimate."""
+class Marked(Output):
+    """How an answer was marked."""
 
-    outcome: Outcome
     score: float | None
     extracted: str | None
     extractor: str | None
     reason: str | None
-    error_code: str | None = Field(description="Names a failure of the scorer itself.")
+    error_code: str | None = Field(description="Names a failure of the scorer, or of the call.")
     marking: JsonObject | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
 
+
+class Obtained(Marked):
+    """What came back, and how it was marked."""
+
+    method: JsonObject | None = Field(
+        description=(
+            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
+            "logarithm of each option's probability, the tokens it is summed over, its length."
+        )
+    )
+    answer: str | None = Field(validation_alias="answer_text")
+    raw: str | None = Field(
+        validation_alias="raw_text", description="The whole text where it differs from `answer`."
+    )
+    reasoning: str | None
+    finish_reason: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    usd: float | None
+    latency_ms: float | None
+    attempts: int | None
+
+
+class MarkRead(Marked):
+    """What became of an answer. Only `scored` counts in an estimate."""
+
+    outcome: Outcome
+
     @classmethod
-    def of(cls, marked: Marked) -> Self:
+    def of(cls, marked: MarkedAnswer) -> Self:
         """The outgoing shape of a mark."""
         mark = marked.mark
         made = {**dict.fromkeys(cls.model_fields), **shallow(mark), "marking": marked.marking}

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import WEB_LINK, Input, Int32, Listed, Metadata, Name, Output, Text
+from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import SessionRead
-from app.items import JsonObject, Outcome
+from app.items import Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import Answered, ManualAnswer, NextItem
@@ -120,7 +121,7 @@ class AnsweredRead(SessionRead):
 _NOT_CLOSED = dict.fromkeys(field.name for field in fields(Closing))
 
 
-class ResponseRead(Output):
+class ResponseRead(Obtained):
     """One item of a session. `outcome` is null while the answer is awaited.
 
     Of a withheld bank, what came back and how it was marked is null for keys without `banks:write`.
@@ -134,32 +135,12 @@ class ResponseRead(Output):
     )
     arrival: int | None = Field(description="Order in which answers came, from 1.")
     outcome: Outcome | None
-    score: float | None
-    extracted: str | None
-    extractor: str | None
-    reason: str | None
-    error_code: str | None
     scorer_hash: str | None = Field(
         description=(
             "SHA-256 of name and parameters of the scorer that marked. Null: none did, or the "
             "answer is older than this field."
         )
     )
-    marking: JsonObject | None = Field(
-        description="Of scorers that call out: judgements, the judge's version, what it cost."
-    )
-    method: JsonObject | None = Field(
-        description=(
-            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
-            "logarithm of each option's probability, the tokens it is summed over, its length."
-        )
-    )
-    answer: str | None = Field(validation_alias="answer_text")
-    raw: str | None = Field(
-        validation_alias="raw_text", description="The whole text where it differs from `answer`."
-    )
-    reasoning: str | None
-    finish_reason: str | None
     theta: float | None
     se: float | None
     information: float | None
@@ -169,11 +150,6 @@ class ResponseRead(Output):
             "chose it. Null: in pretest, or asked before this was noted."
         )
     )
-    tokens_in: int | None
-    tokens_out: int | None
-    usd: float | None
-    latency_ms: float | None
-    attempts: int | None
     asked_at: datetime
     answered_at: datetime | None
 

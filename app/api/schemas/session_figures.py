@@ -158,17 +158,22 @@ class ProfileRead(Output):
     tasks: list[TaskRead]
 
 
-class ProgressRead(Output):
-    """How far the test is."""
+class StepsRead(Output):
+    """How many items were asked, and marked, so far."""
 
     items: int
     scored: int
+    in_flight: int
+
+
+class ProgressRead(StepsRead):
+    """How far the test is."""
+
     right: int | None = Field(
         default=None,
         description="Scored answers that are right; null where one has a score in between.",
     )
     mean: float | None = Field(default=None, description="Mean score of the scored answers.")
-    in_flight: int
     expected_items: int | None = Field(
         description="In all, if the precision goes on as now; never fewer than `min_items` asks "
         "for."
@@ -231,13 +236,9 @@ class LatencyRead(Output):
     p95: float = Field(description="All but a twentieth did not.")
 
 
-class UsageRead(Output):
+class UsageRead(CallsRead):
     """What it took so far. `usd` is null when a price or a token count is unknown."""
 
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
     seconds: float
     latency_ms: LatencyRead | None = Field(
         default=None, description="Null where none is known, and in sessions older than it."
@@ -289,13 +290,6 @@ class PersonFitRead(Output):
     surprises: list[SurpriseRead] = Field(
         default_factory=list, description="The least expected answers, the worst first."
     )
-
-
-class FailureRead(Output):
-    """Why a session failed."""
-
-    code: str
-    detail: str
 
 
 class RescoreRead(Output):

@@ -11,21 +11,21 @@ from typing_extensions import TypeAliasType, override
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import (
+    FailureRead,
     Input,
     Metadata,
     Name,
+    OnBank,
     Outcomes,
     Output,
-    OwnedRead,
     Text,
-    exactly_one,
+    WorkRead,
 )
 from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
-    FailureRead,
     HeadlineRead,
     PersonFitRead,
     PretestRead,
@@ -41,7 +41,7 @@ from app.engine.design.words import stops_when
 from app.items import JsonObject
 from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
-from app.records.sessions import SessionRecord
+from app.records.sessions import SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
@@ -50,19 +50,7 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.repeats import MAX_REPEATS
 from app.services.visibility import View
 
-SessionStatus = TypeAliasType(
-    "SessionStatus",
-    Literal[
-        "queued",
-        "running",
-        "waiting",
-        "paused",
-        "awaiting_response",
-        "completed",
-        "failed",
-        "cancelled",
-    ],
-)
+SessionStatus = TypeAliasType("SessionStatus", SessionState)
 SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
 Relation = TypeAliasType("Relation", Literal["extend", "replay", "rescore"])
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -112,10 +100,6 @@ class ExamineeInput(Input):
     )
     settings: Metadata = Field(default_factory=dict)
 
-    def to_domain(self) -> Examinee:
-        """As the service takes it."""
-        return convert(Examinee, self)
-
 
 class ExamineeRead(Output):
     """Who answered by hand, as its client described it."""
@@ -127,7 +111,7 @@ class ExamineeRead(Output):
     settings: dict[str, str]
 
 
-class SessionCreate(DesignInput):
+class SessionCreate(DesignInput, OnBank):
     """One adaptive test: who is asked, from which bank, and how."""
 
     model_config = ConfigDict(
@@ -170,10 +154,6 @@ class SessionCreate(DesignInput):
     examinee: ExamineeInput | None = Field(
         default=None, description="Of a manual session: who answers, by name."
     )
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
-    )
     pretest: PretestInput | None = Field(
         default=None, description="By default as the bank's `pretest_items` says."
     )
@@ -213,8 +193,6 @@ class SessionCreate(DesignInput):
         given |= self.model_dump(include={"answer_within", "idle_timeout"}, exclude_none=True)
         return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
 
-    _one_bank = exactly_one("bank", "bank_version_id")
-
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
         endpoints = (self.endpoint_id is not None) + (self.endpoint is not None)
@@ -232,7 +210,7 @@ class SessionCreate(DesignInput):
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
         prompt = self.prompt.model_dump(exclude_none=True)
-        examinee = self.examinee.to_domain() if self.examinee else None
+        examinee = convert(Examinee, self.examinee) if self.examinee else None
         return convert(
             SessionSpec,
             self,
@@ -280,13 +258,18 @@ class SessionRescore(Input):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class SessionBank(Output):
+class BankAsked(Output):
     """What is asked from."""
 
     id: str
     name: str
     version: int
     version_id: str
+
+
+class SessionBank(BankAsked):
+    """What is asked from, and how much of it can be."""
+
     n_items: int = Field(description="Items that tests may ask.")
     n_never_asked: int = Field(
         description="Quarantined items: no test asks them, and the predicted score of the whole "
@@ -330,7 +313,7 @@ class AskedRead(Output):
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
 
 
-class SessionRead(OwnedRead):
+class SessionRead(WorkRead):
     """One session: where it stands and what is known so far."""
 
     id: str
@@ -370,9 +353,6 @@ class SessionRead(OwnedRead):
     ranking_id: str | None = Field(description="The ranking that it is a member of.")
     provenance: JsonObject
     metadata: dict[str, str]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
     @classmethod
     def of(cls, record: SessionRecord, view: View) -> "SessionRead":

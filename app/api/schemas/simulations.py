@@ -4,11 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Name, Output, exactly_one
+from app.api.schemas.common import Name, OnBank, Output
 from app.api.schemas.designs import DesignInput, DesignRead, Theta
 from app.api.schemas.endpoints import PriceModel
 from app.engine.design.words import stops_when
 from app.engine.simulation.forecast_words import summary
+from app.records.endpoints import Price
+from app.records.fields import convert
 from app.services.results.simulations import Simulation, SimulationSpec
 
 #: Of one forecast; the error of a share of 500 is 2 %.
@@ -17,7 +19,7 @@ MAX_EXAMINEES = 500
 _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 
 
-class SimulationCreate(DesignInput):
+class SimulationCreate(DesignInput, OnBank):
     """A design on a bank version, and what is known of the calls."""
 
     model_config = ConfigDict(
@@ -35,10 +37,6 @@ class SimulationCreate(DesignInput):
         }
     )
 
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
-    )
     n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
     population: Literal["reference", "prior"] | None = Field(
         default=None,
@@ -61,8 +59,6 @@ class SimulationCreate(DesignInput):
     tokens_out: _Tokens | None = Field(default=None, description="The same of an answer.")
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
-    _one_bank = exactly_one("bank", "bank_version_id")
-
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
         if self.thetas is not None and self.population is not None:
@@ -75,7 +71,7 @@ class SimulationCreate(DesignInput):
             **self.model_dump(exclude={*DesignInput.model_fields, "thetas", "price"}),
             plan=self.plan(),
             thetas=self.thetas or (),
-            price=self.price.to_domain() if self.price else None,
+            price=convert(Price, self.price) if self.price else None,
         )
 
 

@@ -59,13 +59,11 @@ ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Key = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_KEY_CHARS)]
 Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
 ItemStatus = TypeAliasType("ItemStatus", Literal["active", "quarantined", "pretest"])
-ResponseModel = TypeAliasType(
-    "ResponseModel",
-    Annotated[
-        Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
-        Field(description="By default the smallest that holds the parameters."),
-    ],
-)
+_ResponseModel = Annotated[
+    Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
+    Field(description="By default the smallest that holds the parameters."),
+]
+ResponseModel = TypeAliasType("ResponseModel", _ResponseModel)
 AllowedCodes = Annotated[
     list[Annotated[Text, StringConstraints(max_length=100)]],
     Field(max_length=100, description="Lint codes that do not quarantine an item."),
@@ -83,16 +81,14 @@ ScaleName = Annotated[
     ),
 ]
 
-UnparsedPolicy = TypeAliasType(
-    "UnparsedPolicy",
-    Annotated[
-        Literal["missing", "wrong"],
-        Field(
-            description="What an answer that no extractor can read counts as. `missing` leaves it "
-            "out of the estimate."
-        ),
-    ],
-)
+_UnparsedPolicy = Annotated[
+    Literal["missing", "wrong"],
+    Field(
+        description="What an answer that no extractor can read counts as. `missing` leaves it "
+        "out of the estimate."
+    ),
+]
+UnparsedPolicy = TypeAliasType("UnparsedPolicy", _UnparsedPolicy)
 
 
 VersionName = Annotated[
@@ -168,18 +164,23 @@ class DriftFigures(Output):
     sd: float
 
 
-class VersionCalibration(Output):
+class LikelihoodRead(Output):
+    """How likely the answers are by the fitted parameters."""
+
+    converged: bool
+    log_likelihood: float
+    n_parameters: int
+    aic: float = Field(description="Akaike's criterion; lower is better.")
+    bic: float = Field(description="Schwarz's criterion; lower is better.")
+
+
+class VersionCalibration(LikelihoodRead):
     """Where a version's parameters come from; the items' standard errors are with it."""
 
     id: str
     response_set_id: str
     n_examinees: int
     scored_answers: int
-    converged: bool
-    log_likelihood: float
-    n_parameters: int
-    aic: float
-    bic: float
     fit: FitRead
     drift: DriftFigures | None = Field(
         default=None, description="Of the items of the version it was linked to; null: not checked."
@@ -323,17 +324,6 @@ class VersionCreate(VersionSettings):
         )
 
 
-class FindingRead(Output):
-    """One fault of one item."""
-
-    code: str
-    severity: str
-    key: str = Field(validation_alias="item_id")
-    field: str
-    value: float | str | None
-    message: str
-
-
 class FlagRead(Output):
     """A finding about the item that carries it."""
 
@@ -342,6 +332,12 @@ class FlagRead(Output):
     field: str
     value: float | str | None
     message: str
+
+
+class FindingRead(FlagRead):
+    """One fault of one item."""
+
+    key: str = Field(validation_alias="item_id")
 
 
 class VersionItemRead(Output):
