@@ -22,7 +22,7 @@ from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.conftest import BASE_URL, Client
+from tests.api.conftest import BASE_URL, EVENTS, Client
 from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
 from tests.waiting import waiting
@@ -139,6 +139,7 @@ async def test_the_event_stream_resumes_and_ends(client: Client) -> None:
     after_end = await client.get(path, headers={**stream, "last-event-id": str(last)})
 
     assert polled["ended"] is True
+    assert EVENTS.validate_python(polled["data"])
     assert whole.headers["content-type"].startswith("text/event-stream")
     assert whole.text.count("\nevent: ") == last or whole.text.count("event: ") == last
     assert tail.text.count("event: ") == 1
