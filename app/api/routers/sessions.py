@@ -370,12 +370,8 @@ async def list_changes(
     session_id: SessionId, opened: AllServices, view: Seen
 ) -> Listed[ChangeRead]:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
-    return Listed(
-        data=[
-            ChangeRead.of(change, view)
-            for change in await opened.derived_sessions.changes(session_id)
-        ]
-    )
+    changes = await opened.derived_sessions.changes(session_id)
+    return Listed(data=[ChangeRead.of(change, view) for change in changes])
 
 
 @router.get(

@@ -18,12 +18,12 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import THETA_RANGE, ListRead, PageFormat
 from app.api.schemas.drift import DriftRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
-from app.api.schemas.joins import JoinRead
 from app.api.schemas.recalibrations import RecalibrationRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
     ItemStatus,
+    JoinRead,
     ValidationCreate,
     ValidationRead,
     VersionCreate,

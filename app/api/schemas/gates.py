@@ -15,6 +15,7 @@ from app.records.gates import GateSpec
 from app.services.results.gates import Gate
 from app.services.visibility import View
 
+GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
@@ -72,7 +73,7 @@ class GateRead(OwnedRead):
     id: str
     object: Literal["gate"] = "gate"
     status: Literal["pending", "decided"]
-    outcome: Literal["go", "no_go", "inconclusive"] | None
+    outcome: GateOutcome | None
     detail: str
     session_id: str
     session_status: SessionStatus
