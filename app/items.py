@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from typing_extensions import TypeAliasType
+
 #: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
 BY_KIND = "by_kind"
 
-
+#: Any JSON object; its fields depend on what made it.
+JsonObject = TypeAliasType("JsonObject", Mapping[str, Any])
 Role = Literal["system", "user", "assistant"]
 
 

@@ -2,20 +2,18 @@
 
 import asyncio
 import json
-import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Response
-from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
 from app import DISTRIBUTION
 from app.api import errors
+from app.api.description import describe
 from app.api.middleware import HeadAsGet, RequestContext
 from app.api.routers import (
     api_keys,
@@ -39,7 +37,6 @@ from app.api.routers import (
     versions,
     webhooks,
 )
-from app.api.schemas.common import Problem
 from app.pages import routing
 from app.pages.routers import ROUTERS as PAGES
 from app.services.container import Services, open_services
@@ -78,8 +75,6 @@ _ROUTERS = (
     projects,
     audit,
 )
-
-_LIST_NAME = re.compile(r"ListRead[_\[]([A-Za-z]+)Read[_\]]")
 
 #: What runs beside the API as long as it is up, such as a worker.
 Background = Callable[[Services], AbstractAsyncContextManager[object]]
@@ -124,7 +119,7 @@ def create_app(
         app.router.routes.extend(module.router.routes)
     for pages in PAGES:
         app.router.routes.extend(pages.routes)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's documented way
     _describe(app)
     return app
 
@@ -137,7 +132,10 @@ def _describe(app: FastAPI) -> None:
     async def description() -> Response:
         async with making:  # it takes a second: in a thread, and once
             if not made:
-                made.append(await asyncio.to_thread(_written, app))
+                told = await asyncio.to_thread(
+                    lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":"))
+                )
+                made.append(told.encode())
         return Response(made[0], media_type="application/json")
 
 
@@ -152,60 +150,3 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.feed.close()
         await super().shutdown(sockets)
-
-
-def _written(app: FastAPI) -> bytes:
-    return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            openapi_version=app.openapi_version,
-            routes=app.routes,
-        )
-        for operation in _operations(schema):
-            for parameter in operation.get("parameters", ()):
-                _drop_null(parameter)
-        reference = "#/components/schemas/{model}"
-        problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
-        components = schema.setdefault("components", {}).setdefault("schemas", {})
-        components |= problem.pop("$defs", {}) | {"Problem": problem}
-        _close_patterns(components)
-        app.openapi_schema = _with_plain_names(schema)
-    return app.openapi_schema
-
-
-def _with_plain_names(schema: dict[str, Any]) -> dict[str, Any]:
-    """`BankList` for what Pydantic calls `ListRead_BankRead_`: clients make classes of it."""
-    named: dict[str, Any] = json.loads(_LIST_NAME.sub(r"\1List", json.dumps(schema)))
-    return named
-
-
-def _close_patterns(node: Any) -> None:
-    """An object whose keys have a pattern takes no others, which Pydantic leaves unsaid."""
-    if isinstance(node, dict):
-        if "patternProperties" in node:
-            node.setdefault("additionalProperties", False)
-        for value in node.values():
-            _close_patterns(value)
-    elif isinstance(node, list):
-        for value in node:
-            _close_patterns(value)
-
-
-def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in schema["paths"].values():
-        yield from path.values()
-
-
-def _drop_null(parameter: dict[str, Any]) -> None:
-    """A parameter outside the body can be left out but not be null, whatever its Python type."""
-    kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
-    if len(kinds) == 1:
-        parameter["schema"] |= kinds[0]
-    elif kinds:
-        parameter["schema"]["anyOf"] = kinds

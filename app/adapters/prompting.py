@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 
+from typing_extensions import TypeAliasType
+
 from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, Message, choice_letter
 
@@ -16,8 +18,8 @@ CHOICE_INSTRUCTION: Final = "Answer with the letter of the right option only, fo
 FREE_INSTRUCTION: Final = (
     "Give the final answer on the last line, in the form `Answer: ...`, with nothing after it."
 )
-Mode = Literal["generate", "loglikelihood"]
-Normalise = Literal["bytes", "characters", "none"]
+Mode = TypeAliasType("Mode", Literal["generate", "loglikelihood"])
+Normalise = TypeAliasType("Normalise", Literal["bytes", "characters", "none"])
 GENERATE: Final = "generate"
 LOGLIKELIHOOD: Final = "loglikelihood"
 
@@ -115,8 +117,8 @@ class PromptStyle:
         ]
         problems += [
             FieldProblem(f"/{name}", f"Expected one of {', '.join(choices)}, got {data[name]!r}.")
-            for name, choices in (("mode", get_args(Mode)), ("normalise", get_args(Normalise)))
-            if name in data and data[name] not in choices
+            for name, kind in (("mode", Mode), ("normalise", Normalise))
+            if name in data and data[name] not in (choices := get_args(kind.__value__))
         ]
         stop = data.get("stop", [])
         stops = (

@@ -85,6 +85,15 @@ HTTP_CODES: Mapping[int, str] = {
     413: "body_too_large",
     415: "unsupported_media_type",
 }
+OTHER_CODE = "http_error"
+
+
+def _codes(error: type[SextantError]) -> set[str]:
+    return {error.code}.union(*map(_codes, error.__subclasses__()))
+
+
+#: Every code that a problem may have.
+CODES = sorted({*_codes(SextantError), *HTTP_CODES.values(), OTHER_CODE})
 
 _log = structlog.get_logger(__name__)
 
@@ -131,23 +140,12 @@ def internal_error_response(request: Request) -> JSONResponse:
 
 def documented(status: int, codes: Iterable[str]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entry of one problem status with the codes it may carry."""
-    listed = sorted(set(codes))
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        int(status): {
-            "description": f"{HTTPStatus(status).phrase}: {', '.join(f'`{c}`' for c in listed)}",
-            "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}},
-            "x-codes": listed,
-        }
-    }
+    return {int(status): {"x-codes": sorted(set(codes))}}
 
 
 def errors(*classes: type[SextantError]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI `responses` of a route that may raise these errors."""
-    codes: dict[int, set[str]] = {}
-    for error in classes:
-        codes.setdefault(int(status_of(error)), set()).add(error.code)
-    return merged(*(documented(status, found) for status, found in codes.items()))
+    return merged(*(documented(status_of(error), [error.code]) for error in classes))
 
 
 def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
@@ -155,11 +153,8 @@ def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[
     union: dict[int | str, dict[str, Any]] = {}
     for entry in responses:
         for status, response in entry.items():
-            held = union.get(status)
-            if held is not None and "x-codes" in held and "x-codes" in response:
-                union |= documented(int(status), [*held["x-codes"], *response["x-codes"]])
-            else:
-                union[status] = response
+            codes = [*union.get(status, {}).get("x-codes", ()), *response.get("x-codes", ())]
+            union |= documented(int(status), codes) if codes else {status: response}
     return union
 
 
@@ -248,7 +243,7 @@ async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
     return problem_response(
         request,
         status=exc.status_code,
-        code=HTTP_CODES.get(exc.status_code, "http_error"),
+        code=HTTP_CODES.get(exc.status_code, OTHER_CODE),
         detail=detail,
         headers=headers,
     )

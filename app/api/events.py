@@ -19,7 +19,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from app.acting import owner
 from app.api.disconnects import while_connected
 from app.api.errors import errors
-from app.api.schemas.common import EventList, EventRead
+from app.api.schemas.events import EventList, EventRead
 from app.deps import authenticate, identify
 from app.errors import (
     DatabaseUnavailableError,
@@ -267,7 +267,7 @@ async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventL
     events = await fetch(after) if after < newest else []
     ended = _is_last(events[-1]) if events else await _has_ended(fetch, _is_last, newest)
     return EventList(
-        data=[EventRead.read(event) for event in events],
+        data=[{name: getattr(event, name) for name in EventRead.model_fields} for event in events],
         last_seq=events[-1].seq if events else after,
         ended=ended,
     )

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
 
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import ListRead, SortOrder
 from app.storage.paging import Page, PageRequest
 
 D = TypeVar("D")
@@ -27,13 +27,13 @@ _After = Annotated[
 
 
 async def _newest_first(
-    limit: _Limit = 20, after: _After = None, order: Literal["asc", "desc"] = "desc"
+    limit: _Limit = 20, after: _After = None, order: Annotated[SortOrder, Query()] = "desc"
 ) -> PageRequest:
     return PageRequest(limit=limit, after=after, descending=order == "desc")
 
 
 async def _oldest_first(
-    limit: _LongLimit = 20, after: _After = None, order: Literal["asc", "desc"] = "asc"
+    limit: _LongLimit = 20, after: _After = None, order: Annotated[SortOrder, Query()] = "asc"
 ) -> PageRequest:
     return PageRequest(limit=limit, after=after, descending=order == "desc")
 

@@ -3,11 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from app.records.examinees import Examinee, examinee_in
 from app.records.leased import LeasedRecord
 
+SessionState = Literal[
+    "queued",
+    "running",
+    "waiting",
+    "paused",
+    "awaiting_response",
+    "completed",
+    "failed",
+    "cancelled",
+]
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 #: States that never change again.

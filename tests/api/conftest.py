@@ -10,15 +10,19 @@ import httpx2
 import pytest
 import structlog
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 from structlog.typing import EventDict
 
 from app.api import rates
+from app.api.schemas.events import Event
 from app.deps import ScopeName
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 
+#: Reads events as the API describes them.
+EVENTS: TypeAdapter[list[Any]] = TypeAdapter(list[Event])
 BASE_URL = "http://sextant.test"
 Client = httpx2.AsyncClient
 NewClient = Callable[..., Awaitable[Client]]

@@ -12,7 +12,7 @@ from app.engine.simulation.simulate import draw_scores
 from app.exchange.matrices import write_csv
 from app.services.container import Services
 from tests.api.by_hand import answered
-from tests.api.conftest import Client
+from tests.api.conftest import EVENTS, Client
 from tests.services.calibrations import answers, csv_of
 from tests.services.calibrations import run as run_calibration
 
@@ -163,6 +163,7 @@ async def test_events_tell_what_happens_until_the_end(client: Client, app: FastA
         "checking_fit",
     }
     assert later["data"][-1]["type"] == "calibration.completed"
+    assert EVENTS.validate_python(early["data"] + later["data"])
     assert later["ended"]
     stream = await client.get(events, headers={"Accept": "text/event-stream"})
     assert stream.headers["content-type"].startswith("text/event-stream")

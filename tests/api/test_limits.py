@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from app.acting import DEFAULT_PROJECT, EVERYBODY, acting_for
 from app.api.rates import let_in
-from app.api.schemas.projects import ProjectLimits
+from app.api.schemas.projects import UsageLimits
 from app.errors import TooManyRequestsError
 from app.main import create_app
 from app.records.projects import Limits, Project
@@ -353,7 +353,7 @@ async def test_what_a_project_stores_is_counted_and_held_to_its_limit(client: Cl
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:
     """JSON Schema counts 5.0 among the integers."""
-    assert ProjectLimits.model_validate({"open_sessions": 5.0}).open_sessions == 5
+    assert UsageLimits.model_validate({"open_sessions": 5.0}).open_sessions == 5
     for wrong in (5.5, True, "5", -1.0):
         with pytest.raises(ValidationError):
-            ProjectLimits.model_validate({"open_sessions": wrong})
+            UsageLimits.model_validate({"open_sessions": wrong})

@@ -17,7 +17,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.conftest import Client
+from tests.api.conftest import EVENTS, Client
 from tests.demo_bank import install_demo_bank
 from tests.waiting import waiting
 
@@ -201,7 +201,9 @@ async def test_events_go_on_after_somebody_joins(client: Client) -> None:
     kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
     assert kinds[0] == "ranking.joined"
     assert kinds[-1] == "ranking.completed"
-    last = (await client.get(path)).json()["last_seq"]
+    told = (await client.get(path)).json()
+    assert EVENTS.validate_python(told["data"])
+    last = told["last_seq"]
     again = await client.get(
         path, headers={"Accept": "text/event-stream", "Last-Event-ID": str(last)}
     )

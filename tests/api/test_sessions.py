@@ -20,7 +20,7 @@ from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
-from tests.api.conftest import Client
+from tests.api.conftest import EVENTS, Client
 from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
 from tests.waiting import waiting
@@ -131,6 +131,7 @@ async def test_its_events_come_from_the_first_to_the_last(client: Client) -> Non
     assert [event["seq"] for event in polled["data"]] == list(range(1, polled["last_seq"] + 1))
     assert polled["ended"] is True
     assert (rest.count("event: "), "session.completed" in rest) == (1, True)
+    assert EVENTS.validate_python(polled["data"])
 
 
 async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:

@@ -8,7 +8,7 @@ from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, 
 from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
-from app.engine.ranking.rules import RankingBudget, RankingMetric, RankingRules
+from app.engine.ranking.rules import Metric, RankingBudget, RankingRules
 from app.engine.ranking.simulation import simulate_ranking
 from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
@@ -342,7 +342,7 @@ def test_an_item_index_is_asked_of_each_member_once() -> None:
 
 
 def test_members_are_ranked_by_the_score_as_by_ability() -> None:
-    rules = RankingRules(metric=RankingMetric.SCORE, min_items=10, max_items=60)
+    rules = RankingRules(metric=Metric.SCORE, min_items=10, max_items=60)
     thetas = (-1.5, 0.0, 1.5)
     rows = list(draw_scores(BANK, np.array(thetas), np.random.default_rng(5)))
     rank = Ranking(tests=(TEST,) * 3, rules=rules, budget=RankingBudget(items=180))

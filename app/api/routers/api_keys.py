@@ -13,12 +13,13 @@ from app.api.schemas.api_keys import (
     ApiKeyCreated,
     ApiKeyRead,
     ApiKeyUpdate,
-    limits_of,
 )
 from app.api.schemas.common import ListRead
 from app.api.schemas.spend import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
+from app.records.fields import convert
+from app.records.projects import Limits
 
 router = make_router("/api-keys", tag="api keys")
 
@@ -46,7 +47,7 @@ async def create_api_key(
         name=body.name,
         scopes=body.scopes,
         expires_at=body.expires_at,
-        limits=limits_of(body.limits),
+        limits=convert(Limits, body.limits),
         project_id=project_id,
     )
     response.headers["Location"] = f"/v1/api-keys/{key.id}"

@@ -11,20 +11,19 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.calibration_results import (
-    AbilityList,
     AfterPosition,
     ExamineeAbilityRead,
-    FittedItemList,
     FittedItemRead,
+    Positions,
 )
 from app.api.schemas.calibrations import (
     AfterEvent,
     CalibrationCreate,
     CalibrationRead,
-    CalibrationStatus,
     PublicationCreate,
 )
-from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.common import ListRead, WorkStatus
+from app.api.schemas.events import EventList
 from app.api.schemas.versions import VersionRead
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
@@ -69,7 +68,7 @@ async def create_calibration(
 async def list_calibrations(
     page: Paging,
     opened: AllServices,
-    status: Annotated[CalibrationStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
     response_set_id: ResponseSetId | None = None,
 ) -> ListRead[CalibrationRead]:
     """Calibrations, the newest first."""
@@ -111,11 +110,11 @@ async def list_fitted_items(
     opened: AllServices,
     after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> FittedItemList:
+) -> Positions[FittedItemRead]:
     """Parameters, standard errors and fit of the items of a completed calibration."""
     rows = await opened.calibrations.items(calibration_id, after=after, limit=limit + 1)
     data = [FittedItemRead.of(row) for row in rows[:limit]]
-    return FittedItemList(
+    return Positions(
         data=data,
         last_position=data[-1].position if data else after,
         has_more=len(rows) > limit,
@@ -150,11 +149,11 @@ async def list_abilities(
     opened: AllServices,
     after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> AbilityList:
+) -> Positions[ExamineeAbilityRead]:
     """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
     rows = await opened.calibrations.abilities(calibration_id, after=after, limit=limit + 1)
     data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
-    return AbilityList(
+    return Positions(
         data=data,
         last_position=data[-1].position if data else after,
         has_more=len(rows) > limit,

@@ -10,11 +10,9 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.catalog import (
     CatalogEntryRead,
-    CatalogRead,
     InstallationRead,
-    InstallationStatus,
 )
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import Listed, ListRead, WorkStatus
 from app.deps import AllServices, caller
 from app.errors import InvalidStateError, NotFoundError
 
@@ -30,11 +28,9 @@ InstallationId = Annotated[
 
 
 @router.get("/catalog", dependencies=[caller("read")])
-async def list_catalog(opened: AllServices) -> CatalogRead:
+async def list_catalog(opened: AllServices) -> Listed[CatalogEntryRead]:
     """The banks that can be installed by name: where they come from, and how they were asked."""
-    return CatalogRead(
-        data=[CatalogEntryRead.of(offer) for offer in await opened.catalog.entries()]
-    )
+    return Listed(data=[CatalogEntryRead.of(offer) for offer in await opened.catalog.entries()])
 
 
 @router.get("/catalog/{name}", dependencies=[caller("read")])
@@ -64,7 +60,7 @@ async def install(name: EntryName, response: Response, opened: AllServices) -> I
 async def list_installations(
     page: Paging,
     opened: AllServices,
-    status: Annotated[InstallationStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
 ) -> ListRead[InstallationRead]:
     """Installations, the newest first."""
     found = await opened.catalog.list_page(page, status=status)

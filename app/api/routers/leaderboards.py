@@ -1,13 +1,13 @@
 """The leaderboard of a bank."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query
 
 from app.api.errors import errors
 from app.api.references import BankRef
 from app.api.routing import router as make_router
-from app.api.schemas.common import Name
+from app.api.schemas.common import MetricName, Name
 from app.api.schemas.leaderboards import LeaderboardRead
 from app.deps import AllServices, caller
 from app.errors import NotFoundError
@@ -21,7 +21,7 @@ async def get_leaderboard(
     bank: BankRef,
     opened: AllServices,
     metric: Annotated[
-        Literal["score", "theta"], Query(description="What ranks: the score, or the ability.")
+        MetricName, Query(description="What ranks: the score, or the ability.")
     ] = "score",
     confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
     model: Annotated[Name | None, Query(description="Of this model alone.")] = None,

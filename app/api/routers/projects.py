@@ -15,12 +15,12 @@ from app.api.schemas.projects import (
     ProjectCreate,
     ProjectRead,
     ProjectUpdate,
-    limits_of,
-    retention_of,
 )
 from app.api.schemas.spend import ProjectSpendRead, UseRead
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
+from app.records.fields import convert
+from app.records.projects import Limits, Retention
 
 router = make_router("/projects", tag="projects")
 
@@ -42,8 +42,8 @@ async def create_project(
     project = await opened.projects.create(
         body.name,
         description=body.description,
-        limits=limits_of(body.limits),
-        retention=retention_of(body.retention),
+        limits=convert(Limits, body.limits),
+        retention=convert(Retention, body.retention),
     )
     response.headers["Location"] = f"/v1/projects/{project.id}"
     response.headers["ETag"] = etag(project.revision)

@@ -9,11 +9,14 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead
-from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
+from app.api.schemas.common import ListRead, WorkStatus
+from app.api.schemas.events import EventList
+from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
 from app.api.schemas.session_answers import AfterStep
 from app.deps import AllServices, Feed, Seen, caller
+from app.engine.ranking.rules import RankingBudget
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
+from app.records.fields import convert
 
 router = make_router("/rankings", tag="rankings")
 
@@ -48,7 +51,7 @@ async def list_rankings(
     page: Paging,
     opened: AllServices,
     view: Seen,
-    status: Annotated[RankingStatus | None, Query()] = None,
+    status: Annotated[WorkStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""
@@ -125,6 +128,7 @@ async def join_ranking(
     The others keep their answers; all pairs are judged anew.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
-    joined = await opened.rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
+    budget = convert(RankingBudget, body.budget)
+    joined = await opened.rankings.join(ranking_id, body.chosen(), budget)
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, view)

@@ -9,7 +9,8 @@ from app.api.bodies import MEDIUM, up_to
 from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.routing import router as make_router
-from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
+from app.api.schemas.common import Listed
+from app.api.schemas.scorers import MarkRead, ScorerRead, ScorerTest
 from app.deps import AllServices, Caller, caller
 from app.errors import InvalidInputError, NotFoundError, SecretsError
 from app.items import ScorerSpec
@@ -20,9 +21,9 @@ ScorerName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", examples=[
 
 
 @router.get("", dependencies=[caller("read")])
-async def list_scorers() -> ScorerList:
+async def list_scorers() -> Listed[ScorerRead]:
     """Every installed scorer with its parameters."""
-    return ScorerList(data=[ScorerRead(**entry) for entry in scorers.describe()])
+    return Listed(data=[ScorerRead(**entry) for entry in scorers.describe()])
 
 
 @router.get("/{name}", dependencies=[caller("read")])

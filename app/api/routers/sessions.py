@@ -13,15 +13,14 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import EventList, ListRead, Name
+from app.api.schemas.common import Listed, ListRead, Name, PageFormat
+from app.api.schemas.events import EventList
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
     AnsweredRead,
-    ChangeList,
     ChangeRead,
     ManualResponse,
-    NextItemList,
     NextItemRead,
     NextItemsInput,
     ReleaseInput,
@@ -36,7 +35,7 @@ from app.api.schemas.sessions import (
     SessionRead,
     SessionReplay,
     SessionRescore,
-    Status,
+    SessionStatus,
 )
 from app.deps import AllServices, Feed, Seen, caller
 from app.errors import (
@@ -94,7 +93,7 @@ async def list_sessions(
     page: Paging,
     opened: AllServices,
     view: Seen,
-    status: Annotated[Status | None, Query()] = None,
+    status: Annotated[SessionStatus | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
     examinee: Annotated[
@@ -237,7 +236,7 @@ async def get_session_report(
     opened: AllServices,
     view: Seen,
     file_format: Annotated[
-        Literal["json", "html"] | None,
+        PageFormat | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
     ] = None,
 ) -> SessionReportRead | Response:
@@ -371,14 +370,12 @@ async def rescore_session(
 @router.get(
     "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
 )
-async def list_changes(session_id: SessionId, opened: AllServices, view: Seen) -> ChangeList:
+async def list_changes(
+    session_id: SessionId, opened: AllServices, view: Seen
+) -> Listed[ChangeRead]:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
-    return ChangeList(
-        data=[
-            ChangeRead.of(change, view)
-            for change in await opened.derived_sessions.changes(session_id)
-        ]
-    )
+    changes = await opened.derived_sessions.changes(session_id)
+    return Listed(data=[ChangeRead.of(change, view) for change in changes])
 
 
 @router.get(
@@ -399,13 +396,14 @@ async def get_next_item(session_id: SessionId, opened: AllServices, view: Seen) 
 )
 async def get_next_items(
     session_id: SessionId, body: NextItemsInput, opened: AllServices, view: Seen
-) -> NextItemList:
+) -> Listed[NextItemRead]:
     """The items that a manual session waits for, as many as may be in flight at once.
 
     Those that were awaited longer than `answer_within` are closed as `error` first. A client that
     begins anew finds here what it had not answered; answers may come in any order.
     """
-    return NextItemList.of(await opened.manual_sessions.next_items(session_id, body.n), view)
+    awaited = await opened.manual_sessions.next_items(session_id, body.n)
+    return Listed(data=[NextItemRead.of(one, view) for one in awaited])
 
 
 @router.post(

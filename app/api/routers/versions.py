@@ -1,7 +1,7 @@
 """Versions of banks: made, shown, given out, judged."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,13 +15,14 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
-from app.api.schemas.common import THETA_RANGE, ListRead
+from app.api.schemas.common import THETA_RANGE, ListRead, PageFormat
 from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
-from app.api.schemas.joins import JoinRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
+    ItemStatus,
+    JoinRead,
     ValidationCreate,
     ValidationRead,
     VersionCreate,
@@ -88,7 +89,7 @@ async def list_version_items(
     version: VersionRef,
     page: PagingInOrder,
     opened: AllServices,
-    status: Annotated[Literal["active", "quarantined", "pretest"] | None, Query()] = None,
+    status: Annotated[ItemStatus | None, Query()] = None,
 ) -> ListRead[VersionItemRead]:
     """Parameters, state and findings of a version's items, by position."""
     found = await opened.versions.items(bank, version, page, status=status)
@@ -178,7 +179,7 @@ async def get_report(
     response: Response,
     opened: AllServices,
     file_format: Annotated[
-        Literal["json", "html"] | None,
+        PageFormat | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
     ] = None,
 ) -> VersionReportRead | Response:

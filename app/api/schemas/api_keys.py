@@ -6,36 +6,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import ABSENT, Input, Name, Output
-from app.api.schemas.projects import Count, Rate, StoredBytes
-from app.api.schemas.spend import TokensPerDay, UsdPerDay
+from app.api.schemas.projects import UsageLimits
 from app.deps import ScopeName
 from app.records.api_keys import ApiKey
 from app.records.fields import shallow
-from app.records.projects import Limits
-
-
-class KeyLimits(Input):
-    """What a key may use of its project's, beside the limits of that; null: as much as there is."""
-
-    requests_per_s: Annotated[
-        Rate | None,
-        Field(description="Requests a second at one process, over ten seconds; else 429."),
-    ] = ABSENT
-    open_sessions: Annotated[
-        Count | None, Field(description="Sessions of it that have not ended; else 429.")
-    ] = ABSENT
-    event_streams: Annotated[
-        Count | None, Field(description="Event streams of it open at one process; else 429.")
-    ] = ABSENT
-    usd_per_day: UsdPerDay | None = ABSENT
-    tokens_per_day: TokensPerDay | None = ABSENT
-    stored_bytes: Annotated[
-        StoredBytes | None,
-        Field(
-            description="Bytes that its banks, response sets and ended sessions may take, whoever "
-            "adds to them; then it begins no session and no import."
-        ),
-    ] = ABSENT
 
 
 class ApiKeyCreate(Input):
@@ -52,8 +26,8 @@ class ApiKeyCreate(Input):
         description="Id or name of the project whose data it reaches. Absent: that of the key that "
         "asks; with the scope `admin`, asked for by a key of all projects: all of them.",
     )
-    limits: KeyLimits = Field(
-        default_factory=KeyLimits,
+    limits: UsageLimits = Field(
+        default_factory=UsageLimits,
         description="At most those of its project; none with the scope `admin`.",
     )
     # Lax, since a JSON string is all that a date can come in.
@@ -68,7 +42,7 @@ class ApiKeyUpdate(Input):
     model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
 
     limits: Annotated[
-        KeyLimits,
+        UsageLimits,
         Field(description="A limit that is left out stays as it is, null takes it away."),
     ] = ABSENT
 
@@ -109,8 +83,3 @@ class ApiKeyCreated(ApiKeyRead):
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
         return cls.read({**shallow(key), "secret": secret})
-
-
-def limits_of(model: KeyLimits) -> Limits:
-    """As the service takes them."""
-    return Limits(**{name: getattr(model, name) for name in KeyLimits.model_fields})

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasPath, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import (
     CHOICE_INSTRUCTION,
@@ -49,13 +50,14 @@ BankName = Annotated[
     StringConstraints(max_length=200, pattern=NAME_IN_URL),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
-Visibility = Annotated[
+_Visibility = Annotated[
     Literal["open", "withheld"],
     Field(
         description="`withheld`: content, targets, prompt, scorers and answers are shown to "
         "`banks:write` keys only."
     ),
 ]
+Visibility = TypeAliasType("Visibility", _Visibility)
 
 
 PretestCount = Annotated[
@@ -356,11 +358,11 @@ class BundleCreate(Input):
 
 
 class SkippedRead(Output):
-    """Rows that were left out for one reason."""
+    """Rows, or questions that cannot be asked again, that were left out for one reason."""
 
     reason: str
     count: int
-    keys: list[str] = Field(description="The first of them.")
+    keys: First[str] = Field(description=f"The first {MAX_LISTED} at most.")
 
 
 class TallyRead(Output):

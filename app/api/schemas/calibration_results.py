@@ -3,18 +3,22 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Output
+from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Listed, Output
 from app.api.schemas.versions import (
     DriftFigures,
     FitRead,
     Knowledge,
+    LikelihoodRead,
     LinkRead,
 )
+from app.items import JsonObject
 from app.services.calibrations.service import FittedRow
+
+T = TypeVar("T")
 
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]
@@ -65,15 +69,10 @@ class KeptRead(Output):
     examinees: int
 
 
-class ComparedModelRead(Output):
+class ComparedModelRead(LikelihoodRead):
     """One family beside others, by maximum likelihood on the same answers."""
 
     model: str
-    log_likelihood: float
-    n_parameters: int
-    aic: float = Field(description="Akaike's criterion; lower is better.")
-    bic: float = Field(description="Schwarz's criterion; lower is better.")
-    converged: bool
 
 
 class LinkedRead(LinkRead):
@@ -96,7 +95,7 @@ class CardTaskRead(Output):
 
 
 class TestsRead(Output):
-    """How simulated tests did.
+    """How simulated tests by one design did.
 
     Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
     `..._raw` that of the model's own intervals.
@@ -112,16 +111,12 @@ class TestsRead(Output):
     accuracy_mae: float
     accuracy_coverage95: float
     accuracy_coverage95_raw: float
+    design: str = Field(description="`default`, or `v_optimal`: a test for the score.")
 
 
 class CardRowRead(TestsRead):
-    """How simulated tests by one design did on examinees that the bank had not seen.
+    """The same of examinees that the bank had not seen, with what it took."""
 
-    Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
-    `..._raw` that of the model's own intervals.
-    """
-
-    design: str
     se_target: float | None
     n_examinees: int
     exposure_mean: float
@@ -150,12 +145,6 @@ class CardRowRead(TestsRead):
     )
 
 
-class ShiftRowRead(TestsRead):
-    """How tests by one design did; figures as in `CardRowRead`."""
-
-    design: str = Field(description="`default`, or `v_optimal`: a test for the score.")
-
-
 class ShiftRead(Output):
     """Tests of examinees unlike those learned from; nothing was learned from the tested."""
 
@@ -166,7 +155,7 @@ class ShiftRead(Output):
     n_learned: int = Field(description="Examinees learned from; of families the fewest.")
     n_examinees: int = Field(description="Examinees tested.")
     families: list[str]
-    rows: list[ShiftRowRead] = Field(description="By design; empty where `reason` says why.")
+    rows: list[TestsRead] = Field(description="By design; empty where `reason` says why.")
     reason: str | None = Field(description="Why this cannot be told of this response set.")
 
 
@@ -183,7 +172,7 @@ class ReportCardRead(Output):
     seconds: float
 
 
-class CalibrationResult(Output):
+class CalibrationResult(LikelihoodRead):
     """What came out; the items are at `/items`."""
 
     response_set_revision: int
@@ -197,12 +186,7 @@ class CalibrationResult(Output):
         "bank for scores: `filters.keep_for_score`.",
     )
     scored_answers: int
-    converged: bool
     iterations: int
-    log_likelihood: float
-    n_parameters: int
-    aic: float
-    bic: float
     guessing_sd: float | None = Field(
         default=None, description="Spread of the prior on logit c, learned; null where none."
     )
@@ -214,7 +198,7 @@ class CalibrationResult(Output):
         default=None,
         description="Of continuous scores: k about which those of the items lie.",
     )
-    dimensionality: dict[str, Any] | None = Field(
+    dimensionality: JsonObject | None = Field(
         default=None, description="Of the models nested and mirt: dimensions, method, errors."
     )
     warnings: list[str]
@@ -294,19 +278,8 @@ class ExamineeAbilityRead(Output):
     score: float = Field(description="Mean over the answers given.")
 
 
-class AbilityList(Output):
-    """One page of a calibration's examinees."""
+class Positions(Listed[T], Generic[T]):
+    """One page of a calibration's items or examinees."""
 
-    object: Literal["list"] = "list"
-    data: list[ExamineeAbilityRead]
-    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
-    has_more: bool
-
-
-class FittedItemList(Output):
-    """One page of a calibration's items."""
-
-    object: Literal["list"] = "list"
-    data: list[FittedItemRead]
     last_position: int = Field(description="Ask next with `?after=<last_position>`.")
     has_more: bool

@@ -1,12 +1,21 @@
 """Calibrations as JSON."""
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import FieldError, Input, Int32, Name, Output, OwnedRead, Text
+from app.api.schemas.common import (
+    Failure,
+    Input,
+    Int32,
+    Name,
+    Output,
+    Text,
+    WorkRead,
+    WorkStatus,
+)
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -17,18 +26,19 @@ from app.api.schemas.versions import (
 )
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
+from app.items import JsonObject
 from app.records.fields import convert
 from app.services.calibrations.publication import Publication
 
-CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
-Model = Annotated[
+_Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
     Field(
-        description="Response model: a family for right and wrong answers, of which the 4PL needs "
-        "thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or `mirt` "
-        "for several abilities, with or without a general one."
+        description="Response model: a family for right and wrong answers, of which the 4PL "
+        "needs thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or "
+        "`mirt` for several abilities, with or without a general one."
     ),
 ]
+Model = TypeAliasType("Model", _Model)
 #: Examinees whose family is told.
 MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
@@ -227,12 +237,16 @@ class CalibrationCreate(Input):
         )
 
 
+CalibrationPhase = TypeAliasType(
+    "CalibrationPhase",
+    Literal["reading", "calibrating", "checking_fit", "comparing", "joining", "testing"],
+)
+
+
 class CalibrationProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
-    phase: (
-        Literal["reading", "calibrating", "checking_fit", "comparing", "joining", "testing"] | None
-    ) = None
+    phase: CalibrationPhase | None = None
     n_parts: int | None = Field(
         default=None, description="Parts that are calibrated each for itself."
     )
@@ -246,25 +260,17 @@ class CalibrationProgressRead(Output):
     seconds: float | None = None
 
 
-class CalibrationFailure(Output):
-    """Why nothing came out."""
-
-    code: str
-    detail: str
-    errors: list[FieldError]
-
-
-class CalibrationRead(OwnedRead):
+class CalibrationRead(WorkRead):
     """A calibration: poll it until `finished_at` is set."""
 
     id: str
     object: Literal["calibration"] = "calibration"
-    status: CalibrationStatus
+    status: WorkStatus
     response_set_id: str
-    settings: dict[str, Any]
+    settings: JsonObject
     progress: CalibrationProgressRead
     result: CalibrationResult | None
-    failure: CalibrationFailure | None
+    failure: Failure | None
     bank_id: str | None
     bank_version_id: str | None = Field(description="What it was published as, last.")
     publishes: str | None = Field(
@@ -272,9 +278,6 @@ class CalibrationRead(OwnedRead):
         validation_alias=AliasPath("publication", "bank"),
         description="Bank of which a version is made as soon as it is completed.",
     )
-    publication_failure: CalibrationFailure | None = Field(
+    publication_failure: Failure | None = Field(
         default=None, description="Why no version was made: put it right and `:publish`."
     )
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None

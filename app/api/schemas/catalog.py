@@ -1,17 +1,17 @@
 """The catalogue and installations as JSON."""
 
-from datetime import datetime
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from app.api.schemas.common import FieldError, Output, OwnedRead
+from app.adapters.prompting import Mode, Normalise
+from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
+from app.api.schemas.versions import UnparsedPolicy
+from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Entry, Source
 from app.records.fields import shallow
 from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
-
-InstallationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
 class SourceRead(Output):
@@ -31,10 +31,10 @@ class SourceRead(Output):
 class CalibratedByRead(Output):
     """How the answers were got that the parameters were estimated from."""
 
-    mode: Literal["generate", "loglikelihood"]
+    mode: Mode
     shots: int
-    normalise: Literal["none", "bytes"] | None
-    unparsed: Literal["wrong", "missing"] | None
+    normalise: Normalise | None
+    unparsed: UnparsedPolicy | None
     scorer: str
     source: str
 
@@ -86,13 +86,6 @@ class CatalogEntryRead(Output):
         )
 
 
-class CatalogRead(Output):
-    """All entries, by name."""
-
-    object: Literal["list"] = "list"
-    data: list[CatalogEntryRead]
-
-
 class InstallationProgressRead(Output):
     """How far an installation is; null where its phase has no such figure."""
 
@@ -115,7 +108,7 @@ class FewShotRead(Output):
 class JoinCheckRead(Output):
     """What answers say of the join of questions and parameters; see `.../versions/{v}/join`."""
 
-    verdict: Literal["holds", "doubtful", "undecided"]
+    verdict: Verdict
     explanation: str
     power: float
     n_answers: int
@@ -168,27 +161,16 @@ class InstallationResult(Output):
         return cls.read({**result, "few_shot": examples, "order": order})
 
 
-class InstallationFailure(Output):
-    """Why nothing was installed."""
-
-    code: str
-    detail: str
-    errors: list[FieldError]
-
-
-class InstallationRead(OwnedRead):
+class InstallationRead(WorkRead):
     """An installation: poll it until `finished_at` is set."""
 
     id: str
     object: Literal["installation"] = "installation"
     entry: str
-    status: InstallationStatus
+    status: WorkStatus
     progress: InstallationProgressRead
     result: InstallationResult | None
-    failure: InstallationFailure | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
+    failure: Failure | None
 
     @classmethod
     def of(cls, record: InstallationRecord) -> Self:

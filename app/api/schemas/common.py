@@ -2,19 +2,29 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
+    TypeAdapter,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core.core_schema import CoreSchema, definitions_schema
+from typing_extensions import TypeAliasType
+
+from app.engine.ranking.rules import Metric
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 #: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
@@ -39,6 +49,25 @@ Metadata = Annotated[
     ],
     Field(max_length=16, description="Up to 16 string pairs of your own."),
 ]
+
+
+SortOrder = TypeAliasType("SortOrder", Literal["asc", "desc"])
+#: Of work that a worker does: where it stands.
+WorkStatus = TypeAliasType(
+    "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
+)
+PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
+
+
+def exactly_one(first: str, second: str) -> Any:
+    """A validator of models that take one of two fields."""
+
+    def check(model: M) -> M:
+        if (getattr(model, first) is None) == (getattr(model, second) is None):
+            raise ValueError(f"give exactly one of {first} and {second}")
+        return model
+
+    return model_validator(mode="after")(check)
 
 
 #: Default of the fields of an update: shows no default in OpenAPI, since what is left out stays.
@@ -75,6 +104,17 @@ class Input(BaseModel):
         return value
 
 
+class OnBank(Input):
+    """What is on one version of a bank."""
+
+    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank: Name | None = Field(
+        default=None, description="Or the newest version of a bank, by its id or name."
+    )
+
+    _one_bank = exactly_one("bank", "bank_version_id")
+
+
 class Output(BaseModel):
     """Base of everything that goes out."""
 
@@ -97,11 +137,42 @@ class OwnedRead(Output):
     created_by: str | None = Field(description=MADE_BY)
 
 
+class Outcomes(Output):
+    """Items or answers by what became of them. Only `scored` ones enter an estimate."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
+
+
+class WorkRead(OwnedRead):
+    """Base of what takes a while."""
+
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
 class FieldError(Output):
     """One fault in one place of the request."""
 
     pointer: str = Field(description="JSON pointer into the body, or `/query/...`, `/path/...`.")
     detail: str
+
+
+class FailureRead(Output):
+    """Why a session or ranking failed."""
+
+    code: str
+    detail: str
+
+
+class Failure(FailureRead):
+    """Why nothing came out."""
+
+    errors: list[FieldError] = Field(validation_alias=AliasChoices("errors", "problems"))
 
 
 def _finite(value: float | None) -> float | None:
@@ -118,60 +189,35 @@ Known = Annotated[float | None, BeforeValidator(_finite)]
 First = Annotated[list[T], BeforeValidator(_first)]
 
 
-class Problem(Output):
-    """RFC 9457 problem details, with a stable `code` to program against."""
+@dataclass(frozen=True)
+class ShownAs:
+    """Says in JSON Schema that a value is of some type; it is kept and checked as it stands."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "type": "urn:sextant:problem:not_found",
-                "title": "Not found",
-                "status": 404,
-                "detail": "What was expected, and what came.",
-                "instance": "/v1/...",
-                "code": "not_found",
-                "request_id": "0192f0c8a7d94c3f8d0e6b1f2a3c4d5e",
-                "errors": [],
-            }
-        }
-    )
+    type: Any
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: str
-    request_id: str | None
-    errors: list[FieldError]
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Pydantic's way to ask."""
+        return handler(definitions_schema(TypeAdapter(self.type).core_schema, []))
 
 
-class ListRead(Output, Generic[T]):
-    """One page of a list. Go on with `?after=<last_id>` while `has_more` is true."""
+MetricName = Annotated[Literal["score", "theta"], ShownAs(Metric)]
+
+
+class Listed(Output, Generic[T]):
+    """A whole list."""
 
     object: Literal["list"] = "list"
     data: list[T]
+
+
+class ListRead(Listed[T], Generic[T]):
+    """One page of a list. Go on with `?after=<last_id>` while `has_more` is true."""
+
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-class EventRead(Output):
-    """One thing that happened; `seq` is the id of the server-sent event."""
-
-    seq: int
-    type: str
-    data: dict[str, Any]
-    created_at: datetime | None
-
-
-class EventList(Output):
-    """Events after a sequence number: what the event stream sends, for those who poll."""
-
-    object: Literal["list"] = "list"
-    data: list[EventRead]
-    last_seq: int = Field(description="Ask next with `?after=<last_seq>`.")
-    ended: bool = Field(description="No event will follow.")
 
 
 class HealthRead(Output):

@@ -6,22 +6,14 @@ here it becomes JSON Schema.
 
 import math
 from collections import abc
-from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BaseModel, Field, create_model
 
-from app.api.schemas.common import MAX_FIELDS, Input
+from app.api.schemas.common import MAX_FIELDS, Input, ShownAs
 from app.engine import Preset
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY
-from app.engine.design.json_section import (
-    MAX_DEPTH,
-    MAX_RULES,
-    Form,
-    Part,
-    Within,
-    forms_of,
-)
+from app.engine.design.json_section import MAX_RULES, Form, Part, forms_of
 from app.engine.design.parts import (
     BudgetDesign,
     EstimatorDesign,
@@ -29,6 +21,7 @@ from app.engine.design.parts import (
     StoppingDesign,
 )
 from app.engine.design.selection import SelectionDesign
+from app.items import JsonObject
 from app.services.sessions.failure_limits import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
@@ -36,60 +29,43 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
 _LIMITS = FailureLimits()
-_PLAIN = {float: "number", int: "integer", bool: "boolean"}
-_LIMIT_NAMES = (
-    ("above", "exclusiveMinimum"),
-    ("least", "minimum"),
-    ("most", "maximum"),
-    ("below", "exclusiveMaximum"),
-)
+_SUFFIX = "Design"
+_LIMIT_NAMES = {"above": "gt", "least": "ge", "most": "le", "below": "lt"}
 
 
-def _section(kind: type[Part], depth: int = 0) -> dict[str, Any]:
-    """JSON Schema of a part of a design; null is the same as absent."""
-    forms = forms_of(kind)
-    fields = {}
-    for name, form in forms.items():
-        schema = _field(form, depth)
+def _shape(kind: type[Part]) -> type[BaseModel]:
+    """What a part of a design may hold, to make JSON Schema of; null is the same as absent."""
+    fields: dict[str, Any] = {}
+    for name, form in forms_of(kind).items():
+        told = form.told or None
+        fields[name] = (_type_of(form), Field(description=told))
         if not form.required:
-            schema = {"anyOf": [schema, {"type": "null"}]}
-        fields[name] = schema | ({"description": form.told} if form.told else {})
-    told = (kind.__doc__ or "").partition("\n")[0]
-    shape: dict[str, Any] = {"type": "object", "properties": fields, "description": told}
-    required = [name for name, form in forms.items() if form.required]
-    return shape | {"required": required, "additionalProperties": False}
+            left_out = Field(default_factory=lambda: None, description=told)
+            fields[name] = (_type_of(form) | None, left_out)
+    name, summary = kind.__name__.removesuffix(_SUFFIX), (kind.__doc__ or "").partition("\n")[0]
+    return create_model(name, __config__={"extra": "forbid"}, __doc__=summary, **fields)
 
 
-def _field(form: Form, depth: int) -> dict[str, Any]:
+def _type_of(form: Form) -> Any:
     kind = form.kind
-    if kind in _PLAIN:
-        return {"type": _PLAIN[kind], **_limits(form.within)}
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return {"type": "string", "enum": [member.value for member in kind]}
-    if get_origin(kind) is abc.Mapping:
-        share = {"type": "number", **_limits(form.within)}
-        return {"type": "object", "minProperties": 1, "additionalProperties": share}
-    if get_origin(kind) is not tuple:
-        return _section(kind, depth)
+    limits = {name: getattr(form.within, limit) for limit, name in _LIMIT_NAMES.items()}
+    within = Field(**{name: limit for name, limit in limits.items() if math.isfinite(limit)})
     if kind == tuple[float, float]:
-        return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-    if depth == MAX_DEPTH:
-        return {"type": "array", "items": {}, "maxItems": 0}  # generated clients want `items`
-    rule = _section(get_args(kind)[0], depth + 1)
-    return {"type": "array", "items": rule, "maxItems": MAX_RULES}
-
-
-def _limits(within: Within) -> dict[str, float]:
-    found = ((name, getattr(within, limit)) for limit, name in _LIMIT_NAMES)
-    return {name: value for name, value in found if math.isfinite(value)}
+        return Annotated[list[float], Field(min_length=2, max_length=2)]
+    if get_origin(kind) is tuple:  # of rules like the one that has them
+        rule: Any = get_args(kind)[0].__name__.removesuffix(_SUFFIX)
+        return Annotated[list[rule], Field(max_length=MAX_RULES)]
+    if get_origin(kind) is abc.Mapping:
+        return Annotated[dict[str, Annotated[float, within]], Field(min_length=1)]
+    return _shape(kind) if issubclass(kind, Part) else Annotated[kind, within]
 
 
 _Section = Annotated[dict[str, Any], Field(max_length=MAX_FIELDS)]
-EstimatorInput = Annotated[_Section, WithJsonSchema(_section(EstimatorDesign))]
-SelectionInput = Annotated[_Section, WithJsonSchema(_section(SelectionDesign))]
-StoppingInput = Annotated[_Section, WithJsonSchema(_section(StoppingDesign))]
-PredictionInput = Annotated[_Section, WithJsonSchema(_section(PredictionDesign))]
-BudgetInput = Annotated[_Section, WithJsonSchema(_section(BudgetDesign))]
+EstimatorInput = Annotated[_Section, ShownAs(_shape(EstimatorDesign))]
+SelectionInput = Annotated[_Section, ShownAs(_shape(SelectionDesign))]
+StoppingInput = Annotated[_Section, ShownAs(_shape(StoppingDesign))]
+PredictionInput = Annotated[_Section, ShownAs(_shape(PredictionDesign))]
+BudgetInput = Annotated[_Section, ShownAs(_shape(BudgetDesign))]
 
 
 class FailuresInput(Input):
@@ -128,3 +104,16 @@ class DesignInput(Input):
         """The sections given, as the engine's design reads them."""
         given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
         return {name: section for name, section in given.items() if section is not None}
+
+
+class Design(DesignInput):
+    """How a test is run, with what the preset gave filled in, and what a session adds."""
+
+    pretest: JsonObject | None = None
+    repeats: int = 1
+    cache: bool = False
+    answer_within: float | None = None
+    idle_timeout: float | None = None
+
+
+DesignRead = Annotated[JsonObject, ShownAs(Design)]

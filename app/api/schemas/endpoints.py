@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
@@ -15,9 +15,11 @@ from app.api.schemas.common import (
     Output,
     OwnedRead,
     Text,
+    exactly_one,
 )
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
+from app.items import JsonObject
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
@@ -105,10 +107,6 @@ class LimitsModel(Input):
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
 
-    def to_domain(self) -> Limits:
-        """The same for the services."""
-        return convert(Limits, self)
-
 
 class PriceModel(Input):
     """US dollars per million tokens; `null` where not known."""
@@ -116,10 +114,6 @@ class PriceModel(Input):
     input_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
     output_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
     currency: Literal["USD"] = "USD"
-
-    def to_domain(self) -> Price:
-        """The same for the services."""
-        return convert(Price, self)
 
 
 class RetryModel(Input):
@@ -138,10 +132,6 @@ class RetryModel(Input):
     cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         default=_DEFAULT.retry.cold_start_wait_s, description="Sum of all waits for a cold start."
     )
-
-    def to_domain(self) -> RetryPolicy:
-        """The same for the worker."""
-        return convert(RetryPolicy, self)
 
 
 class EndpointCreate(Input):
@@ -170,13 +160,29 @@ class EndpointCreate(Input):
                 self,
                 sampling=self.sampling.to_domain(),
                 reasoning_tags=(self.reasoning.open, self.reasoning.close),
-                limits=self.limits.to_domain(),
-                price=self.price.to_domain(),
-                retry=self.retry.to_domain(),
+                limits=convert(Limits, self.limits),
+                price=convert(Price, self.price),
+                retry=convert(RetryPolicy, self.retry),
             ),
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),
         )
+
+
+class ChosenEndpoint(Input):
+    """Who is asked: exactly one of the two."""
+
+    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint: EndpointCreate | None = Field(
+        default=None,
+        description="Or an endpoint in place, stored with the ranking; of a preview it is not.",
+    )
+
+    _one_of_both = exactly_one("endpoint", "endpoint_id")
+
+    def chosen(self) -> str | EndpointSpec:
+        """Its id or name, or what is to be made."""
+        return self.endpoint.to_spec() if self.endpoint else self.endpoint_id or ""
 
 
 class NamedEndpointCreate(EndpointCreate):
@@ -229,9 +235,11 @@ class EndpointUpdate(Input):
         if "reasoning" in given:
             marks = given.pop("reasoning")
             given["reasoning_tags"] = (marks.open, marks.close)
-        for name in ("sampling", "limits", "price", "retry"):
+        if "sampling" in given:
+            given["sampling"] = given["sampling"].to_domain()
+        for name, kind in (("limits", Limits), ("price", Price), ("retry", RetryPolicy)):
             if name in given:
-                given[name] = given[name].to_domain()
+                given[name] = convert(kind, given[name])
         return EndpointChange(
             settings=given,
             api_key=api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key,
@@ -256,7 +264,7 @@ class EndpointRead(OwnedRead):
     price: PriceModel
     retry: RetryModel
     timeout_s: float
-    options: dict[str, Any]
+    options: JsonObject
     metadata: dict[str, str]
     revision: int
     created_at: datetime

@@ -1,12 +1,12 @@
 """Banks made of recorded results, as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
+from app.api.schemas.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
 from app.api.schemas.calibrations import CalibrationRead, Model
-from app.api.schemas.common import MAX_LISTED, First, Input, Output, Text
+from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
     AnswerChoice,
     AnswerChoices,
@@ -14,10 +14,11 @@ from app.api.schemas.response_sets import (
     FileReadRead,
     ResponseSetRead,
     SkippedRowsRead,
+    WhichAnswers,
 )
-from app.api.schemas.versions import ShortText, UnparsedPolicy
+from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.exchange.recorded import Choices
+from app.items import JsonObject
 from app.records.fields import shallow
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
@@ -37,7 +38,7 @@ ResultFiles = Annotated[
 ]
 
 
-class FromResultsCreate(Input):
+class FromResultsCreate(WhichAnswers):
     """Recorded results that become a bank: questions, answers, calibration and version."""
 
     model_config = ConfigDict(
@@ -62,16 +63,6 @@ class FromResultsCreate(Input):
     files: ResultFiles
     tasks: AnswerChoices = Field(
         default_factory=list, description="Tasks to take, `*` as in a shell."
-    )
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
-    metrics: AnswerChoices = Field(
-        default_factory=list, description="The first of these that a row has is its score."
-    )
-    scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
-    )
-    examinee: AnswerChoice | None = Field(
-        default=None, description="Who answered, for files of one examinee."
     )
     prompts_of: AnswerChoice | None = Field(
         default=None,
@@ -116,12 +107,8 @@ class FromResultsCreate(Input):
             results=ResultsImport(
                 answers=AnswerImport(
                     files=[file.to_domain(position) for position, file in enumerate(self.files)],
-                    choices=Choices(
+                    choices=self.choices(
                         tasks=tuple(self.tasks),
-                        filters=tuple(self.filters),
-                        metrics=tuple(self.metrics),
-                        scorers=tuple(self.scorers),
-                        examinee=self.examinee,
                         unparsed_policy=self.unparsed_policy,
                         take_first=True,
                     ),
@@ -163,7 +150,7 @@ class MarkingRead(Output):
     """The scorer of live answers, and how it marks the recorded ones."""
 
     scorer: str
-    params: dict[str, Any]
+    params: JsonObject
     agreement: AgreementRead | None = Field(
         description="On a random sample of them; null where options are compared."
     )
@@ -171,14 +158,6 @@ class MarkingRead(Output):
         description="Of these, answers that it marks otherwise; their recorded scores calibrate."
     )
     differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
-
-
-class LeftOutRead(Output):
-    """Questions that cannot be asked again."""
-
-    reason: str
-    count: int
-    keys: First[str] = Field(description=f"The first {MAX_LISTED}.")
 
 
 class FromResultsRead(Output):
@@ -193,10 +172,12 @@ class FromResultsRead(Output):
     n_files: int = Field(description="Files that hold answers.")
     models: int
     incomplete_models: int = Field(description="Models that have not answered every question.")
-    asked: dict[str, Any] = Field(description="How the answers were obtained.")
+    asked: Annotated[JsonObject, ShownAs(AskedModel)] = Field(
+        description="How the answers were obtained."
+    )
     marking: MarkingRead
     choices: list[ChoiceRead]
-    left_out: list[LeftOutRead]
+    left_out: list[SkippedRead]
     skipped: list[SkippedRowsRead]
     calibration: CalibrationRead | None = Field(
         description="Poll it: when it is completed, `bank_version_id` is what can be asked."

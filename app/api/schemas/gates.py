@@ -4,11 +4,12 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import Input, Name, OwnedRead
+from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
-from app.api.schemas.sessions import SessionCreate, Status
+from app.api.schemas.sessions import SessionCreate, SessionStatus
 from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import shallow
 from app.records.gates import GateSpec
@@ -16,8 +17,8 @@ from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
 
-Metric = Literal["theta", "score"]
-Direction = Literal["above", "below"]
+GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
+Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
 class GateCreate(Input):
@@ -54,7 +55,7 @@ class GateCreate(Input):
         default=None,
         description="Started for the gate; with the metric `theta` it stops once that is decided.",
     )
-    metric: Metric = Field(default="score", description="`theta` is the ability, in logits.")
+    metric: MetricName = Field(default="score", description="`theta` is the ability, in logits.")
     tag: Name | None = Field(
         default=None,
         description="With `score` and a version of several abilities: of whose items it is; null: "
@@ -76,16 +77,12 @@ class GateCreate(Input):
         default=0.95, description="Of the interval that must lie wholly on one side."
     )
 
-    @model_validator(mode="after")
-    def _one_session(self) -> Self:
-        if (self.session_id is None) == (self.session is None):
-            raise ValueError("give exactly one of session_id and session")
-        return self
+    _one_session = exactly_one("session_id", "session")
+
+    _one_mark = exactly_one("threshold", "baseline")
 
     @model_validator(mode="after")
-    def _one_mark(self) -> Self:
-        if (self.threshold is None) == (self.baseline is None):
-            raise ValueError("give exactly one of threshold and baseline")
+    def _with_tolerance(self) -> Self:
         if (self.baseline is None) != (self.tolerance is None):
             raise ValueError("a baseline and a tolerance go together")
         return self
@@ -159,11 +156,11 @@ class GateRead(OwnedRead):
     id: str
     object: Literal["gate"] = "gate"
     status: Literal["pending", "decided"]
-    outcome: Literal["go", "no_go", "inconclusive"] | None
+    outcome: GateOutcome | None
     detail: str
     session_id: str
-    session_status: Status
-    metric: Metric
+    session_status: SessionStatus
+    metric: MetricName
     tag: str | None
     threshold: float = Field(
         description="With a baseline: of the difference, the tolerance with its sign."

@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import ABSENT, CONTENT_HASH, MADE_BY, FieldError, Input, Output, Text
+from app.api.schemas.common import (
+    ABSENT,
+    CONTENT_HASH,
+    MADE_BY,
+    Failure,
+    Input,
+    Output,
+    Text,
+)
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
@@ -174,14 +182,6 @@ class MatchRead(Output):
     missing: list[str] = Field(description="Keys and hashes that no item has.")
 
 
-class LineError(Output):
-    """Why a line failed."""
-
-    code: str
-    detail: str
-    errors: list[FieldError] = Field(validation_alias="problems")
-
-
 class LineRead(Output):
     """What became of one line."""
 
@@ -189,7 +189,7 @@ class LineRead(Output):
     status: Literal["created", "unchanged", "failed"]
     key: str | None
     item_id: str | None
-    error: LineError | None
+    error: Failure | None
 
 
 class BatchRead(Output):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import MetricName, Output
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, LatencyRead
 from app.api.schemas.sessions import ExamineeRead, SessionEndpoint
 from app.records.fields import shallow
@@ -93,14 +93,8 @@ class UnrankedEntry(Output):
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
         record = entry.session
-        return cls.model_validate(
-            {
-                "endpoint": _endpoint(record),
-                "session_id": record.id,
-                "reason": entry.reason,
-                "finished_at": record.finished_at,
-            }
-        )
+        at = {"endpoint": _endpoint(record), "session_id": record.id}
+        return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
 
 
 class BoardRead(Output):
@@ -134,7 +128,7 @@ class LeaderboardRead(BoardRead):
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str
     bank: str
-    metric: Literal["score", "theta"] = Field(description="What ranks.")
+    metric: MetricName = Field(description="What ranks.")
     confidence: float = Field(description="With which neighbours of different groups differ.")
     other_scales: list[BoardRead] = Field(
         description="Results on older scales: their thetas do not compare with the others."

@@ -1,18 +1,19 @@
 """Previews of items as JSON."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from app.adapters.prompting import Mode
-from app.api.schemas.common import Input, Name, Output
-from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.common import Output
+from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import PromptChange
-from app.items import Outcome
+from app.items import JsonObject, Outcome
 from app.services.sessions.previews import Preview, PreviewSpec
 
 
-class PreviewCreate(Input):
+class PreviewCreate(ChosenEndpoint):
     """Who is asked, and how."""
 
     model_config = ConfigDict(
@@ -31,10 +32,6 @@ class PreviewCreate(Input):
         }
     )
 
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None, description="Or an endpoint in place, which is not stored."
-    )
     prompt: PromptChange = Field(
         default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
     )
@@ -42,18 +39,12 @@ class PreviewCreate(Input):
         default=True, description="Call the endpoint, once or for each option, and mark the answer."
     )
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.endpoint_id is None) == (self.endpoint is None):
-            raise ValueError("give exactly one of endpoint and endpoint_id")
-        return self
-
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
         """As the service takes it."""
         return PreviewSpec(
             bank=bank,
             item=item,
-            endpoint=self.endpoint.to_spec() if self.endpoint else self.endpoint_id or "",
+            endpoint=self.chosen(),
             prompt=self.prompt.model_dump(exclude_none=True),
             send=self.send,
         )
@@ -63,29 +54,13 @@ class RequestRead(Output):
     """A call as it goes over the wire; headers are not shown, for they may hold keys."""
 
     url: str
-    body: dict[str, Any]
+    body: JsonObject
 
 
-class PreviewAnswer(Output):
+class PreviewAnswer(Obtained):
     """What came back, and its mark. Only `scored` counts in an estimate."""
 
-    answer: str | None
-    raw: str | None = Field(description="The whole text where it differs from `answer`.")
-    reasoning: str | None
-    finish_reason: str | None
     outcome: Outcome
-    score: float | None
-    extracted: str | None
-    extractor: str | None
-    reason: str | None
-    error_code: str | None
-    marking: dict[str, Any] | None
-    method: dict[str, Any] | None = Field(description="As in the responses of a session.")
-    tokens_in: int | None
-    tokens_out: int | None
-    usd: float | None
-    latency_ms: float | None
-    attempts: int | None
 
 
 class PreviewRead(Output):
@@ -107,7 +82,6 @@ class PreviewRead(Output):
     def of(cls, preview: Preview) -> Self:
         """From the service's value."""
         closing = preview.closing
-        renamed = {"answer": "answer_text", "raw": "raw_text"}
         return cls(
             item_id=preview.item.key,
             mode=preview.style.mode,
@@ -115,12 +89,5 @@ class PreviewRead(Output):
             scorer=preview.item.scorer.name,
             target=list(preview.item.content.target),
             requests=[RequestRead(url=r.url, body=dict(r.body)) for r in preview.requests],
-            answer=None
-            if closing is None
-            else PreviewAnswer.model_validate(
-                {
-                    name: getattr(closing, renamed.get(name, name))
-                    for name in PreviewAnswer.model_fields
-                }
-            ),
+            answer=closing and PreviewAnswer.read(closing),
         )

@@ -1,6 +1,5 @@
 """Projects as JSON."""
 
-from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -8,7 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.common import ABSENT, MADE_BY, WHOLE, Input, Name, Output, Text
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
-from app.records.fields import shallow
+from app.records.fields import convert, shallow
 from app.records.projects import Limits, Project, Retention
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
@@ -19,30 +18,31 @@ _Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
 
-class ProjectLimits(Input):
-    """What a project may use; null: as much as there is."""
+class UsageLimits(Input):
+    """What a project, or a key of it, may use; null: as much as there is."""
 
     requests_per_s: Rate | None = Field(
         default=None,
         description="Requests a second at one process, over ten seconds; else 429. One key has "
-        "three quarters of it while others of the project ask.",
+        "three quarters of the project's while others of it ask.",
     )
     open_sessions: Count | None = Field(
         default=None,
         description="Sessions that have not ended, members of rankings included; else 429. One key "
-        "of several has three quarters of what the others leave.",
+        "of several has three quarters of what the others leave of the project's.",
     )
     event_streams: Count | None = Field(
         default=None,
         description="Event streams open at one process, pages included; else 429. One key of "
-        "several has three quarters of what the others leave.",
+        "several has three quarters of what the others leave of the project's.",
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
     stored_bytes: StoredBytes | None = Field(
         default=None,
         description="Bytes that items, imported answers and ended sessions may take, as they are "
-        "stored; then no session or import is begun.",
+        "stored; of a key those in what it made, whoever adds to it. Then no session or import is "
+        "begun.",
     )
 
 
@@ -66,7 +66,7 @@ class ProjectCreate(Input):
 
     name: Name
     description: _Description = ""
-    limits: ProjectLimits = Field(default_factory=ProjectLimits)
+    limits: UsageLimits = Field(default_factory=UsageLimits)
     retention: ProjectRetention = Field(default_factory=ProjectRetention)
 
 
@@ -75,16 +75,16 @@ class ProjectUpdate(Input):
 
     name: Name = ABSENT
     description: _Description = ABSENT
-    limits: ProjectLimits = ABSENT
+    limits: UsageLimits = ABSENT
     retention: ProjectRetention = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
         """The same for the service."""
         changes = {name: getattr(self, name) for name in self.model_fields_set}
         if "limits" in changes:
-            changes["limits"] = limits_of(self.limits)
+            changes["limits"] = convert(Limits, self.limits)
         if "retention" in changes:
-            changes["retention"] = retention_of(self.retention)
+            changes["retention"] = convert(Retention, self.retention)
         return changes
 
 
@@ -107,13 +107,3 @@ class ProjectRead(Output):
         """The outgoing shape of a project."""
         said = {"limits": shallow(project.limits), "retention": shallow(project.retention)}
         return cls.read({**shallow(project), **said})
-
-
-def limits_of(model: ProjectLimits) -> Limits:
-    """As the service takes them."""
-    return Limits(**{f.name: getattr(model, f.name) for f in fields(Limits)})
-
-
-def retention_of(model: ProjectRetention) -> Retention:
-    """As the service takes it."""
-    return Retention(**{f.name: getattr(model, f.name) for f in fields(Retention)})

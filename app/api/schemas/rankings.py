@@ -1,60 +1,49 @@
 """Rankings as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
+from app.api.schemas.common import (
+    FailureRead,
+    Input,
+    Metadata,
+    OnBank,
+    Output,
+    ShownAs,
+    WorkRead,
+    WorkStatus,
+)
 from app.api.schemas.designs import (
     Count,
+    DesignRead,
     EstimatorInput,
     FailuresInput,
     Positive,
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, FailureRead
-from app.api.schemas.sessions import PromptChange, Seed
+from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, StepsRead
+from app.api.schemas.sessions import BankAsked, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
     RANKING_PRESETS,
+    Metric,
     RankingBudget,
     RankingDecision,
-    RankingMetric,
     RankingPreset,
     RankingRules,
 )
+from app.items import JsonObject
 from app.records.fields import convert, shallow
 from app.records.rankings import RankingRecord
-from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.services.rankings.service import MAX_ENDPOINTS, RankingSpec
 from app.services.visibility import View
 
-RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 _RULES = RankingRules()
-
-
-class RankedEndpoint(Input):
-    """Who is ranked: exactly one of the two."""
-
-    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
-    endpoint: EndpointCreate | None = Field(
-        default=None, description="Or an endpoint in place, stored with the ranking."
-    )
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.endpoint_id is None) == (self.endpoint is None):
-            raise ValueError("give exactly one of endpoint and endpoint_id")
-        return self
-
-    def to_domain(self) -> EndpointChoice:
-        """As the service takes it."""
-        if self.endpoint is not None:
-            return self.endpoint.to_spec()
-        return self.endpoint_id or ""
 
 
 class RankingBudgetInput(Input):
@@ -66,12 +55,8 @@ class RankingBudgetInput(Input):
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
-    def to_domain(self) -> RankingBudget:
-        """As the engine takes it."""
-        return RankingBudget(**self.model_dump())
 
-
-class RankingCreate(Input):
+class RankingCreate(OnBank):
     """Several endpoints on one bank, and when their order is known well enough."""
 
     model_config = ConfigDict(
@@ -97,20 +82,16 @@ class RankingCreate(Input):
         }
     )
 
-    endpoints: list[RankedEndpoint] = Field(
+    endpoints: list[ChosenEndpoint] = Field(
         min_length=1, max_length=MAX_ENDPOINTS, description="At least two, each once."
-    )
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
     )
     preset: RankingPreset | None = Field(
         default=None,
         strict=False,
         description="A published ranking: what is absent comes from it.",
     )
-    metric: RankingMetric = Field(
-        default=RankingMetric.SCORE,
+    metric: Metric = Field(
+        default=Metric.SCORE,
         strict=False,
         description="By the score, or by ability (`theta`), which takes fewer questions.",
     )
@@ -170,12 +151,6 @@ class RankingCreate(Input):
         own = {name: value for name, value in given.items() if value is not None}
         return {**published.rules, **published.asking, **own}
 
-    @model_validator(mode="after")
-    def _one_bank(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
-        return self
-
     def to_domain(self) -> RankingSpec:
         """The same for the service.
 
@@ -189,15 +164,15 @@ class RankingCreate(Input):
         return convert(
             RankingSpec,
             self,
-            endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
+            endpoints=[endpoint.chosen() for endpoint in self.endpoints],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
-            budget=self.budget.to_domain(),
+            budget=convert(RankingBudget, self.budget),
             prompt=self.prompt.model_dump(exclude_none=True),
             asking={name: section for name, section in asking.items() if section is not None},
         )
 
 
-class RankingJoin(RankedEndpoint):
+class RankingJoin(ChosenEndpoint):
     """One more endpoint for a completed ranking."""
 
     model_config = ConfigDict(
@@ -257,51 +232,25 @@ class RankedPair(Output):
     decided: bool
 
 
-class RankingProgress(Output):
-    """Items of all endpoints."""
-
-    items: int
-    scored: int
-    in_flight: int
-
-
-class RankingUsage(Output):
-    """What all endpoints took. `usd` is null when a price or a token count is unknown."""
-
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
-
-
-class RankingBank(Output):
-    """What is asked from."""
-
-    id: str
-    name: str
-    version: int
-    version_id: str
-
-
-class RankingRead(OwnedRead):
+class RankingRead(WorkRead):
     """One ranking: where it stands."""
 
     id: str
     object: Literal["ranking"] = "ranking"
-    metric: RankingMetric = Field(description="What decides: the score, or the ability.")
-    status: RankingStatus
-    bank: RankingBank
+    metric: Metric = Field(description="What decides: the score, or the ability.")
+    status: WorkStatus
+    bank: BankAsked
     order: list[RankedRead] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."
     )
     ties: list[list[str]] = Field(description="Ids of endpoints that cannot be told apart.")
     pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
-    progress: RankingProgress
-    usage: RankingUsage
-    rules: dict[str, Any]
-    budget: dict[str, Any]
-    asking: dict[str, Any] = Field(description="How each endpoint is asked.")
+    progress: StepsRead
+    usage: CallsRead
+    rules: Annotated[JsonObject, ShownAs(RankingRules)]
+    budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
+    asking: DesignRead = Field(description="How each endpoint is asked.")
     seed: int
     stop_reason: StopReason | None
     stop_detail: str | None
@@ -309,9 +258,6 @@ class RankingRead(OwnedRead):
     waiting_until: datetime | None = Field(description="When a waiting ranking looks again.")
     waiting_reason: str | None = Field(description="Why nothing happens just now.")
     metadata: dict[str, str]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
     @classmethod
     def of(cls, record: RankingRecord, view: View) -> "RankingRead":
@@ -323,7 +269,7 @@ class RankingRead(OwnedRead):
         return cls.model_validate(
             {
                 **figures,
-                "metric": record.settings["rules"].get("metric", RankingMetric.THETA),
+                "metric": record.settings["rules"].get("metric", Metric.THETA),
                 **record.settings,
                 **shallow(record),
                 "bank": {

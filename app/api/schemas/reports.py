@@ -1,11 +1,13 @@
 """Reports of bank versions and of sessions as JSON."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import Output, ShownAs
+from app.api.schemas.session_figures import EstimateRead
 from app.engine.inference.join import JoinCheck
+from app.items import JsonObject
 from app.reports.session import words as session_words
 from app.reports.session.facts import (
     Ability,
@@ -59,7 +61,7 @@ class VersionReportRead(Output):
     join: JoinCheck | None = Field(
         description="Whether the parameters belong to the questions, by answers of live sessions."
     )
-    correction: dict[str, Any] | None = Field(
+    correction: JsonObject | None = Field(
         description="What makes the intervals hold, as stored with the version."
     )
 
@@ -76,12 +78,14 @@ class SessionReportRead(Output):
     summary: list[str] = Field(description="The result in a few plain sentences.")
     identity: SessionIdentity
     score: Score | None = Field(description="Null where nothing was marked or predicted.")
-    estimate: dict[str, Any] = Field(description="Ability as the session has it.")
+    estimate: Annotated[JsonObject, ShownAs(EstimateRead)] = Field(
+        description="Ability as the session has it."
+    )
     abilities: list[Ability] = Field(description="Empty where the bank measures one.")
     tasks: list[TaskResult] = Field(description="By tag, at most 50; `n_tasks` counts all.")
     n_tasks: int
     trace: list[TracePoint] = Field(description="What was known as answers came in.")
-    figures: dict[str, Any] = Field(
+    figures: JsonObject = Field(
         description="The session's progress, usage, outcomes, pretest, person_fit and rescore."
     )
     stop_reason: str | None

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import (
     MAX_LISTED,
@@ -13,6 +14,7 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
+    Outcomes,
     Output,
     OwnedRead,
     Text,
@@ -21,7 +23,7 @@ from app.api.schemas.sent_files import SentContent
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
-from app.items import Outcome
+from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.response_sets import ResponseSet
 from app.services.responses.collection import Collection, CollectionReport
@@ -36,10 +38,11 @@ SetName = Annotated[
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
-FormatName = Annotated[
+_AnswerFormat = Annotated[
     Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
     Field(description="Of the files; by default each one's content tells."),
 ]
+AnswerFormat = TypeAliasType("AnswerFormat", _AnswerFormat)
 
 
 class ResponseSetCreate(Input):
@@ -54,19 +57,11 @@ class ResponseSetCreate(Input):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class OutcomeCounts(Output):
-    """Answers by outcome; only scored ones have a score."""
+def _of_all(counts: Mapping[str, int]) -> dict[str, int]:
+    return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
 
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
 
-    @model_validator(mode="before")
-    @classmethod
-    def _all(cls, counts: Mapping[str, int]) -> dict[str, int]:
-        return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
+OutcomeCounts = Annotated[Outcomes, BeforeValidator(_of_all)]
 
 
 class ResponseSetRead(OwnedRead):
@@ -86,7 +81,7 @@ class ResponseSetRead(OwnedRead):
         description="How answers that could not be read counted, `wrong` or `missing`; null: not "
         "known, or not alike."
     )
-    imports: list[dict[str, Any]] = Field(description="Where the answers come from.")
+    imports: list[JsonObject] = Field(description="Where the answers come from.")
     revision: int
     created_at: datetime
     updated_at: datetime
@@ -117,9 +112,6 @@ class AnswerFile(SentContent):
             " as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
         )
     )
-    content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
-        default=None, description="For `.eval`, Parquet and gzip files."
-    )
 
     def to_domain(self, position: int) -> SourceFile:
         """The same for the service.
@@ -130,7 +122,32 @@ class AnswerFile(SentContent):
         return SourceFile.of_bytes(self.name, self.in_bytes(f"/files/{position}"))
 
 
-class AnswerImportCreate(Input):
+class WhichAnswers(Input):
+    """What is taken of files of recorded answers."""
+
+    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
+    metrics: AnswerChoices = Field(
+        default_factory=list, description="The first of these that a row has is its score."
+    )
+    scorers: AnswerChoices = Field(
+        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
+    )
+    examinee: AnswerChoice | None = Field(
+        default=None, description="Who answered, for files of one examinee."
+    )
+
+    def choices(self, **said: Any) -> Choices:
+        """The same for the service, with what else is said."""
+        return Choices(
+            filters=tuple(self.filters),
+            metrics=tuple(self.metrics),
+            scorers=tuple(self.scorers),
+            examinee=self.examinee,
+            **said,
+        )
+
+
+class AnswerImportCreate(WhichAnswers):
     """Files of recorded answers.
 
     Those that only name the model of others (`results_*.json`, `run_spec.json`) come along in the
@@ -151,17 +168,7 @@ class AnswerImportCreate(Input):
     )
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
-    format: FormatName | None = None
-    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
-    metrics: AnswerChoices = Field(
-        default_factory=list, description="The first of these that a row has is its score."
-    )
-    scorers: AnswerChoices = Field(
-        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
-    )
-    examinee: AnswerChoice | None = Field(
-        default=None, description="Who answered, for files of one examinee."
-    )
+    format: AnswerFormat | None = None
     no_answer: Literal["wrong", "refused"] = Field(
         default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
     )
@@ -187,11 +194,7 @@ class AnswerImportCreate(Input):
         return AnswerImport(
             files=[file.to_domain(position) for position, file in enumerate(self.files)],
             file_format=None if self.format is None else ResponseFormat(self.format),
-            choices=Choices(
-                filters=tuple(self.filters),
-                metrics=tuple(self.metrics),
-                scorers=tuple(self.scorers),
-                examinee=self.examinee,
+            choices=self.choices(
                 refused_no_answer=self.no_answer == "refused",
                 score_range=(self.score_range[0], self.score_range[1]),
                 unparsed_policy=self.unparsed_policy,

@@ -1,26 +1,18 @@
 """Scorers as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Output, Text
-from app.items import Answer, FinishReason, ItemContent, Outcome
+from app.items import Answer, FinishReason, ItemContent, JsonObject, Outcome
 from app.records.fields import shallow
 from app.scorers import Scored
-from app.services.marking.answer_scorer import Marked
+from app.services.marking.answer_scorer import Marked as MarkedAnswer
 
 
-class ScorerScale(Output):
-    """What a score means."""
-
-    min: float
-    max: float
-    higher_is_better: bool
-
-
-class ScorerMeasure(Output):
-    """What a scorer measures before it becomes a mark. Null: no bound."""
+class ScorerRange(Output):
+    """Of the marks, or of what a scorer measures to make them. Null: no bound."""
 
     min: float | None
     max: float | None
@@ -33,17 +25,10 @@ class ScorerRead(Output):
     name: str
     object: Literal["scorer"] = "scorer"
     description: str
-    params: dict[str, Any] = Field(description="JSON schema of its parameters.")
-    scale: ScorerScale = Field(description="Of the marks.")
-    measure: ScorerMeasure = Field(description="Of what the scorer measures to make them.")
+    params: JsonObject = Field(description="JSON schema of its parameters.")
+    scale: ScorerRange = Field(description="Of the marks.")
+    measure: ScorerRange = Field(description="Of what the scorer measures to make them.")
     version: str = Field(description="Differs when the same answer may be marked differently.")
-
-
-class ScorerList(Output):
-    """All installed scorers."""
-
-    object: Literal["list"] = "list"
-    data: list[ScorerRead]
 
 
 def _as_list(value: object) -> object:
@@ -97,7 +82,7 @@ class ScorerTest(Input):
     finish: Literal["stop", "length", "content_filter", "unknown"] = Field(
         default="stop", description="Why the examinee stopped writing."
     )
-    params: dict[str, JsonValue] = Field(
+    params: JsonObject = Field(
         default_factory=dict, description="Parameters of the scorer; see its schema."
     )
 
@@ -106,21 +91,48 @@ class ScorerTest(Input):
         return Answer(text=self.answer, raw=self.answer, finish=FinishReason(self.finish))
 
 
-class MarkRead(Output):
-    """What became of an answer. Only `scored` counts in an estimate."""
+class Marked(Output):
+    """How an answer was marked."""
 
-    outcome: Outcome
     score: float | None
     extracted: str | None
     extractor: str | None
     reason: str | None
-    error_code: str | None = Field(description="Names a failure of the scorer itself.")
-    marking: dict[str, Any] | None = Field(
+    error_code: str | None = Field(description="Names a failure of the scorer, or of the call.")
+    marking: JsonObject | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
 
+
+class Obtained(Marked):
+    """What came back, and how it was marked."""
+
+    method: JsonObject | None = Field(
+        description=(
+            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
+            "logarithm of each option's probability, the tokens it is summed over, its length."
+        )
+    )
+    answer: str | None = Field(validation_alias="answer_text")
+    raw: str | None = Field(
+        validation_alias="raw_text", description="The whole text where it differs from `answer`."
+    )
+    reasoning: str | None
+    finish_reason: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    usd: float | None
+    latency_ms: float | None
+    attempts: int | None
+
+
+class MarkRead(Marked):
+    """What became of an answer. Only `scored` counts in an estimate."""
+
+    outcome: Outcome
+
     @classmethod
-    def of(cls, marked: Marked) -> Self:
+    def of(cls, marked: MarkedAnswer) -> Self:
         """The outgoing shape of a mark."""
         mark = marked.mark
         made = {**dict.fromkeys(cls.model_fields), **shallow(mark), "marking": marked.marking}

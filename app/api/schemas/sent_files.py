@@ -17,7 +17,7 @@ class SentContent(Input):
 
     content: Annotated[Text, Field(min_length=1)] | None = None
     content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
-        default=None, description="For files that are no text, such as Parquet."
+        default=None, description="For files that are no text, such as Parquet, `.eval` and gzip."
     )
 
     @model_validator(mode="after")

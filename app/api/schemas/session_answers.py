@@ -1,13 +1,14 @@
 """The items and answers of a session as JSON."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
+from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import WEB_LINK, Input, Int32, Metadata, Name, Output, Text
+from app.api.schemas.common import WEB_LINK, Input, Int32, Listed, Metadata, Name, Output, Text
+from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions import SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
@@ -18,6 +19,7 @@ from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
 
+NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])
 Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -40,7 +42,7 @@ class ManualResponse(Input):
     item_id: Name | None = Field(default=None, description="Checked against the step, if given.")
     response: Annotated[Text, Field(max_length=1_000_000)] | None = None
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    outcome: Literal["unparsed", "refused", "error", "truncated"] | None = None
+    outcome: NoScore | None = None
     text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
         default=None,
         description="What was answered, beside a score or an outcome: `:rescore` marks it again.",
@@ -94,18 +96,6 @@ class NextItemsInput(Input):
     )
 
 
-class NextItemList(Output):
-    """Items whose answers are awaited, in order of asking."""
-
-    object: Literal["list"] = "list"
-    data: list[NextItemRead]
-
-    @classmethod
-    def of(cls, awaited: Sequence[NextItem], view: View) -> "NextItemList":
-        """From the service's values."""
-        return cls(data=[NextItemRead.of(one, view) for one in awaited])
-
-
 class ReleaseInput(Input):
     """An item that is given back."""
 
@@ -133,7 +123,7 @@ class AnsweredRead(SessionRead):
 _NOT_CLOSED = dict.fromkeys(field.name for field in fields(Closing))
 
 
-class ResponseRead(Output):
+class ResponseRead(Obtained):
     """One item of a session. `outcome` is null while the answer is awaited.
 
     Of a withheld bank, what came back and how it was marked is null for keys without `banks:write`.
@@ -146,33 +136,13 @@ class ResponseRead(Output):
         description="An item without parameters, of which no estimate knows.",
     )
     arrival: int | None = Field(description="Order in which answers came, from 1.")
-    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"] | None
-    score: float | None
-    extracted: str | None
-    extractor: str | None
-    reason: str | None
-    error_code: str | None
+    outcome: Outcome | None
     scorer_hash: str | None = Field(
         description=(
             "SHA-256 of name and parameters of the scorer that marked. Null: none did, or the "
             "answer is older than this field."
         )
     )
-    marking: dict[str, Any] | None = Field(
-        description="Of scorers that call out: judgements, the judge's version, what it cost."
-    )
-    method: dict[str, Any] | None = Field(
-        description=(
-            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
-            "logarithm of each option's probability, the tokens it is summed over, its length."
-        )
-    )
-    answer: str | None = Field(validation_alias="answer_text")
-    raw: str | None = Field(
-        validation_alias="raw_text", description="The whole text where it differs from `answer`."
-    )
-    reasoning: str | None
-    finish_reason: str | None
     theta: float | None
     se: float | None
     information: float | None
@@ -182,11 +152,6 @@ class ResponseRead(Output):
             "chose it. Null: in pretest, or asked before this was noted."
         )
     )
-    tokens_in: int | None
-    tokens_out: int | None
-    usd: float | None
-    latency_ms: float | None
-    attempts: int | None
     asked_at: datetime
     answered_at: datetime | None
 
@@ -198,11 +163,9 @@ class ResponseRead(Output):
         return cls.read(closing | shallow(asked))
 
 
-class ResponseList(Output):
+class ResponseList(Listed[ResponseRead]):
     """Items of a session in order of asking. Go on with `?after=<last_step>`."""
 
-    object: Literal["list"] = "list"
-    data: list[ResponseRead]
     last_step: int
     has_more: bool
 
@@ -210,7 +173,7 @@ class ResponseList(Output):
 class StoredMark(Output):
     """One mark of an answer."""
 
-    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"]
+    outcome: Outcome
     score: float | None
     reason: str | None
     error_code: str | None
@@ -229,13 +192,6 @@ class ChangeRead(Output):
     def of(cls, change: Change, view: View) -> "ChangeRead":
         """From the service's value."""
         return cls.read(view.change(change))
-
-
-class ChangeList(Output):
-    """Every answer of a session that marks those of another again."""
-
-    object: Literal["list"] = "list"
-    data: list[ChangeRead]
 
 
 class TrajectoryPoint(Output):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import Outcomes, Output
 
 
 class ExtrapolationRead(Output):
@@ -170,25 +170,30 @@ class ProfileRead(Output):
     tasks: list[TaskRead]
 
 
-class ProgressRead(Output):
-    """How far the test is."""
+class StepsRead(Output):
+    """How many items were asked, and marked, so far."""
 
     items: int
     scored: int
+    in_flight: int
+
+
+class ProgressRead(StepsRead):
+    """How far the test is."""
+
     right: int | None = Field(
         default=None,
         description="Scored answers that are right; null where one has a score in between.",
     )
     mean: float | None = Field(default=None, description="Mean score of the scored answers.")
-    in_flight: int
     expected_items: int | None = Field(
         description="In all, if the precision goes on as now; never fewer than `min_items` asks "
         "for."
     )
 
 
-class MarkingUsageRead(Output):
-    """What scorers that call out took. `usd` is null when a price or a token count is unknown."""
+class CallsRead(Output):
+    """What calls took. `usd` is null when a price or a token count is unknown."""
 
     calls: int
     tokens_in: int
@@ -243,33 +248,19 @@ class LatencyRead(Output):
     p95: float = Field(description="All but a twentieth did not.")
 
 
-class UsageRead(Output):
+class UsageRead(CallsRead):
     """What it took so far. `usd` is null when a price or a token count is unknown."""
 
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
     seconds: float
     latency_ms: LatencyRead | None = Field(
         default=None, description="Null where none is known, and in sessions older than it."
     )
-    judge: MarkingUsageRead | None = Field(
+    judge: CallsRead | None = Field(
         default=None, description="Of judges and other scorers that call out; not in the rest."
     )
     cache: CacheRead | None = Field(
         default=None, description="What kept answers saved; not in the rest. Null: nothing."
     )
-
-
-class OutcomesRead(Output):
-    """Closed items by outcome. Only `scored` ones entered the estimate."""
-
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
 
 
 class PretestRead(Output):
@@ -278,7 +269,7 @@ class PretestRead(Output):
     planned: int
     items: int = Field(description="Closed ones.")
     in_flight: int
-    outcomes: OutcomesRead
+    outcomes: Outcomes
     caution: str | None = Field(default=None, description="Where there are fewer than were wanted.")
 
 
@@ -311,13 +302,6 @@ class PersonFitRead(Output):
     surprises: list[SurpriseRead] = Field(
         default_factory=list, description="The least expected answers, the worst first."
     )
-
-
-class FailureRead(Output):
-    """Why a session failed."""
-
-    code: str
-    detail: str
 
 
 class RescoreRead(Output):

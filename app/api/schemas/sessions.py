@@ -6,19 +6,27 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
-from typing_extensions import override
+from typing_extensions import TypeAliasType, override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead, Text
-from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
+from app.api.schemas.common import (
+    FailureRead,
+    Input,
+    Metadata,
+    Name,
+    OnBank,
+    Outcomes,
+    Output,
+    Text,
+    WorkRead,
+)
+from app.api.schemas.designs import DesignInput, DesignRead, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
     AccuracyRead,
     EstimateRead,
-    FailureRead,
     HeadlineRead,
-    OutcomesRead,
     PersonFitRead,
     PretestRead,
     ProfileRead,
@@ -30,9 +38,10 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
+from app.items import JsonObject
 from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
-from app.records.sessions import SessionRecord
+from app.records.sessions import SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
@@ -41,16 +50,9 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.repeats import MAX_REPEATS
 from app.services.visibility import View
 
-Status = Literal[
-    "queued",
-    "running",
-    "waiting",
-    "paused",
-    "awaiting_response",
-    "completed",
-    "failed",
-    "cancelled",
-]
+SessionStatus = TypeAliasType("SessionStatus", SessionState)
+SessionMode = TypeAliasType("SessionMode", Literal["live", "manual"])
+Relation = TypeAliasType("Relation", Literal["extend", "replay", "rescore"])
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 #: Characters of a name in a brief.
 _SHORT = 60
@@ -98,10 +100,6 @@ class ExamineeInput(Input):
     )
     settings: Metadata = Field(default_factory=dict)
 
-    def to_domain(self) -> Examinee:
-        """As the service takes it."""
-        return convert(Examinee, self)
-
 
 class ExamineeRead(Output):
     """Who answered by hand, as its client described it."""
@@ -113,7 +111,7 @@ class ExamineeRead(Output):
     settings: dict[str, str]
 
 
-class SessionCreate(DesignInput):
+class SessionCreate(DesignInput, OnBank):
     """One adaptive test: who is asked, from which bank, and how."""
 
     model_config = ConfigDict(
@@ -146,7 +144,7 @@ class SessionCreate(DesignInput):
         }
     )
 
-    mode: Literal["live", "manual"] = Field(
+    mode: SessionMode = Field(
         default="live", description="`manual`: the client answers the items itself."
     )
     endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
@@ -155,10 +153,6 @@ class SessionCreate(DesignInput):
     )
     examinee: ExamineeInput | None = Field(
         default=None, description="Of a manual session: who answers, by name."
-    )
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
     )
     pretest: PretestInput | None = Field(
         default=None, description="By default as the bank's `pretest_items` says."
@@ -201,8 +195,6 @@ class SessionCreate(DesignInput):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
         endpoints = (self.endpoint_id is not None) + (self.endpoint is not None)
         if self.mode == "live" and endpoints != 1:
             raise ValueError("a live session takes exactly one of endpoint and endpoint_id")
@@ -218,7 +210,7 @@ class SessionCreate(DesignInput):
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
         prompt = self.prompt.model_dump(exclude_none=True)
-        examinee = self.examinee.to_domain() if self.examinee else None
+        examinee = convert(Examinee, self.examinee) if self.examinee else None
         return convert(
             SessionSpec,
             self,
@@ -266,13 +258,18 @@ class SessionRescore(Input):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class SessionBank(Output):
+class BankAsked(Output):
     """What is asked from."""
 
     id: str
     name: str
     version: int
     version_id: str
+
+
+class SessionBank(BankAsked):
+    """What is asked from, and how much of it can be."""
+
     n_items: int = Field(description="Items that tests may ask.")
     n_never_asked: int = Field(
         description="Quarantined items: no test asks them, and the predicted score of the whole "
@@ -300,8 +297,8 @@ class SessionEndpoint(Output):
 class UnparsedRead(Output):
     """What answers that nobody can read count as."""
 
-    policy: Literal["wrong", "missing"] = Field(description="In this session.")
-    when_calibrated: Literal["wrong", "missing"] | None = Field(
+    policy: UnparsedPolicy = Field(description="In this session.")
+    when_calibrated: UnparsedPolicy | None = Field(
         description="When the bank version's parameters were made; null: nobody knows."
     )
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
@@ -316,13 +313,13 @@ class AskedRead(Output):
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
 
 
-class SessionRead(OwnedRead):
+class SessionRead(WorkRead):
     """One session: where it stands and what is known so far."""
 
     id: str
     object: Literal["session"] = "session"
-    mode: Literal["live", "manual"]
-    status: Status
+    mode: SessionMode
+    status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
     examinee: ExamineeRead | None = Field(description="Who answers by hand; null: not named.")
@@ -333,7 +330,7 @@ class SessionRead(OwnedRead):
     profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
     progress: ProgressRead
     usage: UsageRead
-    outcomes: OutcomesRead
+    outcomes: Outcomes
     pretest: PretestRead | None = Field(description="Null in sessions older than it.")
     repeats: RepeatsRead | None = Field(description="Null where each item is asked once.")
     person_fit: PersonFitRead | None
@@ -346,19 +343,16 @@ class SessionRead(OwnedRead):
     failure: FailureRead | None
     waiting_until: datetime | None
     waiting_reason: str | None
-    design: dict[str, Any]
+    design: DesignRead
     stops_when: str = Field(description="What ends the test by its design, in words.")
     unparsed: UnparsedRead
     asked: AskedRead
     seed: int
     parent_id: str | None
-    relation: Literal["extend", "replay", "rescore"] | None
+    relation: Relation | None
     ranking_id: str | None = Field(description="The ranking that it is a member of.")
-    provenance: dict[str, Any]
+    provenance: JsonObject
     metadata: dict[str, str]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
     @classmethod
     def of(cls, record: SessionRecord, view: View) -> "SessionRead":
@@ -411,7 +405,7 @@ class SessionBrief(Output):
     """The same in a few hundred characters, for tools that pay for each."""
 
     id: str
-    status: Status
+    status: SessionStatus
     examinee: str | None
     bank: str
     items: int = Field(description="Asked and closed.")

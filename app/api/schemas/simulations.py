@@ -1,14 +1,16 @@
 """Forecasts as JSON."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Name, Output
-from app.api.schemas.designs import DesignInput, Theta
+from app.api.schemas.common import Name, OnBank, Output
+from app.api.schemas.designs import DesignInput, DesignRead, Theta
 from app.api.schemas.endpoints import PriceModel
 from app.engine.design.words import stops_when
 from app.engine.simulation.forecast_words import summary
+from app.records.endpoints import Price
+from app.records.fields import convert
 from app.services.results.simulations import Simulation, SimulationSpec
 
 #: Of one forecast; the error of a share of 500 is 2 %.
@@ -17,7 +19,7 @@ MAX_EXAMINEES = 500
 _Tokens = Annotated[float, Field(ge=0, le=1e7)]
 
 
-class SimulationCreate(DesignInput):
+class SimulationCreate(DesignInput, OnBank):
     """A design on a bank version, and what is known of the calls."""
 
     model_config = ConfigDict(
@@ -35,10 +37,6 @@ class SimulationCreate(DesignInput):
         }
     )
 
-    bank_version_id: Name | None = Field(default=None, description="A certain version.")
-    bank: Name | None = Field(
-        default=None, description="Or the newest version of a bank, by its id or name."
-    )
     n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
     population: Literal["reference", "prior"] | None = Field(
         default=None,
@@ -63,8 +61,6 @@ class SimulationCreate(DesignInput):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if (self.bank_version_id is None) == (self.bank is None):
-            raise ValueError("give exactly one of bank and bank_version_id")
         if self.thetas is not None and self.population is not None:
             raise ValueError("give thetas or a population, not both")
         return self
@@ -75,7 +71,7 @@ class SimulationCreate(DesignInput):
             **self.model_dump(exclude={*DesignInput.model_fields, "thetas", "price"}),
             plan=self.plan(),
             thetas=self.thetas or (),
-            price=self.price.to_domain() if self.price else None,
+            price=convert(Price, self.price) if self.price else None,
         )
 
 
@@ -113,7 +109,7 @@ class SimulationRead(Output):
 
     object: Literal["simulation"] = "simulation"
     bank_version_id: str
-    design: dict[str, Any]
+    design: DesignRead
     stops_when: str = Field(description="What ends such a test, in words.")
     population: Literal["reference", "prior", "given"]
     n_examinees: int

@@ -74,13 +74,8 @@ class UseRead(SpendRead):
     @classmethod
     def of_limits(cls, limits: Limits, today: DaySpend, stored: int) -> Self:
         """What is used of `limits`."""
-        spent = SpendRead.of(limits, today)
-        return cls(
-            day=spent.day,
-            usd=spent.usd,
-            tokens=spent.tokens,
-            stored_bytes=BudgetRead.of(limits.stored_bytes, stored, 0),
-        )
+        kept = BudgetRead.of(limits.stored_bytes, stored, 0)
+        return cls(**dict(SpendRead.of(limits, today)), stored_bytes=kept)
 
 
 class ProjectSpendRead(UseRead):

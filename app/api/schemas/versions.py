@@ -5,14 +5,30 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import MADE_BY, MAX_LISTED, VERSION, First, Input, Known, Output, Text
+from app.api.schemas.common import (
+    MADE_BY,
+    MAX_LISTED,
+    VERSION,
+    First,
+    Input,
+    Known,
+    Output,
+    Text,
+    exactly_one,
+)
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
+from app.items import JsonObject
+from app.records.fields import shallow
+from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
+from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
 
 MAX_THETAS: Final = 1001
@@ -40,16 +56,18 @@ def _readable(knowledge: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-Knowledge = Annotated[dict[str, Any], BeforeValidator(_readable)]
+Knowledge = Annotated[JsonObject, BeforeValidator(_readable)]
 
 LongText = Annotated[Text, StringConstraints(max_length=10_000)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Key = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_KEY_CHARS)]
 Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
-ResponseModelName = Annotated[
+ItemStatus = TypeAliasType("ItemStatus", Literal["active", "quarantined", "pretest"])
+_ResponseModel = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
     Field(description="By default the smallest that holds the parameters."),
 ]
+ResponseModel = TypeAliasType("ResponseModel", _ResponseModel)
 AllowedCodes = Annotated[
     list[Annotated[Text, StringConstraints(max_length=100)]],
     Field(max_length=100, description="Lint codes that do not quarantine an item."),
@@ -67,15 +85,14 @@ ScaleName = Annotated[
     ),
 ]
 
-UnparsedPolicy = Annotated[
+_UnparsedPolicy = Annotated[
     Literal["missing", "wrong"],
     Field(
-        description=(
-            "What an answer that no extractor can read counts as. `missing` leaves it out of the "
-            "estimate."
-        )
+        description="What an answer that no extractor can read counts as. `missing` leaves it "
+        "out of the estimate."
     ),
 ]
+UnparsedPolicy = TypeAliasType("UnparsedPolicy", _UnparsedPolicy)
 
 
 VersionName = Annotated[
@@ -151,18 +168,23 @@ class DriftFigures(Output):
     sd: float
 
 
-class VersionCalibration(Output):
+class LikelihoodRead(Output):
+    """How likely the answers are by the fitted parameters."""
+
+    converged: bool
+    log_likelihood: float
+    n_parameters: int
+    aic: float = Field(description="Akaike's criterion; lower is better.")
+    bic: float = Field(description="Schwarz's criterion; lower is better.")
+
+
+class VersionCalibration(LikelihoodRead):
     """Where a version's parameters come from; the items' standard errors are with it."""
 
     id: str
     response_set_id: str
     n_examinees: int
     scored_answers: int
-    converged: bool
-    log_likelihood: float
-    n_parameters: int
-    aic: float
-    bic: float
     fit: FitRead
     drift: DriftFigures | None = Field(
         default=None, description="Of the items of the version it was linked to; null: not checked."
@@ -232,7 +254,7 @@ class AskedModel(Input):
 class VersionSettings(Input):
     """What a new version may be told."""
 
-    response_model: ResponseModelName | None = None
+    response_model: ResponseModel | None = None
     scale: ScaleName | None = None
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
@@ -283,11 +305,7 @@ class VersionCreate(VersionSettings):
     ) = None
     from_version: VersionName | None = None
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.parameters is None) == (self.from_version is None):
-            raise ValueError("give exactly one of parameters and from_version")
-        return self
+    _one_source = exactly_one("parameters", "from_version")
 
     def to_domain(self) -> BankImport:
         """The same for the service.
@@ -310,17 +328,6 @@ class VersionCreate(VersionSettings):
         )
 
 
-class FindingRead(Output):
-    """One fault of one item."""
-
-    code: str
-    severity: str
-    key: str = Field(validation_alias="item_id")
-    field: str
-    value: float | str | None
-    message: str
-
-
 class FlagRead(Output):
     """A finding about the item that carries it."""
 
@@ -331,13 +338,19 @@ class FlagRead(Output):
     message: str
 
 
+class FindingRead(FlagRead):
+    """One fault of one item."""
+
+    key: str = Field(validation_alias="item_id")
+
+
 class VersionItemRead(Output):
     """Parameters and state of one item of a version; null parameters in pretest."""
 
     item_id: str
     key: str
     position: int
-    status: Literal["active", "quarantined", "pretest"]
+    status: ItemStatus
     a: float | None
     b: float | None = Field(description="Null where a is 0: there is no difficulty then.")
     intercept: float | None
@@ -390,6 +403,44 @@ class InformationRead(Output):
     se: Annotated[list[Known], BeforeValidator(np.ndarray.tolist)] = Field(
         description="Null where there is no information."
     )
+
+
+class JoinRead(Output):
+    """What answers from outside the calibration say of a version's join."""
+
+    object: Literal["join"] = "join"
+    version_id: str
+    response_set_id: str | None = Field(description="Null: answers of live sessions.")
+    n_sessions: int
+    verdict: Verdict
+    explanation: str
+    z: float | None = Field(
+        description="How much likelier the answers are than with the parameters dealt anew among "
+        "the items that each examinee answered, in standard deviations; 0 of a wrong join."
+    )
+    expected_z: float | None = Field(description="The same of a right join.")
+    p_value: float | None = Field(description="Of such a z or a greater one if it were wrong.")
+    power: float = Field(description="Share of wrong joins that so many answers would find.")
+    rank_correlation: float | None = Field(
+        description="Spearman's, of the items' shares of right answers with their difficulties: "
+        "below 0 where the join is right. In adaptive tests, whose items are as hard as the "
+        "examinee is able, it is near 0 either way."
+    )
+    n_examinees: int
+    n_answers: int
+    n_items: int
+
+    @classmethod
+    def of(cls, look: JoinLook) -> Self:
+        """The outgoing shape."""
+        return cls.read(
+            {
+                **shallow(look),
+                **shallow(look.check),
+                "version_id": look.version.id,
+                "explanation": join_sentence(look.check),
+            }
+        )
 
 
 def theta_grid(text: str) -> FloatArray:

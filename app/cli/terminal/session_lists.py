@@ -1,6 +1,6 @@
 """`sextant sessions list`, `show`, `watch`, `cancel` and `delete`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -10,24 +10,15 @@ from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import interval, money, number, show_table, when, who
 from app.cli.terminal.watch import report, watch
+from app.records.sessions import SessionState
 from sextant_client import AsyncSextant
 
 SessionId = Annotated[str, typer.Argument(help="Id of a session.")]
-Status = Literal[
-    "queued",
-    "running",
-    "waiting",
-    "awaiting_response",
-    "paused",
-    "completed",
-    "failed",
-    "cancelled",
-]
 
 
 @fail_clearly
 def list_sessions(
-    status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
+    status: Annotated[SessionState | None, typer.Option(help="Only those in this state.")] = None,
     bank: Annotated[str | None, typer.Option(help="Only those on this bank.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     server: AskServerOption = None,

@@ -152,7 +152,7 @@ class CutScore(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingDesign(Part):
-    """When a test ends: as soon as anything given here holds; see `app.engine.stopping`."""
+    """When a test ends: as soon as anything given here holds."""
 
     se: _Positive | None = None
     min_items: Annotated[
@@ -169,7 +169,7 @@ class StoppingDesign(Part):
         Within(above=0.0, most=0.5),
         "Half of the width of the score's 95 % interval: 0.03 is +-3 points.",
     ] = None
-    any_of: tuple["StoppingDesign", ...] = ()
+    any_of: Annotated[tuple["StoppingDesign", ...], "Rules, in lists at most two deep."] = ()
     all_of: tuple["StoppingDesign", ...] = ()
 
     def check(self, section: Section) -> None:

@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from app.engine.bank import FloatArray, ItemBank
 
-Verdict = Literal["holds", "broken", "doubtful", "undecided"]
+Verdict = TypeAliasType("Verdict", Literal["holds", "broken", "doubtful", "undecided"])
 
 #: Standard normal quantile of 0.99: of a hundred wrong joins one may pass as a right one, and of a
 #: hundred right ones one may be accused.

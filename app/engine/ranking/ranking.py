@@ -64,9 +64,9 @@ from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Look, Pair, Ranks, ranks_of
 from app.engine.ranking.rules import (
     NO_LIMIT,
+    Metric,
     RankingBudget,
     RankingDecision,
-    RankingMetric,
     RankingRules,
 )
 from app.engine.selection.sampled import Chosen, choose
@@ -354,7 +354,7 @@ class Ranking:
 
     def _stated(self, member: int, told: CatState) -> Stated:
         """What a member is ranked by."""
-        if self.rules.metric is RankingMetric.SCORE:
+        if self.rules.metric is Metric.SCORE:
             score = self.tests[member].predict(told)
             own = score.margin / Z_95 if told.n_scored else math.inf
             return Stated(theta=score.value, middle=score.value, own=own)
@@ -375,7 +375,7 @@ class Ranking:
 
     def _evidence(self, member: int, told: CatState) -> Stated:
         """The same by the answers alone; no prior pulls a score whose interval holds."""
-        if self._once or self.rules.metric is RankingMetric.SCORE:
+        if self._once or self.rules.metric is Metric.SCORE:
             return self._stated(member, told)
         test = self.tests[member]
         return self._ability(member, told).by_answers(test.estimator.prior_in(test.bank))
@@ -406,7 +406,7 @@ class Ranking:
         test = state.members[member]
         cost = self.costs[member] if self.costs else 1.0
         sd = test.belief.se
-        if self.rules.metric is RankingMetric.SCORE:
+        if self.rules.metric is Metric.SCORE:
             sd = self.tests[member].predict(test).margin / Z_95
         return sd**2 / ((test.n_asked + 1) * cost)
 

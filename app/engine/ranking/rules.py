@@ -12,7 +12,7 @@ from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
 
 
-class RankingMetric(StrEnum):
+class Metric(StrEnum):
     """What members are ranked by."""
 
     SCORE = "score"
@@ -49,7 +49,7 @@ RANKING_PRESETS: Mapping[RankingPreset, PublishedRanking] = {
     # arXiv 2601.13885, Algorithm 1.
     RankingPreset.CONTINUOUS_PAPER: PublishedRanking(
         rules={
-            "metric": RankingMetric.THETA,
+            "metric": Metric.THETA,
             "decision": RankingDecision.ONE_LOOK,
             "shared_items": False,
         },
@@ -86,7 +86,7 @@ class RankingRules:
         InvalidInputError: A number out of its range.
     """
 
-    metric: RankingMetric = RankingMetric.THETA
+    metric: Metric = Metric.THETA
     decision: RankingDecision = RankingDecision.PLANNED_LOOKS
     confidence: float = 0.95
     holm: bool = False

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead, limits_of
+from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, visitor
@@ -15,6 +15,8 @@ from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
 from app.records.api_keys import Scope
+from app.records.fields import convert
+from app.records.projects import Limits
 from app.services.api_keys import ApiKeyService
 from app.storage.paging import PageRequest
 
@@ -48,7 +50,7 @@ async def create(request: Request, visit: Visit, form: Form, opened: AllServices
         _, secret = await opened.api_keys.create(
             name=body.name,
             scopes=body.scopes,
-            limits=limits_of(body.limits),
+            limits=convert(Limits, body.limits),
             project_id=visit.administered,
         )
     except (ValidationError, SextantError) as error:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from app.api.events import event_stream
 from app.api.routers.sessions import BankId, EndpointId, SessionId
 from app.api.schemas.session_answers import ResponseRead
-from app.api.schemas.sessions import SessionExtend, SessionRead, Status
+from app.api.schemas.sessions import SessionExtend, SessionRead, SessionStatus
 from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
@@ -42,7 +42,7 @@ async def session_list(
     request: Request,
     visit: Visit,
     opened: AllServices,
-    status: Status | Any_ = None,
+    status: SessionStatus | Any_ = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
     after: After = None,

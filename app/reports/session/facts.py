@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.engine.inference.join import JoinCheck
+from app.items import JsonObject
 from app.reports.figures import whole_bank
 from app.reports.headline import Headline
 from app.reports.plain import plain
@@ -48,15 +49,15 @@ class SessionIdentity:
     parent_id: str | None = None
     relation: str | None = None
     ranking_id: str | None = None
-    design: Mapping[str, Any]
+    design: JsonObject
     seed: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     code_version: str | None = None
     stops_when: str = ""
     unparsed_policy: str = "missing"
     unparsed_when_calibrated: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    asked_when_calibrated: Mapping[str, Any] = field(default_factory=dict)
+    asked: JsonObject = field(default_factory=dict)
+    asked_when_calibrated: JsonObject = field(default_factory=dict)
     created_at: str
     finished_at: str | None = None
 
@@ -212,12 +213,12 @@ class SessionReport:
 
     identity: SessionIdentity
     score: Score | None
-    estimate: Mapping[str, Any]
+    estimate: JsonObject
     abilities: tuple[Ability, ...]
     tasks: tuple[TaskResult, ...]
     n_tasks: int
     trace: tuple[TracePoint, ...]
-    figures: Mapping[str, Any]
+    figures: JsonObject
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.engine.inference.join import JoinCheck
+from app.items import JsonObject
 from app.reports.plain import plain
 
 
@@ -129,7 +130,7 @@ class CalibrationFacts:
     n_parameters: int | None = None
     aic: float
     bic: float
-    fit: Mapping[str, Any]
+    fit: JsonObject
     warnings: tuple[str, ...] = ()
     dropped_items: Mapping[str, int] = field(default_factory=dict)
     score_only_items: Mapping[str, int] = field(default_factory=dict)
@@ -138,7 +139,7 @@ class CalibrationFacts:
     dependent_pairs: tuple[tuple[str, str, float], ...] = ()
     item_verdicts: Mapping[str, int]
     worst_items: tuple[FittedItem, ...] = ()
-    comparison: tuple[Mapping[str, Any], ...] = ()
+    comparison: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,7 @@ class VersionReport:
     flagged: tuple[FlaggedItem, ...]
     calibration: CalibrationFacts | None = None
     simulated: SimulatedTests | None = None
-    correction: Mapping[str, Any] | None = None
+    correction: JsonObject | None = None
     join: JoinCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:

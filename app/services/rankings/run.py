@@ -13,9 +13,9 @@ from app.engine.prediction.ability import Stated
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.ranks import Ranks
 from app.engine.ranking.rules import (
+    Metric,
     RankingBudget,
     RankingDecision,
-    RankingMetric,
     RankingRules,
 )
 from app.records.rankings import RankingEnd
@@ -53,7 +53,7 @@ class RankingPlan:
         once = rules.get("decision") == RankingDecision.ONE_LOOK
         told = {
             **{each.name: rules[each.name] for each in fields(RankingRules) if each.name in rules},
-            "metric": RankingMetric(rules.get("metric", "theta")),
+            "metric": Metric(rules.get("metric", "theta")),
             "decision": RankingDecision.ONE_LOOK if once else RankingDecision.PLANNED_LOOKS,
         }
         return cls(

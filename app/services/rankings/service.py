@@ -12,8 +12,8 @@ from app.engine.design.design import Preset
 from app.engine.design.parts import BudgetDesign
 from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.rules import (
+    Metric,
     RankingBudget,
-    RankingMetric,
     RankingRules,
     usual_criterion,
 )
@@ -108,7 +108,7 @@ class RankingService:
             NotFoundError: No such endpoint or bank version.
         """
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
-        if spec.rules.metric is RankingMetric.THETA:
+        if spec.rules.metric is Metric.THETA:
             require_theta(version, "/metric")
         budget = spec.budget
         if budget.items is None:
@@ -299,7 +299,7 @@ def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) ->
     """
     rules, selection = spec.rules, spec.asking.get("selection") or {}
     preset, usual = Preset.SCORE, {}
-    if rules.metric is RankingMetric.THETA:
+    if rules.metric is Metric.THETA:
         preset, usual = Preset.ABILITY, {"criterion": usual_criterion(version.bank).value}
     return SessionPlan.of_new(
         {

@@ -1,0 +1,103 @@
+"""What the API says of itself: FastAPI's OpenAPI, made into what generators of clients like."""
+
+import json
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import WithJsonSchema
+from typing_extensions import TypeAliasType
+
+from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
+from app.api.schemas.common import FieldError, Output
+
+_Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
+ProblemCode = TypeAliasType("ProblemCode", _Code)
+
+#: Of a generic list, and of a part of a design, which refers to itself.
+_GIVEN_NAME = re.compile(
+    r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b(Stopping)-\w+put\b"
+)
+
+
+class Problem(Output):
+    """RFC 9457 problem details, with a stable `code` to program against."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: ProblemCode
+    request_id: str | None
+    errors: list[FieldError]
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI description of `app`, made once."""
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            openapi_version=app.openapi_version,
+            routes=app.routes,
+        )
+        components = schema.setdefault("components", {})
+        reference = "#/components/schemas/{model}"
+        problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
+        components["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+        operations = [each for path in schema["paths"].values() for each in path.values()]
+        components["responses"] = dict(_problems(operations))
+        for operation in operations:
+            for parameter in operation.get("parameters", ()):
+                _drop_null(parameter["schema"])
+        _tidy([components["schemas"], schema["paths"]])
+        plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
+        app.openapi_schema = json.loads(plain)
+    return app.openapi_schema
+
+
+def _plain_name(given: re.Match[str]) -> str:
+    """What clients can make classes of: `BankList`, and one shape where both ways have one."""
+    return given[2] or f"{given[1]}List"
+
+
+def _problems(operations: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The problems of all operations, by their codes; operations refer to them henceforth."""
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for responses in (operation["responses"] for operation in operations):
+        for status, response in responses.items():
+            if codes := response.get("x-codes"):
+                name = "-".join(codes)
+                responses[status] = {"$ref": f"#/components/responses/{name}"}
+                told = f"{HTTPStatus(int(status)).phrase}: {', '.join(f'`{c}`' for c in codes)}"
+                yield name, {"description": told, "content": content, "x-codes": codes}
+
+
+def _tidy(node: Any) -> None:
+    """Leave out titles, which only repeat names; close objects whose keys have a pattern.
+
+    Those take no other keys, which Pydantic leaves unsaid.
+    """
+    if isinstance(node, dict):
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        if "patternProperties" in node:
+            node.setdefault("additionalProperties", False)
+        node = list(node.values())
+    for inner in node if isinstance(node, list) else ():
+        _tidy(inner)
+
+
+def _drop_null(schema: dict[str, Any]) -> None:
+    """A parameter outside the body can be left out but not be null, whatever its Python type."""
+    kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        schema |= kinds[0]
+    elif kinds:
+        schema["anyOf"] = kinds
+    schema.pop("description", None)  # the parameter has it, too

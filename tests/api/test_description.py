@@ -1,0 +1,93 @@
+"""The description of the API is one that generators of clients like."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app import errors
+from app.api.errors import HTTP_CODES
+from tests.api.conftest import Client
+
+Document = dict[str, Any]
+#: Objects whose fields depend on what made them; what is any JSON object refers to the first.
+UNTYPED = {"JsonObject", "export_ended_session", "export_version"}
+#: What may be any of them, by where it stands.
+MOST_BYTES = 450_000
+
+
+@pytest.fixture
+async def document(client: Client) -> Document:
+    described: Document = (await client.get("/openapi.json")).json()
+    return described
+
+
+def parts(document: Document) -> Iterator[tuple[str, Document]]:
+    """All that is said, with the component or operation in which it stands."""
+    for name, schema in document["components"]["schemas"].items():
+        yield from ((name, node) for node in nodes(schema))
+    for path in document["paths"].values():
+        for operation in path.values():
+            yield from ((operation["operationId"], node) for node in nodes(operation))
+
+
+def nodes(value: Any) -> Iterator[Document]:
+    if isinstance(value, dict):
+        yield value
+        value = [inner for name, inner in value.items() if name not in ("examples", "default")]
+    for inner in value if isinstance(value, list) else ():
+        yield from nodes(inner)
+
+
+async def test_it_is_small(document: Document) -> None:
+    assert len(json.dumps(document)) <= MOST_BYTES
+
+
+async def test_objects_say_their_fields(document: Document) -> None:
+    untyped = {
+        where
+        for where, node in parts(document)
+        if node.get("type") == "object"
+        and not any(node.get(said) for said in ("properties", "patternProperties"))
+        and node.get("additionalProperties", True) is True
+    }
+    assert untyped == UNTYPED
+
+
+async def test_what_is_said_twice_has_a_name(document: Document) -> None:
+    named = document["components"]["schemas"].values()
+    choices = Counter(
+        json.dumps(sorted(map(str, node["enum"])))
+        for _, node in parts(document)
+        if "enum" in node and not any(node is each for each in named)
+    )
+    assert [choice for choice, times in choices.items() if times > 1] == []
+    inside = [
+        where
+        for where, node in parts(document)
+        if "properties" in node and not any(node is each for each in named)
+    ]
+    assert inside == []
+
+
+async def test_nothing_is_told_twice_as_sent_and_as_received(document: Document) -> None:
+    assert [name for name in document["components"]["schemas"] if not name.isalnum()] == []
+
+
+async def test_a_problem_names_one_of_all_codes(document: Document) -> None:
+    schemas = document["components"]["schemas"]
+    assert schemas["Problem"]["properties"]["code"] == {"$ref": "#/components/schemas/ProblemCode"}
+    raised = {
+        kind.code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.SextantError)
+    }
+    assert raised | {*HTTP_CODES.values(), "http_error"} == set(schemas["ProblemCode"]["enum"])
+
+
+async def test_events_are_told_apart_by_type(document: Document) -> None:
+    union = document["components"]["schemas"]["Event"]
+    assert union["discriminator"]["propertyName"] == "type"
+    assert {"session.completed", "ranking.joined"} <= set(union["discriminator"]["mapping"])
