@@ -151,28 +151,32 @@ def answered(
     seed: int,
 ) -> None:
     """The loop of docs/agents.md, to the end of the session; begun again it goes on."""
-    rng = random.Random(seed)
+    rng, seen = random.Random(seed), set[str]()
 
     def solve(item: dict[str, Any], takes: float) -> dict[str, Any]:
         time.sleep(takes)
         return {"step_token": item["step_token"], "score": float(answers[item["item"]["id"]])}
 
     def begun(items: Sequence[dict[str, Any]]) -> set[Any]:
-        return {pool.submit(solve, item, seconds * rng.uniform(0.5, 1.5)) for item in items}
+        new = [item for item in items if item["step_token"] not in seen]
+        seen.update(item["step_token"] for item in new)
+        return {pool.submit(solve, item, seconds * rng.uniform(0.5, 1.5)) for item in new}
+
+    def awaited() -> set[Any]:
+        found = client.post(f"{path}/next-items", json={})
+        return set() if found.is_error else begun(found.json()["data"])  # or it has ended
 
     with (
         httpx2.Client(base_url=base_url, timeout=60) as client,
         ThreadPoolExecutor(in_flight) as pool,
     ):
-        found = client.post(f"{path}/next-items", json={})
-        if found.is_error:  # it has ended
-            return
-        running = begun(found.json()["data"])
+        running = awaited()
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for task in done:
-                session = client.post(f"{path}/responses", json=task.result()).json()
-                running |= begun(session["next_items"])
+                reply = client.post(f"{path}/responses", json=task.result())
+                # The client that was killed may have sent this answer with its last breath.
+                running |= awaited() if reply.is_error else begun(reply.json()["next_items"])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from app import DISTRIBUTION
 from app.pages.access import visitor
 from app.pages.static import address
 from app.reports.figures import (
@@ -105,7 +106,7 @@ def environment() -> Environment:
         "whole_bank": whole_bank,
         "changed": lambda query, **new: {**query, **new},
         "without": lambda query, name: {key: query[key] for key in query if key != name},
-        "sextant_version": version("sextant"),
+        "sextant_version": version(DISTRIBUTION),
         "now": lambda: datetime.now(UTC),
     }
     return made

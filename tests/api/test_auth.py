@@ -32,7 +32,7 @@ async def test_the_scheme_is_read_without_regard_to_case(client: Client) -> None
 
 #: What is changed by whom, by the first part of its path; all else takes `run`.
 WRITTEN_BY: dict[ScopeName, set[str]] = {
-    "admin": {"api-keys", "projects"},
+    "admin": {"api-keys", "projects", "webhooks"},
     "banks:write": {"banks", "calibrations", "catalog", "installations", "response-sets"},
 }
 NOT_BY_THEIR_PATH: dict[tuple[str, str], ScopeName] = {
@@ -41,6 +41,8 @@ NOT_BY_THEIR_PATH: dict[tuple[str, str], ScopeName] = {
     ("GET", "/v1/audit"): "admin",
     ("GET", "/v1/audit/export"): "admin",
     ("GET", "/v1/projects"): "admin",
+    ("GET", "/v1/webhooks"): "admin",
+    ("GET", "/v1/webhooks/{webhook_id}/deliveries"): "admin",
     ("GET", "/v1/sessions/{session_id}/next-item"): "run",
     ("POST", "/v1/banks/{bank}/items/{item}:preview"): "run",
     ("POST", "/v1/banks/{bank}/items:match"): "read",

@@ -76,6 +76,7 @@ async def bodies(client: Client, database: Database) -> dict[tuple[str, str], tu
         ("PATCH", "/v1/endpoints/{endpoint_id}"): (f"/v1/endpoints/{kept['id']}", {FIELD: ""}),
         ("POST", "/v1/sessions"): ("/v1/sessions", session),
         ("POST", "/v1/gates"): ("/v1/gates", {"session": session, "threshold": 0.0}),
+        ("POST", "/v1/webhooks"): ("/v1/webhooks", {"url": "", "secret": f"whsec_{'A' * 44}"}),
         ("POST", "/v1/rankings"): (
             "/v1/rankings",
             {**asking, "endpoints": [{"endpoint": endpoint}, {"endpoint": simulated}]},
@@ -97,7 +98,8 @@ def with_address(body: Any, url: str) -> Any:
         return [with_address(each, url) for each in body]
     if isinstance(body, dict):
         return {
-            name: url if name == FIELD else with_address(each, url) for name, each in body.items()
+            name: url if name in (FIELD, "url") else with_address(each, url)
+            for name, each in body.items()
         }
     return body
 

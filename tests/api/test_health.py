@@ -17,7 +17,7 @@ from tests.api.conftest import BASE_URL, Client
 async def test_health_needs_no_key_and_tells_the_version(anonymous: Client) -> None:
     response = await anonymous.get("/healthz")
     assert response.status_code == 200
-    assert response.json() == {"status": "ok", "version": version("sextant")}
+    assert response.json() == {"status": "ok", "version": version("sextant-server")}
 
 
 async def test_a_migrated_database_makes_it_ready(anonymous: Client) -> None:

@@ -22,6 +22,7 @@ SESSION: dict[str, Any] = {
         "usd_all": 0.026,
         "trust": {"level": "good", "reason": "All is well."},
         "better_than": 0.92,
+        "recent": None,
         "theta": 0.4,
         "se": 0.2,
         "theta_reason": None,

@@ -62,7 +62,6 @@ async def list_deliveries(
 
 @router.post(
     "/{webhook_id}/deliveries/{delivery_id}:send",
-    status_code=202,
     dependencies=ADMIN,
     responses=errors(InvalidStateError),
 )

@@ -1,27 +1,32 @@
 """Webhooks as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, SecretStr
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import Input, Output, OwnedRead, Text
+from app.items import JsonObject
 from app.records.webhooks import Status
 
-Event = Literal[
-    "session.completed",
-    "session.failed",
-    "session.cancelled",
-    "ranking.completed",
-    "ranking.failed",
-    "ranking.cancelled",
-    "calibration.completed",
-    "calibration.failed",
-    "calibration.cancelled",
-    "gate.decided",
-    "endpoint.failed",
-]
-ALL_EVENTS: Final = list[Event](get_args(Event))
+WebhookEvent = TypeAliasType(
+    "WebhookEvent",
+    Literal[
+        "session.completed",
+        "session.failed",
+        "session.cancelled",
+        "ranking.completed",
+        "ranking.failed",
+        "ranking.cancelled",
+        "calibration.completed",
+        "calibration.failed",
+        "calibration.cancelled",
+        "gate.decided",
+        "endpoint.failed",
+    ],
+)
+ALL_EVENTS: Final = list[WebhookEvent](get_args(WebhookEvent.__value__))
 
 
 class WebhookCreate(Input):
@@ -46,7 +51,7 @@ class WebhookCreate(Input):
             " `echo whsec_$(openssl rand -base64 32)`. Stored encrypted, never shown.",
         ),
     ]
-    events: Annotated[list[Event], Field(min_length=1, max_length=len(ALL_EVENTS))] = Field(
+    events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=len(ALL_EVENTS))] = Field(
         default=ALL_EVENTS, description="What is sent; all of it where this is left out."
     )
 
@@ -57,7 +62,7 @@ class WebhookRead(OwnedRead):
     id: str
     object: Literal["webhook"] = "webhook"
     url: str
-    events: list[Event]
+    events: list[WebhookEvent]
     created_at: datetime
     disabled_at: datetime | None = Field(
         description="When its receiver answered 410: nothing is sent any more."
@@ -71,9 +76,7 @@ class DeliveryRead(Output):
     object: Literal["webhook_delivery"] = "webhook_delivery"
     webhook_id: str
     type: str
-    data: dict[str, Any] = Field(
-        description="What is sent; the outcome of a gate is added when it is."
-    )
+    data: JsonObject = Field(description="What is sent; the outcome of a gate is added when it is.")
     status: Status = Field(
         description="`given_up`: after nine attempts over a day, or because the webhook was "
         "disabled."

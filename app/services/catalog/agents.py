@@ -98,9 +98,7 @@ async def prepare_agents(
         await uow.banks.add(bank)
         made = new_set(entry.name, description=f"{file.origin}, sha256 {file.sha256}")
         await uow.response_sets.add(made)
-        draft = Draft(Choices(), rows_read=table.n_answers)
-        draft.add_table(TrialTable(FIRST_TRIAL, table), file.name)
-        draft.files.append(FileRead(file.name, ResponseFormat.PY_IRT, table.n_answers))
+        draft = await asyncio.to_thread(_draft, table, file.name)
         held = await uow.response_sets.find(made.id, for_update=True)
         source = (await import_draft(uow, held, draft)).response_set
         return await calibrations.publish_done(
@@ -114,6 +112,13 @@ async def prepare_agents(
         )
 
     return Prepared(spec=spec, knowledge=knowledge, facts=facts, publish=publish)
+
+
+def _draft(table: ResponseTable, name: str) -> Draft:
+    draft = Draft(Choices(), rows_read=table.n_answers)
+    draft.add_table(TrialTable(FIRST_TRIAL, table), name)
+    draft.files.append(FileRead(name, ResponseFormat.PY_IRT, table.n_answers))
+    return draft
 
 
 async def _gone(_: UnitOfWork) -> BankVersion:
