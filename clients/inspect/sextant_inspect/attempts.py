@@ -1,0 +1,197 @@
+"""One attempt at an Inspect task, and the session of Sextant that it goes through."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from inspect_ai.log import EvalSpec
+
+from sextant_client import Answer, AsyncSextant, Examinee, Item, Session
+from sextant_client.answering import Begun, Loop
+from sextant_client.requests import Json
+from sextant_inspect.matching import Samples
+
+#: In a session's metadata. Retries of a task keep its id, and find the session by it.
+_TASK_ID: Final = "inspect_task_id"
+USUALLY_IN_FLIGHT: Final = 4
+_MOST_IN_FLIGHT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be found out.
+
+    Attributes:
+        bank: Name or id.
+        samples: Of the task.
+        scorer: Whose score counts, `scorer` or `scorer.key`; None: the first.
+        examinee: Who answers; None: the model.
+        design: Fields of the session.
+        connect: Makes a client.
+    """
+
+    bank: str
+    samples: Samples
+    scorer: str | None
+    examinee: Examinee | None
+    design: Mapping[str, Json]
+    connect: Callable[[], AsyncSextant]
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether an agent answers, not a bare model."""
+        return self.examinee is not None and self.examinee.kind == "agent"
+
+    def body(self, spec: EvalSpec) -> dict[str, Json]:
+        """The session of a task that nobody has attempted yet."""
+        examinee = self.examinee or Examinee(name=spec.model)
+        if examinee.model is None and examinee.kind != "person":
+            examinee = examinee.model_copy(update={"model": spec.model})
+        in_flight = min(spec.config.max_samples or USUALLY_IN_FLIGHT, _MOST_IN_FLIGHT)
+        metadata = self.design.get("metadata")
+        named = metadata if isinstance(metadata, Mapping) else {}
+        return {
+            "concurrency": in_flight,
+            **self.design,
+            "mode": "manual",
+            "bank": self.bank,
+            "examinee": examinee.model_dump(exclude_none=True),
+            "metadata": {**named, _TASK_ID: spec.task_id},
+        }
+
+
+class Attempt:
+    """An attempt at a task that goes on with the session of those before it.
+
+    Attributes:
+        plan: What is to be found out.
+        session: As it was last told.
+    """
+
+    def __init__(
+        self, plan: Plan, client: AsyncSextant, session: Session, sample_of: Mapping[str, str]
+    ) -> None:
+        self.plan = plan
+        self.session = session
+        self._client = client
+        self._sample_of = sample_of
+        self._loop = Loop(session.id)
+        self._awaited: dict[str, Item] = {}
+        # Answers go one after the other: the last reply is the last state.
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def begin(cls, plan: Plan, spec: EvalSpec) -> "Attempt":
+        """Begin the session of a task, or find it.
+
+        Args:
+            plan: What is to be found out.
+            spec: Of the task, as it is logged; the session is named in its metadata.
+
+        Raises:
+            ValueError: Inspect is to run certain samples, or the bank asks what the task does not.
+            SextantError: The server refused, or cannot be reached.
+        """
+        config = spec.config
+        if config.limit or config.sample_id or (config.epochs or 1) > 1:
+            raise ValueError(
+                "Sextant chooses the samples and runs each once: leave out --limit, --sample-id "
+                "and --epochs. `stopping` of `adaptive` says how many are run."
+            )
+        if config.log_samples is False:
+            raise ValueError("A retry needs the samples in the log: leave out --no-log-samples.")
+        client = plan.connect()
+        items = await plan.samples.items(client, plan.bank, spec.task)
+        found = await client.request(
+            "GET", "/v1/sessions", params={f"metadata.{_TASK_ID}": spec.task_id, "limit": 100}
+        )
+        told = next((s for s in found["data"] if s["status"] not in {"failed", "cancelled"}), None)
+        if told is None:
+            told = await client.request("POST", "/v1/sessions", json=plan.body(spec))
+        session, bank = Session.model_validate(told), told["bank"]
+        if len(items) < bank["n_items"]:
+            await client.cancel_session(session.id)
+            raise ValueError(
+                f"Expected a sample for each of the {bank['n_items']} items of bank "
+                f"{bank['name']!r}, by id or by content: {len(items)} of the task's "
+                f"{len(plan.samples.by_id)} samples are among them."
+            )
+        # For whoever reads the log. Nothing depends on it: a log may end before it is written.
+        spec.metadata = {**(spec.metadata or {}), "sextant_session": session.id}
+        return cls(plan, client, session, items)
+
+    async def answered(self) -> list[str]:
+        """Samples that were answered before; where one failed, it stays with that."""
+        samples, after, more = [], 0, True
+        while more:
+            page = await self._client.request(
+                "GET",
+                f"/v1/sessions/{self.session.id}/responses",
+                params={"after": after, "limit": 1000},
+            )
+            after, more = page["last_step"], page["has_more"]
+            samples += [
+                self._sample(step["item_id"])
+                for step in page["data"]
+                if step["outcome"] not in {None, "error"}
+            ]
+        return samples
+
+    async def awaited(self) -> list[str]:
+        """Samples that the session waits for and that were not begun here."""
+        return [] if self.session.ended else await self._advanced(self._loop.awaited())
+
+    async def tell(self, sample: str, answer: Answer) -> list[str]:
+        """Tell a sample's answer; which are to be begun because of it.
+
+        One that was told before changes nothing: Inspect took it from an earlier attempt's log.
+        """
+        item = self._awaited.pop(sample, None)
+        return [] if item is None else await self._advanced(self._loop.tell(item, answer))
+
+    async def _advanced(self, flow: Begun) -> list[str]:
+        async with self._turn:
+            items = await self._client.run(flow)
+            self.session = self._loop.session or self.session
+        begun = {self._sample(item.item.id): item for item in items}
+        self._awaited |= begun
+        return list(begun)
+
+    def _sample(self, item: str) -> str:
+        if item not in self._sample_of:
+            raise ValueError(
+                f"Session {self.session.id} asks {item!r}, of which the task has no sample."
+            )
+        return self._sample_of[item]
+
+    async def end(self) -> None:
+        """Close the connection, and make sure that the session has come to a result.
+
+        Raises:
+            RuntimeError: It has not.
+        """
+        await self._client.aclose()
+        session = self.session
+        if session.status != "completed":
+            why = session.failure.detail if session.failure else session.stop_detail
+            raise RuntimeError(f"Session {session.id} of Sextant is {session.status}: {why}")
+
+    def figures(self) -> dict[str, float]:
+        """What is known by now."""
+        score, ability = self.session.accuracy, self.session.estimate
+        told = {
+            "theta": ability.theta,
+            "theta_se": ability.se,
+            "theta_lo": ability.ci[0],
+            "theta_hi": ability.ci[1],
+        }
+        if score is not None:
+            told = {
+                "score": score.value,
+                "score_lo": score.lo,
+                "score_hi": score.hi,
+                "equivalent_random_items": score.equivalent_random_items,
+                **told,
+            }
+        return {name: float(value) for name, value in told.items() if value is not None}

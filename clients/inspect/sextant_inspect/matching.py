@@ -1,0 +1,117 @@
+"""Which sample of a task is which item of a bank."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from inspect_ai.dataset import Sample
+
+from sextant_client import AsyncSextant, ProblemError
+
+#: Samples a request: the server takes 10,000 keys and as many hashes.
+_PART = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a task.
+
+    Attributes:
+        by_id: By id, as text.
+        numbered: Ids that are mere numbers, since the data set gave none.
+    """
+
+    by_id: Mapping[str, Sample]
+    numbered: frozenset[str]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> "Samples":
+        """Those of a data set; whichever has no id gets its number, as Inspect would give it.
+
+        Raises:
+            ValueError: Two have one id.
+        """
+        by_id, numbered = {}, set()
+        for number, sample in enumerate(samples, start=1):
+            if sample.id is None:
+                sample.id = number
+                numbered.add(str(number))
+            if str(sample.id) in by_id:
+                raise ValueError(
+                    f"Expected samples with ids of their own, got {sample.id!r} twice."
+                )
+            by_id[str(sample.id)] = sample
+        return cls(by_id, frozenset(numbered))
+
+    async def items(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
+        """Id of the sample that each item of a bank is, by the item's key.
+
+        The same content says more than a name does. A number is no name: one tool counts from 1,
+        another from 0.
+
+        Args:
+            client: Of the server.
+            bank: Name or id.
+            task: Its name: items made of Inspect's logs are named `task/id`.
+        """
+        found: dict[str, str] = {}
+        names = {
+            sample: [f"{task}/{sample}", *([] if sample in self.numbered else [sample])]
+            for sample in self.by_id
+        }
+        hashes = {sample: list(_hashes(content)) for sample, content in self.by_id.items()}
+        samples = list(self.by_id)
+        for begin in range(0, len(samples), _PART):
+            part = samples[begin : begin + _PART]
+            matched = await _matched(
+                client,
+                bank,
+                [name for sample in part for name in names[sample]],
+                [content for sample in part for content in hashes[sample]],
+            )
+            for sample in part:
+                named = [key for name in names[sample] for key in matched.get(name, ())]
+                alike = [key for content in hashes[sample] for key in matched.get(content, ())]
+                # Of several items with this content the one of this name.
+                wanted = sorted(alike, key=lambda key: key not in named) + named
+                item = next((key for key in wanted if key not in found), None)
+                if item is not None:
+                    found[item] = sample
+        return found
+
+
+async def _matched(
+    client: AsyncSextant, bank: str, keys: list[str], hashes: list[str]
+) -> Mapping[str, Sequence[str]]:
+    path = f"/v1/banks/{quote(bank, safe='')}/items:match"
+    try:
+        matched = await client.request("POST", path, json={"keys": keys, "content_hashes": hashes})
+    except ProblemError as problem:
+        if problem.code != "missing_scope":
+            raise
+        # What a withheld bank asks is not for this API key.
+        matched = await client.request("POST", path, json={"keys": keys})
+    found: Mapping[str, Sequence[str]] = matched["matched"]
+    return found
+
+
+def _hashes(sample: Sample) -> Iterator[str]:
+    """Of an item with the sample's question as a prompt, and as a conversation."""
+    choices = sample.choices or []
+    target = [sample.target] if isinstance(sample.target, str) else list(sample.target)
+    if choices:
+        letters = {chr(ord("A") + place): choice for place, choice in enumerate(choices)}
+        target = [letters.get(text, text) for text in target]
+    if isinstance(sample.input, str):
+        yield _hash(sample.input, [], choices, target)
+        yield _hash(None, [["user", sample.input]], choices, target)
+    else:
+        turns = [[message.role, message.text] for message in sample.input]
+        yield _hash(None, turns, choices, target)
+
+
+def _hash(prompt: str | None, turns: list[list[str]], choices: list[str], target: list[str]) -> str:
+    text = json.dumps([prompt, turns, choices, target], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
