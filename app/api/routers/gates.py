@@ -2,13 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Query, Response
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
+from app.api.schemas.comparisons import SessionName
 from app.api.schemas.gates import GateCreate, GateRead
 from app.deps import AllServices, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
@@ -44,9 +46,15 @@ async def create_gate(
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_gates(page: Paging, opened: AllServices, view: Seen) -> ListRead[GateRead]:
+async def list_gates(
+    page: Paging,
+    opened: AllServices,
+    view: Seen,
+    session_id: Annotated[SessionName | None, Query()] = None,
+    bank_id: BankId | None = None,
+) -> ListRead[GateRead]:
     """Gates, the newest first."""
-    found = await opened.gates.list_page(page)
+    found = await opened.gates.list_page(page, session_id=session_id, bank_id=bank_id)
     return list_of(
         found, lambda gate: GateRead.of(gate, view), identify=lambda gate: gate.record.id
     )

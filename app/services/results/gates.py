@@ -97,14 +97,16 @@ class GateService:
         async with self._database.reading() as uow:
             return await _decided(await uow.gates.get(gate_id), uow)
 
-    async def list_page(self, request: PageRequest) -> Page[Gate]:
-        """One page of gates, each decided if its session has ended.
+    async def list_page(
+        self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
+    ) -> Page[Gate]:
+        """One page of gates that pass every filter given, each decided if its session has ended.
 
         Raises:
             NotFoundError: `request.after` is no gate.
         """
         async with self._database.reading() as uow:
-            found = await uow.gates.list_page(request)
+            found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
             gates = [await _decided(record, uow) for record in found.items]
         return Page(tuple(gates), found.has_more)
 

@@ -7,7 +7,8 @@ from app.errors import NotFoundError
 from app.records.fields import convert, shallow
 from app.records.gates import GateRecord, GateSpec
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.sessions import GateRow
+from app.storage.rows.banks import BankVersionRow
+from app.storage.rows.sessions import GateRow, SessionRow
 
 
 class GateRepository:
@@ -35,15 +36,27 @@ class GateRepository:
             raise NotFoundError("gate", gate_id)
         return convert(GateRecord, row)
 
-    async def list_page(self, request: PageRequest) -> Page[GateRecord]:
-        """One page of gates.
+    async def list_page(
+        self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
+    ) -> Page[GateRecord]:
+        """One page of gates that pass every filter given.
 
         Raises:
             NotFoundError: `request.after` is no gate.
         """
+        query = select(GateRow)
+        if session_id is not None:
+            query = query.where(GateRow.session_id == session_id)
+        if bank_id is not None:
+            asked = (
+                select(SessionRow.id)
+                .join(BankVersionRow, SessionRow.bank_version_id == BankVersionRow.id)
+                .where(BankVersionRow.bank_id == bank_id)
+            )
+            query = query.where(GateRow.session_id.in_(asked))
         return await read_page(
             self._db,
-            select(GateRow),
+            query,
             request,
             key=GateRow.id,
             kind="gate",

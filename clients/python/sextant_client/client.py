@@ -4,19 +4,22 @@ import asyncio
 import functools
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import aclosing, closing
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx2
 
 from sextant_client import operations
 from sextant_client.answering import Loop
-from sextant_client.models import Answer, Item, Session
-from sextant_client.requests import Flow, Pause, Server, Step
+from sextant_client.events import Feed
+from sextant_client.models import Answer, Event, Item, Session
+from sextant_client.requests import Flow, Pause, Request, Server, Step
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
 
 #: Most items that a test by hand has in flight.
 _MOST_IN_FLIGHT = 64
@@ -54,32 +57,22 @@ class operation(Generic[P, T]):  # noqa: N801 (stands where a function would)
         return method
 
 
-class Operations:
-    """What both clients can do; `operations` says what each is."""
-
-    request = operation(operations.request)
-    create_session = operation(operations.create_session)
-    get_session = operation(operations.get_session)
-    cancel_session = operation(operations.cancel_session)
-    get_next_items = operation(operations.get_next_items)
-    answer_item = operation(operations.answer_item)
-    release_item = operation(operations.release_item)
-
-
-class Sextant(Operations):
-    """A client of one Sextant server; threads may share it.
+class Client(Generic[H]):
+    """What both clients have.
 
     Args:
         url: Of the server; by default the variable SEXTANT_SERVER.
         api_key: By default SEXTANT_API_KEY.
         project: To work in, where the key may work in several; by default SEXTANT_PROJECT.
-        retries: How often a request is sent again, after pauses that grow from a quarter of a
-            second, when no answer comes or the server asks for patience. Nothing counts twice.
+        retries: How often a request is sent again when no answer comes or the server asks for
+            patience, after pauses that grow from a quarter of a second. Nothing counts twice.
         http: A client of your own, for a proxy, certificates or other time limits.
 
     Raises:
         ValueError: No address of a server.
     """
+
+    _kind: type[H]
 
     def __init__(
         self,
@@ -88,12 +81,53 @@ class Sextant(Operations):
         *,
         project: str | None = None,
         retries: int = 6,
-        http: httpx2.Client | None = None,
+        http: H | None = None,
     ) -> None:
         self._server = Server.named(url, api_key, project, retries)
-        self._http = http or httpx2.Client(
-            timeout=_TIMEOUT_S, trust_env=False, verify=_certificates(self._server.url)
-        )
+        # Without TLS nobody is trusted: to read the system's store takes longer than a call.
+        plain = self._server.url.startswith("http:")
+        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
+        self._http: H = http or self._kind(timeout=_TIMEOUT_S, trust_env=False, verify=verify)
+
+    request = operation(operations.request)
+    download = operation(operations.download)
+    list_all = operation(operations.list_all)
+    change = operation(operations.change)
+    remove = operation(operations.remove)
+    create_session = operation(operations.create_session)
+    get_session = operation(operations.get_session)
+    list_sessions = operation(operations.list_sessions)
+    list_responses = operation(operations.list_responses)
+    wait_for_session = operation(operations.wait_for_session)
+    extend_session = operation(operations.extend_session)
+    cancel_session = operation(operations.cancel_session)
+    get_next_items = operation(operations.get_next_items)
+    answer_item = operation(operations.answer_item)
+    release_item = operation(operations.release_item)
+    create_ranking = operation(operations.create_ranking)
+    get_ranking = operation(operations.get_ranking)
+    list_rankings = operation(operations.list_rankings)
+    wait_for_ranking = operation(operations.wait_for_ranking)
+    cancel_ranking = operation(operations.cancel_ranking)
+    create_gate = operation(operations.create_gate)
+    get_gate = operation(operations.get_gate)
+    list_gates = operation(operations.list_gates)
+    get_leaderboard = operation(operations.get_leaderboard)
+    compare = operation(operations.compare)
+    list_banks = operation(operations.list_banks)
+    get_bank = operation(operations.get_bank)
+    match_items = operation(operations.match_items)
+    create_calibration = operation(operations.create_calibration)
+    get_calibration = operation(operations.get_calibration)
+    list_calibrations = operation(operations.list_calibrations)
+    wait_for_calibration = operation(operations.wait_for_calibration)
+    cancel_calibration = operation(operations.cancel_calibration)
+
+
+class Sextant(Client[httpx2.Client]):
+    """A client of one Sextant server; threads may share it. Arguments are those of `Client`."""
+
+    _kind = httpx2.Client
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +159,33 @@ class Sextant(Operations):
         except httpx2.HTTPError as error:
             return error
 
+    def events(self, resource_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What happens in a session, a ranking or a calibration, as it happens, until it ends.
+
+        A lost connection is opened anew, and goes on behind the last event.
+
+        Args:
+            resource_id: Of what.
+            after: Number of the event to start behind.
+        """
+        feed = Feed(self._server, resource_id, after)
+        while True:
+            try:
+                with closing(self._open(feed.request())) as answer:
+                    if answer.status_code == httpx2.codes.NO_CONTENT:
+                        return
+                    if answer.is_success:
+                        yield from map(feed.take, httpx2.EventSource(answer))
+                        continue
+                    answer.read()
+                    pause = feed.pause_after(answer)
+            except httpx2.HTTPError as error:
+                pause = feed.pause_after(error)
+            time.sleep(pause)
+
+    def _open(self, request: Request[Any]) -> httpx2.Response:
+        return self._http.send(self._server.build(self._http, request), stream=True)
+
     def answer_all(self, session_id: str, solve: Callable[[Item], Answer]) -> Session:
         """Answer a test by hand until it ends, as many items side by side as it lets in flight.
 
@@ -152,22 +213,10 @@ class Sextant(Operations):
         return _ended(loop, failure)
 
 
-class AsyncSextant(Operations):
-    """The same with asyncio: methods are awaited. Arguments are those of `Sextant`."""
+class AsyncSextant(Client[httpx2.AsyncClient]):
+    """The same with asyncio: methods are awaited. Arguments are those of `Client`."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        project: str | None = None,
-        retries: int = 6,
-        http: httpx2.AsyncClient | None = None,
-    ) -> None:
-        self._server = Server.named(url, api_key, project, retries)
-        self._http = http or httpx2.AsyncClient(
-            timeout=_TIMEOUT_S, trust_env=False, verify=_certificates(self._server.url)
-        )
+    _kind = httpx2.AsyncClient
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,6 +247,27 @@ class AsyncSextant(Operations):
             return await self._http.send(self._server.build(self._http, step))
         except httpx2.HTTPError as error:
             return error
+
+    async def events(self, resource_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """What happens in a session, a ranking or a calibration, as `Sextant.events` tells it."""
+        feed = Feed(self._server, resource_id, after)
+        while True:
+            try:
+                async with aclosing(await self._open(feed.request())) as answer:
+                    if answer.status_code == httpx2.codes.NO_CONTENT:
+                        return
+                    if answer.is_success:
+                        async for sent in httpx2.EventSource(answer):
+                            yield feed.take(sent)
+                        continue
+                    await answer.aread()
+                    pause = feed.pause_after(answer)
+            except httpx2.HTTPError as error:
+                pause = feed.pause_after(error)
+            await asyncio.sleep(pause)
+
+    async def _open(self, request: Request[Any]) -> httpx2.Response:
+        return await self._http.send(self._server.build(self._http, request), stream=True)
 
     async def answer_all(
         self, session_id: str, solve: Callable[[Item], Awaitable[Answer]]
@@ -231,8 +301,3 @@ def _ended(loop: Loop, failure: BaseException | None) -> Session:
     if failure is not None or loop.session is None:
         raise failure or AssertionError("the loop has looked at its session")
     return loop.session
-
-
-def _certificates(url: str) -> ssl.SSLContext | bool:
-    """Whom to trust: without TLS nobody; reading the system's store takes longer than a call."""
-    return url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

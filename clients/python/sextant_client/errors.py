@@ -57,7 +57,8 @@ class ProblemError(SextantError):
         fields: Sequence[FieldProblem] = (),
         request_id: str | None = None,
     ) -> None:
-        super().__init__(detail)
+        places = [f"{one.pointer}: {one.detail}" for one in fields] if len(fields) > 1 else []
+        super().__init__("\n  ".join([detail, *places]))
         self.code = code
         self.status = status
         self.detail = detail

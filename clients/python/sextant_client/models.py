@@ -1,15 +1,14 @@
 """What the API takes and tells, as far as most programs read it.
 
-Fields that a newer server tells beside these are ignored; `request` of a client has all of them.
+Fields that a server tells beside these are ignored; `request` of a client has all of them.
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: In which a session, a ranking or a calibration goes on by itself no more.
-_ENDED = frozenset({"completed", "failed", "cancelled"})
+Interval = tuple[float | None, float | None]
 
 
 class Model(BaseModel):
@@ -18,45 +17,27 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Sent(Model):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class Examinee(Model):
+    """Who answers by hand; sessions of one name are one examinee's. An agent is model and scaffold.
 
-
-class Examinee(_Sent):
-    """Who answers by hand; sessions of one name are one examinee's.
-
-    Attributes:
-        name: Belongs to the API key that first used it.
-        kind: What it is.
-        model: That answers, or that an agent drives.
-        scaffold: What drives the model: an agent is model and scaffold.
-        settings: Up to 16 string pairs.
+    `kind` is `model`, `agent` or `person`; the name belongs to the API key that first used it.
     """
 
     name: str
-    kind: Literal["model", "agent", "person"] = "model"
+    kind: str = "model"
     model: str | None = None
     scaffold: str | None = None
     settings: dict[str, str] = Field(default_factory=dict)
 
 
-class Answer(_Sent):
+class Answer(Model):
     """One answer: exactly one of `response`, `score` and `outcome`, and what it took.
 
-    Attributes:
-        response: Its text, which the server marks.
-        score: From 0 to 1.
-        outcome: Why there is no score; none of these is a wrong answer.
-        text: What was answered, beside a score or an outcome.
-        tokens_in: Read by the model.
-        tokens_out: Written by it.
-        usd: What it cost.
-        seconds: How long it took.
-        finish_reason: As the model's provider says it.
-        explanation: Of the score.
-        link: Where there is more about it: http or https.
-        metadata: Up to 16 string pairs.
+    The server marks a `response`; a `score` is from 0 to 1; an `outcome` says why there is none,
+    and is no wrong answer. `text` is what was answered, beside a score or an outcome.
     """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     response: str | None = None
     score: float | None = None
@@ -72,19 +53,12 @@ class Answer(_Sent):
     metadata: dict[str, str] = Field(default_factory=dict)
 
 
-class Message(Model):
-    """One turn of a conversation."""
-
-    role: str
-    content: str
-
-
 class ItemContent(Model):
     """An item as the examinee is to see it; its key alone where the bank is withheld."""
 
     id: str
     prompt: str | None
-    messages: list[Message]
+    messages: list[dict[str, str]]
     choices: list[str]
 
 
@@ -101,7 +75,7 @@ class Estimate(Model):
 
     theta: float | None
     se: float | None
-    ci: tuple[float | None, float | None]
+    ci: Interval
     reason: str | None = None
 
 
@@ -116,7 +90,7 @@ class Score(Model):
 
 
 class Trust(Model):
-    """How far to trust a score, and the one reason that matters most."""
+    """How far to trust a score (`good`, `fair`, `poor`), and the reason that matters most."""
 
     level: str
     reason: str
@@ -161,16 +135,6 @@ class Usage(Model):
     seconds: float | None = None
 
 
-class Outcomes(Model):
-    """Closed items by outcome; only `scored` ones entered the estimate."""
-
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
-
-
 class Failure(Model):
     """Why something failed."""
 
@@ -196,7 +160,7 @@ class EndpointOf(Model):
 
 
 class Work(Model):
-    """What goes on by itself until it has ended."""
+    """What goes on until it has ended: a session, a ranking, a calibration."""
 
     id: str
     status: str
@@ -207,7 +171,7 @@ class Work(Model):
     @property
     def ended(self) -> bool:
         """Whether nothing will change any more."""
-        return self.status in _ENDED
+        return self.status in ("completed", "failed", "cancelled")
 
 
 class Session(Work):
@@ -223,7 +187,7 @@ class Session(Work):
     accuracy: Score | None
     progress: Progress
     usage: Usage
-    outcomes: Outcomes
+    outcomes: dict[str, int]
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
@@ -242,3 +206,165 @@ class Answered(Session):
     """A session after an answer; items asked before `next_items` are awaited still."""
 
     next_items: list[Item]
+
+
+class Response(Model):
+    """One item of a session; `outcome` is None while its answer is awaited."""
+
+    step: int
+    item_id: str
+    arrival: int | None
+    outcome: str | None
+    score: float | None
+    answer: str | None
+    reason: str | None
+    error_code: str | None
+    theta: float | None
+    se: float | None
+    usd: float | None
+
+
+class Event(Model):
+    """One thing that happened; `seq` says where to go on."""
+
+    seq: int
+    type: str
+    data: dict[str, Any]
+
+
+class Ranked(Model):
+    """One endpoint of a ranking; 1 is the best rank."""
+
+    endpoint_id: str
+    name: str | None
+    model: str
+    session_id: str
+    rank_lo: int
+    rank_hi: int
+    group: int | None
+    left_behind: str | None
+    theta: float | None
+    se: float | None
+    accuracy: Score | None
+    items: int
+    usd: float | None
+
+
+class Ranking(Work):
+    """Several endpoints on one budget, best first; `ties` has ids of endpoints."""
+
+    metric: str
+    bank: BankOf
+    order: list[Ranked]
+    ties: list[list[str]]
+    decided: bool
+    progress: Progress
+    usage: Usage
+    stop_reason: str | None
+    stop_detail: str | None
+    metadata: dict[str, str]
+
+
+class Calibration(Work):
+    """From recorded answers to item parameters."""
+
+    response_set_id: str
+    bank_id: str | None
+    bank_version_id: str | None
+    publication_failure: Failure | None
+
+
+class Gate(Model):
+    """A session held against a threshold: `outcome` is `go`, `no_go` or `inconclusive`."""
+
+    id: str
+    status: str
+    outcome: str | None
+    detail: str
+    session_id: str
+    metric: str
+    threshold: float
+    direction: str
+    confidence: float
+    value: float | None
+    ci: Interval
+    p_beyond: float | None
+
+
+class Version(Model):
+    """One version of a bank."""
+
+    id: str
+    number: int
+    response_model: str
+    scale: str
+    provisional: bool
+    n_items: int
+
+
+class Bank(Model):
+    """A stored bank."""
+
+    id: str
+    name: str
+    description: str
+    visibility: str
+    n_items: int
+    latest_version: Version | None
+
+
+class Match(Model):
+    """Which items a bank has: keys by what was asked for, and what none has."""
+
+    matched: dict[str, list[str]]
+    missing: list[str]
+
+
+class Entry(Model):
+    """The latest result of one endpoint, or of one who answers by hand under a name."""
+
+    rank_lo: int
+    rank_hi: int
+    group: int
+    endpoint: EndpointOf
+    examinee: Examinee | None
+    self_reported: bool
+    session_id: str
+    theta: float | None
+    se: float | None
+    accuracy: Score | None
+    items: int
+    usd: float | None
+
+
+class Leaderboard(Model):
+    """Latest results on a bank, best first, on the scale of its latest version."""
+
+    bank: str
+    scale: str
+    metric: str
+    data: list[Entry]
+    caution: str | None = None
+
+
+class Difference(Model):
+    """First minus second, with its interval at the asked confidence."""
+
+    delta: float
+    se: float | None
+    ci: Interval
+    p_value: float
+    items_to_decide: int | None
+    verdict: str
+
+
+class Comparison(Model):
+    """First against second: by the score, on common items and in ability."""
+
+    confidence: float
+    n_common: int
+    score: Difference | None
+    common: Difference | None
+    theta: Difference | None
+    reason: str | None = None
+    caution: str | None = None

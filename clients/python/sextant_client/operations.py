@@ -1,24 +1,49 @@
 """Operations of the API, each as the request or the flow of requests that it is.
 
-Their names are the API's. Clients have them as methods of the same names and arguments.
+Their names are the API's. Clients have them as methods of the same names and arguments. What is
+given beside the named arguments is sent as it is: any field, or filter of a list, that the API has.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from pydantic import TypeAdapter
 
-from sextant_client.models import Answer, Answered, Examinee, Item, Session
-from sextant_client.requests import Json, Param, Request
+from sextant_client.errors import ProblemError
+from sextant_client.models import (
+    Answer,
+    Answered,
+    Bank,
+    Calibration,
+    Comparison,
+    Examinee,
+    Gate,
+    Item,
+    Leaderboard,
+    Match,
+    Model,
+    Ranking,
+    Response,
+    Session,
+    Work,
+)
+from sextant_client.requests import Json, Param, Pause, Request, Step, no_sextant
 
-Section: TypeAlias = Mapping[str, Json] | None
+M = TypeVar("M", bound=Model)
+W = TypeVar("W", bound=Work)
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Step, Any, T]
+
+#: Entries of a list that are asked for at once.
+_PAGE = 100
+#: Seconds between two looks at what has not ended, the first and the last.
+_LOOK_S, _SLOWEST_LOOK_S = 0.2, 2.0
 
 
 def _path(*parts: str, action: str = "") -> str:
-    named = "/".join(quote(part, safe="") for part in parts)
-    return f"/v1/{named}{action}"
+    return f"/v1/{'/'.join(quote(part, safe='') for part in parts)}{action}"
 
 
 def _given(**values: Json) -> dict[str, Json]:
@@ -26,12 +51,20 @@ def _given(**values: Json) -> dict[str, Json]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _content(answer: httpx2.Response) -> Any:
-    """JSON as Python values, other text as text, nothing as None."""
-    if not answer.content:
-        return None
-    kind = answer.headers.get("content-type", "").partition(";")[0]
-    return answer.json() if kind.endswith("json") else answer.text
+def _as(kind: type[M]) -> Callable[[httpx2.Response], M]:
+    return lambda answer: kind.model_validate_json(answer.content)
+
+
+def _object(answer: httpx2.Response) -> dict[str, Any]:
+    if answer.status_code == httpx2.codes.NO_CONTENT:
+        return {}
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise no_sextant(answer)
+    return document
 
 
 def request(
@@ -40,120 +73,261 @@ def request(
     *,
     json: Json = None,
     params: Mapping[str, Param] | None = None,
-) -> Request[Any]:
-    """Call any operation.
+) -> Request[dict[str, Any]]:
+    """Call any operation, such as `/v1/projects`; returns its JSON, empty where there is none."""
+    return Request(method, path, _object, params=params or {}, json=json)
+
+
+def download(path: str, *, params: Mapping[str, Param] | None = None) -> Request[bytes]:
+    """GET what is no JSON: a page, a file."""
+    return Request("GET", path, lambda answer: answer.content, params=params or {})
+
+
+def list_all(
+    path: str, *, limit: int | None = None, params: Mapping[str, Param] | None = None
+) -> Steps[list[dict[str, Any]]]:
+    """All entries of any list, or the first `limit` of them, page by page."""
+    found: list[dict[str, Any]] = []
+    after: str | None = None
+    while limit is None or len(found) < limit:
+        size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+        asked = {**(params or {}), "limit": size, "after": after}
+        page = yield from Request("GET", path, _object, params=asked)
+        found += page["data"]
+        if not page["has_more"]:
+            break
+        after = page["last_id"]
+    return found
+
+
+def change(
+    path: str, changed: Callable[[dict[str, Any]], Mapping[str, Json]]
+) -> Steps[dict[str, Any]]:
+    """PATCH what is as it was read: if another changes it meanwhile, that is a problem.
 
     Args:
-        method: Of HTTP.
-        path: Such as `/v1/projects`.
-        json: The body.
-        params: Of the query.
-
-    Returns:
-        The answer: JSON as Python values, other text as text, None where there is none.
+        path: Of the resource.
+        changed: From what there is to what shall be different.
     """
-    return Request(method, path, _content, params=params or {}, json=json)
+    found = yield from Request("GET", path, lambda answer: answer)
+    new = changed(_object(found))
+    headers = {"If-Match": found.headers["etag"]}
+    return (yield from Request("PATCH", path, _object, json=new, headers=headers))
 
 
-def _session(answer: httpx2.Response) -> Session:
-    return Session.model_validate_json(answer.content)
+def remove(path: str, *, erase: bool = False) -> Steps[None]:
+    """DELETE what is as it was read; with `erase` for good, or not at all."""
+    found = yield from Request("GET", path, lambda answer: answer)
+    tag = found.headers.get("etag")
+    headers = {} if tag is None else {"If-Match": tag}
+    params = {"erase": "true" if erase else None}
+    yield from Request("DELETE", path, lambda _: None, params=params, headers=headers)
+
+
+def _every(
+    kind: type[M], path: str, limit: int | None, filters: Mapping[str, Param]
+) -> Steps[list[M]]:
+    found = yield from list_all(path, limit=limit, params=filters)
+    return [kind.model_validate(one) for one in found]
+
+
+def _ended(look: Request[W], timeout: float | None) -> Steps[W]:
+    pause, began = _LOOK_S, time.monotonic()
+    while not (found := (yield from look)).ended:
+        if timeout is not None and time.monotonic() >= began + timeout:
+            raise TimeoutError(f"{found.id} is {found.status} after {timeout:g} s.")
+        yield Pause(pause)
+        pause = min(pause * 1.5, _SLOWEST_LOOK_S)
+    return found
+
+
+def _cancelled(kind: type[W], path: str) -> Steps[W]:
+    """Cancelling what is cancelled changes nothing, so that it may be repeated."""
+    try:
+        return (yield from Request("POST", f"{path}:cancel", _as(kind)))
+    except ProblemError as problem:
+        found = yield from Request("GET", path, _as(kind))
+        if problem.code != "invalid_state" or found.status != "cancelled":
+            raise
+        return found
 
 
 def create_session(
-    bank: str | None = None,
-    *,
-    mode: Literal["live", "manual"] = "live",
-    endpoint_id: str | None = None,
-    endpoint: Section = None,
-    examinee: Examinee | None = None,
-    bank_version_id: str | None = None,
-    stopping: Section = None,
-    budget: Section = None,
-    concurrency: int | None = None,
-    answer_within: float | None = None,
-    idle_timeout: float | None = None,
-    seed: int | None = None,
-    metadata: Mapping[str, str] | None = None,
-    **design: Json,
+    bank: str | None = None, *, examinee: Examinee | None = None, **fields: Json
 ) -> Request[Session]:
     """Start one adaptive test: of an endpoint, or by hand (`mode="manual"`).
 
     Args:
         bank: The newest version of this bank, by id or name.
-        mode: By hand you ask your examinee yourself, and tell its answers.
-        endpoint_id: A saved endpoint.
-        endpoint: Or an endpoint in place.
         examinee: Who answers by hand.
-        bank_version_id: Instead of `bank`, a certain version.
-        stopping: When the test ends.
-        budget: What it may take: `usd`, `tokens`, `seconds`.
-        concurrency: Items in flight.
-        answer_within: By hand: seconds after which an item is closed as `error`.
-        idle_timeout: By hand: seconds of silence after which the test is cancelled.
-        seed: Of all that is random.
-        metadata: Up to 16 string pairs.
-        design: Any other field of the API, such as `preset` and `selection`.
+        fields: Of the API: `endpoint_id`, `stopping`, `budget`, `concurrency`, `seed`, ...
     """
-    body = _given(
-        bank=bank,
-        mode=mode,
-        endpoint_id=endpoint_id,
-        endpoint=endpoint,
-        examinee=None if examinee is None else examinee.model_dump(),
-        bank_version_id=bank_version_id,
-        stopping=stopping,
-        budget=budget,
-        concurrency=concurrency,
-        answer_within=answer_within,
-        idle_timeout=idle_timeout,
-        seed=seed,
-        metadata=metadata,
-        **design,
-    )
-    return Request("POST", _path("sessions"), _session, json=body)
+    who = None if examinee is None else examinee.model_dump()
+    body = _given(bank=bank, examinee=who, **fields)
+    return Request("POST", _path("sessions"), _as(Session), json=body)
 
 
 def get_session(session_id: str) -> Request[Session]:
     """Where a session stands."""
-    return Request("GET", _path("sessions", session_id), _session)
+    return Request("GET", _path("sessions", session_id), _as(Session))
 
 
-def cancel_session(session_id: str) -> Request[Session]:
+def list_sessions(
+    *,
+    metadata: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    **filters: Param,
+) -> Steps[list[Session]]:
+    """Sessions, the newest first, by `status`, `bank_id`, `examinee`, your metadata, ..."""
+    pairs = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+    return _every(Session, _path("sessions"), limit, {**filters, **pairs})
+
+
+def list_responses(session_id: str) -> Steps[list[Response]]:
+    """All items of a session in order of asking, with what became of them."""
+    path, found = _path("sessions", session_id, "responses"), list[Response]()
+    page: dict[str, Any] = {"has_more": True, "last_step": 0}
+    while page["has_more"]:
+        params = {"after": page["last_step"], "limit": 1000}
+        page = yield from Request("GET", path, _object, params=params)
+        found += [Response.model_validate(one) for one in page["data"]]
+    return found
+
+
+def wait_for_session(session_id: str, timeout: float | None = None) -> Steps[Session]:
+    """A session once it has ended; raises `TimeoutError` after so many seconds."""
+    return _ended(get_session(session_id), timeout)
+
+
+def extend_session(session_id: str, **fields: Json) -> Request[Session]:
+    """Go on where an ended session stopped, in a new one; `stopping`, `budget`, ..."""
+    path = _path("sessions", session_id, action=":extend")
+    return Request("POST", path, _as(Session), json=fields)
+
+
+def cancel_session(session_id: str) -> Steps[Session]:
     """End a session where it stands; its answers so far are kept."""
-    return Request("POST", _path("sessions", session_id, action=":cancel"), _session)
-
-
-_ITEMS = TypeAdapter(list[Item])
+    return _cancelled(Session, _path("sessions", session_id))
 
 
 def get_next_items(session_id: str, n: int = 64) -> Request[list[Item]]:
-    """The items that a test by hand waits for, at most `n` of them.
-
-    A program that begins anew finds here what it had not answered.
-    """
+    """The items that a test by hand waits for, at most `n` of them, whoever asked for them."""
     return Request(
         "POST",
         _path("sessions", session_id, "next-items"),
-        lambda answer: _ITEMS.validate_python(answer.json()["data"]),
+        lambda answer: [Item.model_validate(one) for one in _object(answer)["data"]],
         json={"n": n},
     )
 
 
 def answer_item(session_id: str, step_token: str, answer: Answer) -> Request[Answered]:
     """Tell the answer to an item; the reply has the items that are asked next."""
-    return Request(
-        "POST",
-        _path("sessions", session_id, "responses"),
-        lambda reply: Answered.model_validate_json(reply.content),
-        json={"step_token": step_token, **answer.model_dump(exclude_defaults=True)},
-    )
+    body = {"step_token": step_token, **answer.model_dump(exclude_defaults=True)}
+    return Request("POST", _path("sessions", session_id, "responses"), _as(Answered), json=body)
 
 
 def release_item(session_id: str, step_token: str) -> Request[Item]:
     """Give an item back: it is awaited under another token."""
-    return Request(
-        "POST",
-        _path("sessions", session_id, action=":release"),
-        lambda answer: Item.model_validate_json(answer.content),
-        json={"step_token": step_token},
-    )
+    path = _path("sessions", session_id, action=":release")
+    return Request("POST", path, _as(Item), json={"step_token": step_token})
+
+
+def create_ranking(
+    bank: str, endpoints: Sequence[Mapping[str, Json]], **fields: Json
+) -> Request[Ranking]:
+    """Rank endpoints, each `{"endpoint_id": ...}` or `{"endpoint": {...}}`, on one budget."""
+    body = _given(bank=bank, endpoints=endpoints, **fields)
+    return Request("POST", _path("rankings"), _as(Ranking), json=body)
+
+
+def get_ranking(ranking_id: str) -> Request[Ranking]:
+    """Where a ranking stands."""
+    return Request("GET", _path("rankings", ranking_id), _as(Ranking))
+
+
+def list_rankings(*, limit: int | None = None, **filters: Param) -> Steps[list[Ranking]]:
+    """Rankings, the newest first, by `status` and `bank_id`."""
+    return _every(Ranking, _path("rankings"), limit, filters)
+
+
+def wait_for_ranking(ranking_id: str, timeout: float | None = None) -> Steps[Ranking]:
+    """A ranking once it has ended; raises `TimeoutError` after so many seconds."""
+    return _ended(get_ranking(ranking_id), timeout)
+
+
+def cancel_ranking(ranking_id: str) -> Steps[Ranking]:
+    """End a ranking where it stands."""
+    return _cancelled(Ranking, _path("rankings", ranking_id))
+
+
+def create_gate(threshold: float, **fields: Json) -> Request[Gate]:
+    """Hold a session against a threshold: `session_id`, or `session` to start one, ..."""
+    body = _given(threshold=threshold, **fields)
+    return Request("POST", _path("gates"), _as(Gate), json=body)
+
+
+def get_gate(gate_id: str) -> Request[Gate]:
+    """A gate, decided if its session has ended."""
+    return Request("GET", _path("gates", gate_id), _as(Gate))
+
+
+def list_gates(*, limit: int | None = None, **filters: Param) -> Steps[list[Gate]]:
+    """Gates, the newest first, by `session_id` and `bank_id`."""
+    return _every(Gate, _path("gates"), limit, filters)
+
+
+def get_leaderboard(bank: str, **filters: Param) -> Request[Leaderboard]:
+    """The latest results on a bank; `model`, `scaffold`, `self_reported`, `metric`."""
+    return Request("GET", _path("banks", bank, "leaderboard"), _as(Leaderboard), params=filters)
+
+
+def compare(first: str, second: str, **fields: Json) -> Request[Comparison]:
+    """Compare two ended sessions; with `response_set`, two examinees of it by name."""
+    named = "examinees" if "response_set" in fields else "session_ids"
+    body = {named: [first, second], **fields}
+    return Request("POST", _path("comparisons"), _as(Comparison), json=body)
+
+
+def list_banks(*, limit: int | None = None) -> Steps[list[Bank]]:
+    """Banks, the newest first."""
+    return _every(Bank, _path("banks"), limit, {})
+
+
+def get_bank(bank: str) -> Request[Bank]:
+    """A bank by id or name."""
+    return Request("GET", _path("banks", bank), _as(Bank))
+
+
+def match_items(
+    bank: str, *, keys: Sequence[str] = (), content_hashes: Sequence[str] = ()
+) -> Request[Match]:
+    """Which items of yours a bank has, by key or by the hash of what they ask."""
+    body = {"keys": keys, "content_hashes": content_hashes}
+    path = _path("banks", bank, "items", action=":match")
+    return Request("POST", path, _as(Match), json=body)
+
+
+def create_calibration(response_set: str, **fields: Json) -> Request[Calibration]:
+    """Calibrate recorded answers; `publish={"bank": ...}` makes a bank version of them."""
+    body = _given(response_set=response_set, **fields)
+    return Request("POST", _path("calibrations"), _as(Calibration), json=body)
+
+
+def get_calibration(calibration_id: str) -> Request[Calibration]:
+    """Where a calibration stands."""
+    return Request("GET", _path("calibrations", calibration_id), _as(Calibration))
+
+
+def list_calibrations(*, limit: int | None = None, **filters: Param) -> Steps[list[Calibration]]:
+    """Calibrations, the newest first, by `status` and `response_set_id`."""
+    return _every(Calibration, _path("calibrations"), limit, filters)
+
+
+def wait_for_calibration(calibration_id: str, timeout: float | None = None) -> Steps[Calibration]:
+    """A calibration once it has ended; raises `TimeoutError` after so many seconds."""
+    return _ended(get_calibration(calibration_id), timeout)
+
+
+def cancel_calibration(calibration_id: str) -> Steps[Calibration]:
+    """End a calibration."""
+    return _cancelled(Calibration, _path("calibrations", calibration_id))

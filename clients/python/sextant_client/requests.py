@@ -4,6 +4,7 @@ An operation is a `Flow`: it yields requests and pauses, is sent what came of th
 result. `client.py` carries flows out, synchronously or with asyncio.
 """
 
+import math
 import os
 import random
 import uuid
@@ -14,7 +15,13 @@ from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 import httpx2
 from pydantic import ValidationError
 
-from sextant_client.errors import NotSextantError, ProblemError, UnreachableError, problem_of
+from sextant_client.errors import (
+    FieldProblem,
+    NotSextantError,
+    ProblemError,
+    UnreachableError,
+    problem_of,
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -59,15 +66,7 @@ class Request(Generic[T]):
 
     def __iter__(self) -> Generator["Step", Any, T]:
         """As a flow: it sends itself and returns what was read."""
-        answer: httpx2.Response = yield self
-        try:
-            return self.read(answer)
-        except ValidationError as error:
-            raise NotSextantError(
-                f"{answer.request.url} answered in another shape than this client knows: {error}"
-            ) from error
-        except ValueError as error:
-            raise _no_sextant(answer) from error
+        return self.read((yield self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,12 @@ class Server:
     def build(
         self, http: httpx2.Client | httpx2.AsyncClient, request: Request[Any]
     ) -> httpx2.Request:
-        """A request as it goes over the wire."""
+        """A request as it goes over the wire.
+
+        Raises:
+            ProblemError: A number of its body is none of JSON's.
+        """
+        _require_finite(request.json, "")
         keyed = {"Idempotency-Key": request.key} if request.method == "POST" else {}
         return http.build_request(
             request.method,
@@ -157,6 +161,10 @@ class Server:
         except StopIteration as end:
             result: T = end.value
             return result
+        except ValidationError as error:
+            raise NotSextantError(
+                f"{self.url} answered in another shape than this client knows: {error}"
+            ) from error
 
     def _exchange(self, request: Request[Any]) -> Generator[Step, Any, httpx2.Response]:
         attempt = 0
@@ -195,12 +203,25 @@ class Server:
         least = float(asked_for) if asked_for.isdecimal() else 0.0
         if patient and least <= _LONGEST_PAUSE_S:
             return max(pause, least)
-        raise problem or _no_sextant(outcome)
+        raise problem or no_sextant(outcome)
 
 
-def _no_sextant(answer: httpx2.Response) -> NotSextantError:
+def no_sextant(answer: httpx2.Response) -> NotSextantError:
+    """What an answer is that no Sextant server gives."""
     where = answer.request.url.copy_with(query=None)
     return NotSextantError(
         f"{where} answered {answer.request.method} with {answer.status_code}, and not as a Sextant "
         "server does: is it one?"
     )
+
+
+def _require_finite(value: Json, pointer: str) -> None:
+    """JSON has neither nan nor inf: refused as the server would, were it told."""
+    if isinstance(value, float) and not math.isfinite(value):
+        fault = FieldProblem(pointer=pointer, detail=f"expected a finite number, got {value}")
+        raise ProblemError(
+            f"{pointer}: {fault.detail}.", code="invalid_input", status=422, fields=[fault]
+        )
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _require_finite(entry, f"{pointer}/{name}")

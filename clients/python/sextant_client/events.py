@@ -1,0 +1,54 @@
+"""Where a reader of events is, whichever client reads."""
+
+import json
+from typing import Any, Final
+
+import httpx2
+
+from sextant_client.models import Event
+from sextant_client.requests import Request, Server
+
+#: Collections by what the ids of their resources begin with.
+_COLLECTIONS: Final = {"ses": "sessions", "rnk": "rankings", "cal": "calibrations"}
+
+
+class Feed:
+    """The events of one resource, which goes on behind the last one after a lost connection.
+
+    Args:
+        server: That has them.
+        resource_id: Of a session, a ranking or a calibration.
+        after: Number of the event to start behind.
+
+    Raises:
+        ValueError: Not such an id.
+    """
+
+    def __init__(self, server: Server, resource_id: str, after: int) -> None:
+        collection = _COLLECTIONS.get(resource_id.partition("_")[0])
+        if collection is None:
+            raise ValueError(
+                f"resource_id: expected the id of a session, a ranking or a calibration, got "
+                f"{resource_id!r}."
+            )
+        self._path = f"/v1/{collection}/{resource_id}/events"
+        self._server, self._seen, self._failures = server, after, 0
+
+    def request(self) -> Request[Any]:
+        """The next stream."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self._seen)}
+        return Request("GET", self._path, lambda answer: answer, headers=headers)
+
+    def take(self, sent: httpx2.ServerSentEvent) -> Event:
+        """One event of it."""
+        self._seen, self._failures = int(sent.id), 0
+        return Event(seq=self._seen, type=sent.event, data=json.loads(sent.data))
+
+    def pause_after(self, outcome: httpx2.Response | httpx2.HTTPError) -> float:
+        """Seconds until the next stream is asked for.
+
+        Raises:
+            SextantError: There will be none.
+        """
+        self._failures += 1
+        return self._server.pause_after(outcome, "GET", self._failures - 1)
