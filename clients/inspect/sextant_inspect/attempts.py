@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from inspect_ai.log import EvalSpec
+from inspect_ai.log import EvalSample, EvalSpec
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, Session
 from sextant_client.answering import Begun, Loop
 from sextant_client.requests import Json
+from sextant_inspect.answers import answer_of
 from sextant_inspect.matching import Samples
 
 #: In a session's metadata. Retries of a task keep its id, and find the session by it.
@@ -20,16 +21,7 @@ _MOST_IN_FLIGHT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be found out.
-
-    Attributes:
-        bank: Name or id.
-        samples: Of the task.
-        scorer: Whose score counts, `scorer` or `scorer.key`; None: the first.
-        examinee: Who answers; None: the model.
-        design: Fields of the session.
-        connect: Makes a client.
-    """
+    """What is to be found out: the arguments of `adaptive`."""
 
     bank: str
     samples: Samples
@@ -38,42 +30,34 @@ class Plan:
     design: Mapping[str, Json]
     connect: Callable[[], AsyncSextant]
 
-    @property
-    def is_agent(self) -> bool:
-        """Whether an agent answers, not a bare model."""
-        return self.examinee is not None and self.examinee.kind == "agent"
-
-    def body(self, spec: EvalSpec) -> dict[str, Json]:
-        """The session of a task that nobody has attempted yet."""
+    async def session(self, client: AsyncSextant, spec: EvalSpec) -> Session:
+        """The session of a task, which an earlier attempt at it may have begun."""
+        named = {_TASK_ID: spec.task_id}
+        for session in await client.list_sessions(metadata=named):
+            if session.status not in {"failed", "cancelled"}:
+                return session
         examinee = self.examinee or Examinee(name=spec.model)
         if examinee.model is None and examinee.kind != "person":
             examinee = examinee.model_copy(update={"model": spec.model})
         in_flight = min(spec.config.max_samples or USUALLY_IN_FLIGHT, _MOST_IN_FLIGHT)
-        metadata = self.design.get("metadata")
-        named = metadata if isinstance(metadata, Mapping) else {}
-        return {
-            "concurrency": in_flight,
-            **self.design,
-            "mode": "manual",
-            "bank": self.bank,
-            "examinee": examinee.model_dump(exclude_none=True),
-            "metadata": {**named, _TASK_ID: spec.task_id},
-        }
+        fields = {"concurrency": in_flight, **self.design, "mode": "manual"}
+        metadata = fields.get("metadata")
+        fields["metadata"] = {**(metadata if isinstance(metadata, Mapping) else {}), **named}
+        return await client.create_session(self.bank, examinee=examinee, **fields)
 
 
 class Attempt:
-    """An attempt at a task that goes on with the session of those before it.
+    """An attempt at a task, which goes on with the session of those before it.
 
     Attributes:
-        plan: What is to be found out.
         session: As it was last told.
     """
 
     def __init__(
         self, plan: Plan, client: AsyncSextant, session: Session, sample_of: Mapping[str, str]
     ) -> None:
-        self.plan = plan
         self.session = session
+        self._plan = plan
         self._client = client
         self._sample_of = sample_of
         self._loop = Loop(session.id)
@@ -87,7 +71,7 @@ class Attempt:
 
         Args:
             plan: What is to be found out.
-            spec: Of the task, as it is logged; the session is named in its metadata.
+            spec: Of the task, as it is logged; its metadata then name the session.
 
         Raises:
             ValueError: Inspect is to run certain samples, or the bank asks what the task does not.
@@ -103,13 +87,8 @@ class Attempt:
             raise ValueError("A retry needs the samples in the log: leave out --no-log-samples.")
         client = plan.connect()
         items = await plan.samples.items(client, plan.bank, spec.task)
-        found = await client.request(
-            "GET", "/v1/sessions", params={f"metadata.{_TASK_ID}": spec.task_id, "limit": 100}
-        )
-        told = next((s for s in found["data"] if s["status"] not in {"failed", "cancelled"}), None)
-        if told is None:
-            told = await client.request("POST", "/v1/sessions", json=plan.body(spec))
-        session, bank = Session.model_validate(told), told["bank"]
+        session = await plan.session(client, spec)
+        bank = (await client.request("GET", f"/v1/sessions/{session.id}"))["bank"]
         if len(items) < bank["n_items"]:
             await client.cancel_session(session.id)
             raise ValueError(
@@ -122,48 +101,24 @@ class Attempt:
         return cls(plan, client, session, items)
 
     async def answered(self) -> list[str]:
-        """Samples that were answered before; where one failed, it stays with that."""
-        samples, after, more = [], 0, True
-        while more:
-            page = await self._client.request(
-                "GET",
-                f"/v1/sessions/{self.session.id}/responses",
-                params={"after": after, "limit": 1000},
-            )
-            after, more = page["last_step"], page["has_more"]
-            samples += [
-                self._sample(step["item_id"])
-                for step in page["data"]
-                if step["outcome"] not in {None, "error"}
-            ]
-        return samples
+        """Samples that were answered before; one that failed stays with that."""
+        steps = await self._client.list_responses(self.session.id)
+        return [self._sample(s.item_id) for s in steps if s.outcome not in {None, "error"}]
 
     async def awaited(self) -> list[str]:
         """Samples that the session waits for and that were not begun here."""
         return [] if self.session.ended else await self._advanced(self._loop.awaited())
 
-    async def tell(self, sample: str, answer: Answer) -> list[str]:
-        """Tell a sample's answer; which are to be begun because of it.
+    async def ran(self, sample: EvalSample) -> list[str]:
+        """Tell what became of a sample; which are to be begun because of it."""
+        who = self._plan.examinee
+        is_agent = who is not None and who.kind == "agent"
+        return await self.tell(sample.id, answer_of(sample, self._plan.scorer, is_agent=is_agent))
 
-        One that was told before changes nothing: Inspect took it from an earlier attempt's log.
-        """
-        item = self._awaited.pop(sample, None)
+    async def tell(self, sample: int | str, answer: Answer) -> list[str]:
+        """Tell an answer; one that was told before changes nothing: a retry runs no sample anew."""
+        item = self._awaited.pop(str(sample), None)
         return [] if item is None else await self._advanced(self._loop.tell(item, answer))
-
-    async def _advanced(self, flow: Begun) -> list[str]:
-        async with self._turn:
-            items = await self._client.run(flow)
-            self.session = self._loop.session or self.session
-        begun = {self._sample(item.item.id): item for item in items}
-        self._awaited |= begun
-        return list(begun)
-
-    def _sample(self, item: str) -> str:
-        if item not in self._sample_of:
-            raise ValueError(
-                f"Session {self.session.id} asks {item!r}, of which the task has no sample."
-            )
-        return self._sample_of[item]
 
     async def end(self) -> None:
         """Close the connection, and make sure that the session has come to a result.
@@ -180,18 +135,25 @@ class Attempt:
     def figures(self) -> dict[str, float]:
         """What is known by now."""
         score, ability = self.session.accuracy, self.session.estimate
-        told = {
-            "theta": ability.theta,
-            "theta_se": ability.se,
-            "theta_lo": ability.ci[0],
-            "theta_hi": ability.ci[1],
-        }
+        told: dict[str, float | None] = {}
         if score is not None:
-            told = {
-                "score": score.value,
-                "score_lo": score.lo,
-                "score_hi": score.hi,
-                "equivalent_random_items": score.equivalent_random_items,
-                **told,
-            }
+            told |= {"score": score.value, "score_lo": score.lo, "score_hi": score.hi}
+            told["equivalent_random_items"] = score.equivalent_random_items
+        told |= {"theta": ability.theta, "theta_se": ability.se}
+        told |= {"theta_lo": ability.ci[0], "theta_hi": ability.ci[1]}
         return {name: float(value) for name, value in told.items() if value is not None}
+
+    async def _advanced(self, flow: Begun) -> list[str]:
+        async with self._turn:
+            items = await self._client.run(flow)
+            self.session = self._loop.session or self.session
+        begun = {self._sample(item.item.id): item for item in items}
+        self._awaited |= begun
+        return list(begun)
+
+    def _sample(self, item: str) -> str:
+        if item not in self._sample_of:
+            raise ValueError(
+                f"Session {self.session.id} asks {item!r}: the task has no such sample."
+            )
+        return self._sample_of[item]

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from inspect_ai.dataset import Sample
 
@@ -85,16 +84,13 @@ class Samples:
 async def _matched(
     client: AsyncSextant, bank: str, keys: list[str], hashes: list[str]
 ) -> Mapping[str, Sequence[str]]:
-    path = f"/v1/banks/{quote(bank, safe='')}/items:match"
     try:
-        matched = await client.request("POST", path, json={"keys": keys, "content_hashes": hashes})
+        return (await client.match_items(bank, keys=keys, content_hashes=hashes)).matched
     except ProblemError as problem:
         if problem.code != "missing_scope":
             raise
         # What a withheld bank asks is not for this API key.
-        matched = await client.request("POST", path, json={"keys": keys})
-    found: Mapping[str, Sequence[str]] = matched["matched"]
-    return found
+        return (await client.match_items(bank, keys=keys)).matched
 
 
 def _hashes(sample: Sample) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What of Inspect's running task the parts of this package share."""
+"""What the parts of this package know of the task that Inspect runs."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -14,7 +14,7 @@ from sextant_inspect.attempts import Attempt
 
 @dataclass(slots=True)
 class Running:
-    """A task that runs: several may run side by side.
+    """A task as it runs, of several that may run side by side.
 
     Attributes:
         spec: As it is logged.
@@ -27,6 +27,7 @@ class Running:
     on_sample_end: Callable[[EvalSample], Awaitable[None]] | None = None
 
 
+#: Set as the task starts: whatever runs in it begins later.
 running: ContextVar[Running] = ContextVar("running")
 
 
@@ -34,7 +35,6 @@ running: ContextVar[Running] = ContextVar("running")
 class _Sextant(Hooks):
     @override
     async def on_task_start(self, data: TaskStart) -> None:
-        # Whatever runs in the task begins after this and sees it.
         running.set(Running(data.spec))
 
     @override

@@ -6,17 +6,12 @@ from inspect_ai.log import EvalSample
 from typing_extensions import override
 
 from sextant_client import Answer
-from sextant_inspect.answers import answer_of
 from sextant_inspect.attempts import Attempt, Plan
 from sextant_inspect.running import running
 
 
 class SextantSource(SampleSource):
-    """Samples as a session asks them, as many at once as it has in flight.
-
-    Args:
-        plan: What is to be found out.
-    """
+    """Samples as a session asks them, as many at once as it has in flight."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -27,32 +22,32 @@ class SextantSource(SampleSource):
         before: list[str] = []
         if task.attempt is None:
             task.attempt = await Attempt.begin(self._plan, task.spec)
+            # Inspect takes them from the log of the attempt that ran them.
             before = await task.attempt.answered()
-        # Inspect takes those before from the log of the attempt that ran them.
         samples = before + await task.attempt.awaited()
         if not samples:
             await task.attempt.end()
             return None
-        return self._copies(samples, task.attempt)
+        return self._copies(samples)
 
     @override
     async def sample_complete(self, sample: EvalSample) -> list[Sample] | None:
-        answer = answer_of(sample, self._plan.scorer, is_agent=self._plan.is_agent)
-        return await self._told(str(sample.id), answer)
+        return self._copies(await self._attempt.ran(sample))
 
     @override
     async def sample_abandoned(self, sample: Sample, epoch: int) -> list[Sample] | None:
-        return await self._told(str(sample.id), Answer(outcome="error", explanation="Abandoned."))
+        answer = Answer(outcome="error", explanation="Abandoned.")
+        return self._copies(await self._attempt.tell(str(sample.id), answer))
 
-    async def _told(self, sample: str, answer: Answer) -> list[Sample]:
+    @property
+    def _attempt(self) -> Attempt:
         attempt = running.get().attempt
-        assert attempt is not None  # noqa: S101 (it asked for the sample)
-        return self._copies(await attempt.tell(sample, answer), attempt)
+        assert attempt is not None  # noqa: S101 (it has asked for the sample)
+        return attempt
 
-    def _copies(self, samples: list[str], attempt: Attempt) -> list[Sample]:
-        """Copies that name their session: the log of a run that is killed has their metadata."""
-        named = {"sextant_session": attempt.session.id}
+    def _copies(self, samples: list[str]) -> list[Sample]:
+        """Each names its session, which so stands in the log of a run that is killed, too."""
         copies = [self._plan.samples.by_id[sample].model_copy(deep=True) for sample in samples]
         for copy in copies:
-            copy.metadata = {**(copy.metadata or {}), **named}
+            copy.metadata = {**(copy.metadata or {}), "sextant_session": self._attempt.session.id}
         return copies

@@ -10,10 +10,12 @@ from inspect_ai.scorer import SampleScore
 from inspect_ai.util import EarlyStop
 from pydantic import JsonValue
 
-from sextant_client import Answer
-from sextant_inspect.answers import answer_of, scored
+from sextant_inspect.answers import scored
 from sextant_inspect.attempts import Attempt, Plan
 from sextant_inspect.running import running
+
+#: How Inspect tells of a sample that was broken off.
+_CANCELLED = ("CancelledError(", "Cancelled(")
 
 
 class _Turns:
@@ -39,30 +41,20 @@ class _Turns:
         for sample in list(self._events) if self._over else asked:
             self._events[sample].set()
 
-    async def tell(self, sample: str, answer: Answer) -> None:
-        """Tell an answer, and let those run that are asked because of it."""
-        self.give(await self.attempt.tell(sample, answer))
-
     async def ran(self, sample: EvalSample) -> None:
-        """Tell a sample that has run. Inspect only logs what its hooks raise: it is kept here."""
+        """Tell a sample. What a hook raises Inspect only logs: it is kept until the task ends."""
         try:
-            plan, error = self.attempt.plan, sample.error
-            # One that Inspect broke off says nothing of who answers; it is awaited still.
-            if error is not None and error.message.startswith(("CancelledError(", "Cancelled(")):
+            if sample.error is not None and sample.error.message.startswith(_CANCELLED):
+                # It says nothing of who answers, and is awaited still.
                 raise RuntimeError(f"Sample {sample.id!r} was cancelled.")  # noqa: TRY301
-            answer = answer_of(sample, plan.scorer, is_agent=plan.is_agent)
-            await self.tell(str(sample.id), answer)
+            self.give(await self.attempt.ran(sample))
         except Exception as fault:  # noqa: BLE001
             self.fault = self.fault or fault
             self.give(())
 
 
 class SextantStopping:
-    """Samples run when a session asks for them, and are stopped early when it has ended.
-
-    Args:
-        plan: What is to be found out.
-    """
+    """Samples run when a session asks for them, and are stopped early once it has ended."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -89,7 +81,7 @@ class SextantStopping:
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002
         """Wait for a sample's turn; stop it if that does not come."""
-        if await self._mine().comes(str(id)):
+        if await self._mine.comes(str(id)):
             return None
         return EarlyStop(id=id, epoch=epoch, reason="Sextant did not ask for it.")
 
@@ -99,9 +91,10 @@ class SextantStopping:
         epoch: int,  # noqa: ARG002
         scores: dict[str, SampleScore],
     ) -> None:
-        """Tell a sample of an earlier attempt, which ended before it had told it."""
+        """Tell a sample that an earlier attempt ran and was killed before it told it."""
         known = {name: sample.score for name, sample in scores.items()}
-        await self._mine().tell(str(id), scored(id, known, self._plan.scorer))
+        turns = self._mine
+        turns.give(await turns.attempt.tell(id, scored(id, known, self._plan.scorer)))
 
     async def complete_task(self) -> dict[str, JsonValue]:
         """What was found out.
@@ -109,11 +102,12 @@ class SextantStopping:
         Raises:
             RuntimeError: The session has failed, or was cancelled.
         """
-        turns = self._turns.pop(running.get().spec.eval_id)
+        turns = self._mine
         if turns.fault is not None:
             raise turns.fault
         await turns.attempt.end()
         return {"session": turns.attempt.session.id, **turns.attempt.figures()}
 
+    @property
     def _mine(self) -> _Turns:
         return self._turns[running.get().spec.eval_id]
