@@ -1,12 +1,14 @@
 """Tasks of Inspect, 300 samples with a tool loop, that Sextant chooses from.
 
 Inspect runs them with its mock model, or with one behind an address. `python inspect_tasks.py` runs
-those that standard input tells of, one after the other, and prints what their logs say.
+those that standard input tells of, one after the other, and prints what their logs say; with the
+name of a log, what that says.
 """
 
 import asyncio
 import hashlib
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -16,7 +18,14 @@ from inspect_ai import Task, task
 from inspect_ai import eval as run_task
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log
-from inspect_ai.model import ChatMessage, ChatMessageTool, ModelOutput, ModelUsage, get_model
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageTool,
+    Model,
+    ModelOutput,
+    ModelUsage,
+    get_model,
+)
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, match, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
 from inspect_ai.tool import Tool, tool
@@ -43,7 +52,7 @@ def calculator() -> Tool:
 def is_right(number: int) -> bool:
     """Rather with low numbers."""
     unit = int(hashlib.sha256(str(number).encode()).hexdigest(), 16) % 1000 / 1000
-    return unit < 1 / (1 + 2.718 ** (1.5 * ((number / 100 - 1.5) - 0.5)))
+    return unit < 1 / (1 + math.exp(1.5 * (number / 100 - 2)))
 
 
 class Examinee:
@@ -74,11 +83,18 @@ class Examinee:
         return output
 
 
+def ten() -> Model:
+    """A model that always says 10."""
+    output = ModelOutput.from_content("mockllm", "10")
+    output.usage = ModelUsage(input_tokens=9, output_tokens=1, total_tokens=10)
+    return get_model("mockllm/model", custom_outputs=lambda *_: output)
+
+
 @solver
 def breaks(every: int) -> Solver:
     """A harness that fails on some samples."""
 
-    async def solve(state: TaskState, _: Generate) -> TaskState:
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
         if int(str(state.sample_id)[1:]) % every == 0:
             raise RuntimeError("no sandbox")
         return state
@@ -88,7 +104,7 @@ def breaks(every: int) -> Solver:
 
 @scorer(metrics=[accuracy()])
 def points(value: float | str) -> Scorer:
-    async def score(*_: TaskState | Target) -> Score:
+    async def score(state: TaskState, target: Target) -> Score:
         return Score(value=value)
 
     return score
@@ -158,5 +174,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(json.dumps(told(sys.argv[1])))
     for run in json.load(sys.stdin) if len(sys.argv) == 1 else ():
-        (log,) = run_task(arith(**run["task"]), display="none", **run.get("eval", {}))
+        what = {"tasks": arith(**run["task"])} if "task" in run else {"model": ten()}
+        (log,) = run_task(**what, display="none", **run.get("eval", {}))
         print(json.dumps(told(log.location)), flush=True)

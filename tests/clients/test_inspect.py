@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -209,7 +210,7 @@ async def test_samples_without_a_name_are_known_by_what_they_ask(
     inspect: Inspect, sextant: AsyncSextant
 ) -> None:
     # Numbered from 0, as another tool would: sample 1 is item 0.
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "key": str(number - 1),
             "prompt": f"What is {number} * {number + 7}? Use the calculator.",
@@ -228,3 +229,19 @@ async def test_samples_without_a_name_are_known_by_what_they_ask(
     session = await sextant.get_session(log["metadata"]["sextant_session"])
     steps = await sextant.list_responses(session.id)
     assert {str(int(step.item_id) + 1) for step in steps} == set(log["samples"])
+
+
+async def test_the_readme_says_what_works(
+    inspect: Inspect, server: Running, sextant: AsyncSextant, tmp_path: Path
+) -> None:
+    text = (Path(__file__).parents[2] / "clients/inspect/README.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "demo.py").write_text(block)
+    demo, agent = await inspect.runs(
+        {"eval": {"tasks": "demo.py@demo", "max_samples": 8}}, {"eval": {"tasks": "demo.py@agent"}}
+    )
+    assert (demo["status"], agent["status"]) == ("success", "success")
+    by_name = await sextant.list_sessions(examinee="nightly")
+    assert [session.id for session in by_name] == [agent["metadata"]["sextant_session"]]
+    assert by_name[0].examinee is not None
+    assert by_name[0].examinee.model == "mockllm/model"

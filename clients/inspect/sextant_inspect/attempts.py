@@ -1,6 +1,7 @@
 """One attempt at an Inspect task, and the session of Sextant that it goes through."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -61,7 +62,10 @@ class Attempt:
         self._client = client
         self._sample_of = sample_of
         self._loop = Loop(session.id)
+        self._begun: set[str] = set()
         self._awaited: dict[str, Item] = {}
+        self._fault: Exception | None = None
+        self._turns: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         # Answers go one after the other: the last reply is the last state.
         self._turn = asyncio.Lock()
 
@@ -120,6 +124,17 @@ class Attempt:
         item = self._awaited.pop(str(sample), None)
         return [] if item is None else await self._advanced(self._loop.tell(item, answer))
 
+    async def comes(self, sample: int | str) -> bool:
+        """Wait until the session asks for a sample; whether it does, before it ends."""
+        if not self._is_over:
+            await self._turns[str(sample)].wait()
+        return str(sample) in self._begun
+
+    def fail(self, fault: Exception) -> None:
+        """Ask for no more; `end` raises the fault."""
+        self._fault = self._fault or fault
+        self._call()
+
     async def end(self) -> None:
         """Close the connection, and make sure that the session has come to a result.
 
@@ -127,6 +142,8 @@ class Attempt:
             RuntimeError: It has not.
         """
         await self._client.aclose()
+        if self._fault is not None:
+            raise self._fault
         session = self.session
         if session.status != "completed":
             why = session.failure.detail if session.failure else session.stop_detail
@@ -149,7 +166,17 @@ class Attempt:
             self.session = self._loop.session or self.session
         begun = {self._sample(item.item.id): item for item in items}
         self._awaited |= begun
+        self._begun |= set(begun)
+        self._call()
         return list(begun)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.session.ended or self._fault is not None
+
+    def _call(self) -> None:
+        for sample in list(self._turns) if self._is_over else self._begun:
+            self._turns[sample].set()
 
     def _sample(self, item: str) -> str:
         if item not in self._sample_of:

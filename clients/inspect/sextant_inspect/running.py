@@ -31,6 +31,13 @@ class Running:
 running: ContextVar[Running] = ContextVar("running")
 
 
+def attempt() -> Attempt:
+    """That of the task that runs, once it has begun."""
+    begun = running.get().attempt
+    assert begun is not None  # noqa: S101
+    return begun
+
+
 @hooks(name="sextant", description="Tells Sextant what becomes of samples.")
 class _Sextant(Hooks):
     @override

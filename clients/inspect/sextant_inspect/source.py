@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from sextant_client import Answer
 from sextant_inspect.attempts import Attempt, Plan
-from sextant_inspect.running import running
+from sextant_inspect.running import attempt, running
 
 
 class SextantSource(SampleSource):
@@ -32,22 +32,16 @@ class SextantSource(SampleSource):
 
     @override
     async def sample_complete(self, sample: EvalSample) -> list[Sample] | None:
-        return self._copies(await self._attempt.ran(sample))
+        return self._copies(await attempt().ran(sample))
 
     @override
     async def sample_abandoned(self, sample: Sample, epoch: int) -> list[Sample] | None:
         answer = Answer(outcome="error", explanation="Abandoned.")
-        return self._copies(await self._attempt.tell(str(sample.id), answer))
-
-    @property
-    def _attempt(self) -> Attempt:
-        attempt = running.get().attempt
-        assert attempt is not None  # noqa: S101 (it has asked for the sample)
-        return attempt
+        return self._copies(await attempt().tell(str(sample.id), answer))
 
     def _copies(self, samples: list[str]) -> list[Sample]:
         """Each names its session, which so stands in the log of a run that is killed, too."""
         copies = [self._plan.samples.by_id[sample].model_copy(deep=True) for sample in samples]
         for copy in copies:
-            copy.metadata = {**(copy.metadata or {}), "sextant_session": self._attempt.session.id}
+            copy.metadata = {**(copy.metadata or {}), "sextant_session": attempt().session.id}
         return copies
