@@ -1,8 +1,7 @@
 """Tasks of Inspect, 300 samples with a tool loop, that Sextant chooses from.
 
 Inspect runs them with its mock model, or with one behind an address. `python inspect_tasks.py` runs
-those that standard input tells of, one after the other, and prints what their logs say; with the
-name of a log, what that says.
+those that standard input tells of, one after the other, and prints what their logs say.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inspect_ai import Task, task
+from inspect_ai import Task, eval_retry, task
 from inspect_ai import eval as run_task
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log
@@ -78,7 +77,11 @@ class Examinee:
             output = ModelOutput.from_content("mockllm", "I do not know: 0")
         # Without it Inspect counts by a vocabulary that it fetches.
         output.usage = ModelUsage(
-            input_tokens=30, output_tokens=5, total_tokens=42, input_tokens_cache_read=7
+            input_tokens=30,
+            output_tokens=5,
+            total_tokens=42,
+            input_tokens_cache_read=7,
+            total_cost=0.25,
         )
         return output
 
@@ -171,9 +174,10 @@ def told(location: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(told(sys.argv[1])))
-    for run in json.load(sys.stdin) if len(sys.argv) == 1 else ():
-        what = {"tasks": arith(**run["task"])} if "task" in run else {"model": ten()}
-        (log,) = run_task(**what, display="none", **run.get("eval", {}))
+    for run in json.load(sys.stdin):
+        if "retry" in run:
+            (log,) = eval_retry(run["retry"], display="none")
+        else:
+            what = {"tasks": arith(**run["task"])} if "task" in run else {"model": ten()}
+            (log,) = run_task(**what, display="none", **run.get("eval", {}))
         print(json.dumps(told(log.location)), flush=True)

@@ -17,9 +17,12 @@ from sextant_client import Answer, AsyncSextant, Item
 from tests.clients.conftest import Running
 from tests.waiting import waiting
 
-pytestmark = pytest.mark.skipif(
-    find_spec("inspect_ai") is None, reason="Inspect is not installed: uv sync --group inspect"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("inspect_ai") is None, reason="Inspect is not installed: uv sync --group inspect"
+    ),
+]
 TASKS = Path(__file__).with_name("inspect_tasks.py")
 PROGRAM = Path(sys.executable).with_name("inspect")
 
@@ -114,6 +117,7 @@ async def test_figures_are_those_of_rest_and_stand_in_the_log(
         assert list(log["figures"])[-1] == "stderr"  # of the scorer itself
         assert log["samples"] == dict.fromkeys(scores, False)
         assert log["tokens"] == session.usage.tokens_in + session.usage.tokens_out == 84 * len(path)
+        assert session.usage.usd == 0.5 * len(path)
         assert session.examinee is not None
         assert session.examinee.model == session.examinee.name == "mockllm/model"
     assert logs[1]["stopped"] is not None
@@ -142,14 +146,9 @@ async def test_a_killed_run_is_gone_on_with(
     run.send_signal(signal.SIGKILL)
     await run.communicate()
     (killed,) = (tmp_path / "logs").glob("*.eval")
-    again = await inspect.begin(PROGRAM, "eval-retry", killed, "--display", "none")
-    said = (await again.communicate())[0].decode()
-    assert again.returncode == 0, said
+    (log,) = await inspect.runs({"retry": str(killed)})
     (session,) = await sextant.list_sessions()
     assert (session.status, session.outcomes["error"]) == ("completed", 0)
-    (retried,) = set((tmp_path / "logs").glob("*.eval")) - {killed}
-    reading = await inspect.begin(sys.executable, TASKS, retried)
-    log = json.loads((await reading.communicate())[0])
     assert (log["status"], log["metadata"]["sextant_session"]) == ("success", session.id)
     assert log["figures"]["theta"] == session.estimate.theta
     steps = await sextant.list_responses(session.id)

@@ -34,16 +34,17 @@ class Plan:
     async def session(self, client: AsyncSextant, spec: EvalSpec) -> Session:
         """The session of a task, which an earlier attempt at it may have begun."""
         named = {_TASK_ID: spec.task_id}
-        for session in await client.list_sessions(metadata=named):
-            if session.status not in {"failed", "cancelled"}:
-                return session
+        for begun in await client.list_sessions(metadata=named):
+            is_of_bank = self.bank in {begun.bank.id, begun.bank.name}
+            if is_of_bank and begun.status not in {"failed", "cancelled"}:
+                return begun
         examinee = self.examinee or Examinee(name=spec.model)
         if examinee.model is None and examinee.kind != "person":
             examinee = examinee.model_copy(update={"model": spec.model})
         in_flight = min(spec.config.max_samples or USUALLY_IN_FLIGHT, _MOST_IN_FLIGHT)
         fields = {"concurrency": in_flight, **self.design, "mode": "manual"}
-        metadata = fields.get("metadata")
-        fields["metadata"] = {**(metadata if isinstance(metadata, Mapping) else {}), **named}
+        own = fields.get("metadata")
+        fields["metadata"] = {**own, **named} if isinstance(own, Mapping) else named
         return await client.create_session(self.bank, examinee=examinee, **fields)
 
 
@@ -62,10 +63,10 @@ class Attempt:
         self._client = client
         self._sample_of = sample_of
         self._loop = Loop(session.id)
-        self._begun: set[str] = set()
         self._awaited: dict[str, Item] = {}
+        self._begun: set[str] = set()
+        self._waiting: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._fault: Exception | None = None
-        self._turns: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         # Answers go one after the other: the last reply is the last state.
         self._turn = asyncio.Lock()
 
@@ -90,19 +91,19 @@ class Attempt:
         if config.log_samples is False:
             raise ValueError("A retry needs the samples in the log: leave out --no-log-samples.")
         client = plan.connect()
-        items = await plan.samples.items(client, plan.bank, spec.task)
+        sample_of = await plan.samples.by_item(client, plan.bank, spec.task)
         session = await plan.session(client, spec)
         bank = (await client.request("GET", f"/v1/sessions/{session.id}"))["bank"]
-        if len(items) < bank["n_items"]:
+        if len(sample_of) < bank["n_items"]:
             await client.cancel_session(session.id)
             raise ValueError(
                 f"Expected a sample for each of the {bank['n_items']} items of bank "
-                f"{bank['name']!r}, by id or by content: {len(items)} of the task's "
+                f"{bank['name']!r}, by id or by content: {len(sample_of)} of the task's "
                 f"{len(plan.samples.by_id)} samples are among them."
             )
         # For whoever reads the log. Nothing depends on it: a log may end before it is written.
         spec.metadata = {**(spec.metadata or {}), "sextant_session": session.id}
-        return cls(plan, client, session, items)
+        return cls(plan, client, session, sample_of)
 
     async def answered(self) -> list[str]:
         """Samples that were answered before; one that failed stays with that."""
@@ -120,18 +121,18 @@ class Attempt:
         return await self.tell(sample.id, answer_of(sample, self._plan.scorer, is_agent=is_agent))
 
     async def tell(self, sample: int | str, answer: Answer) -> list[str]:
-        """Tell an answer; one that was told before changes nothing: a retry runs no sample anew."""
+        """Tell an answer; one that was told before, by an earlier attempt, changes nothing."""
         item = self._awaited.pop(str(sample), None)
         return [] if item is None else await self._advanced(self._loop.tell(item, answer))
 
     async def comes(self, sample: int | str) -> bool:
-        """Wait until the session asks for a sample; whether it does, before it ends."""
+        """Wait until the session asks for a sample, or for no more: whether it has."""
         if not self._is_over:
-            await self._turns[str(sample)].wait()
+            await self._waiting[str(sample)].wait()
         return str(sample) in self._begun
 
     def fail(self, fault: Exception) -> None:
-        """Ask for no more; `end` raises the fault."""
+        """Begin no more samples; `end` raises the fault."""
         self._fault = self._fault or fault
         self._call()
 
@@ -154,7 +155,7 @@ class Attempt:
         score, ability = self.session.accuracy, self.session.estimate
         told: dict[str, float | None] = {}
         if score is not None:
-            told |= {"score": score.value, "score_lo": score.lo, "score_hi": score.hi}
+            told = {"score": score.value, "score_lo": score.lo, "score_hi": score.hi}
             told["equivalent_random_items"] = score.equivalent_random_items
         told |= {"theta": ability.theta, "theta_se": ability.se}
         told |= {"theta_lo": ability.ci[0], "theta_hi": ability.ci[1]}
@@ -166,7 +167,7 @@ class Attempt:
             self.session = self._loop.session or self.session
         begun = {self._sample(item.item.id): item for item in items}
         self._awaited |= begun
-        self._begun |= set(begun)
+        self._begun |= begun.keys()
         self._call()
         return list(begun)
 
@@ -175,12 +176,10 @@ class Attempt:
         return self.session.ended or self._fault is not None
 
     def _call(self) -> None:
-        for sample in list(self._turns) if self._is_over else self._begun:
-            self._turns[sample].set()
+        for sample in list(self._waiting) if self._is_over else self._begun:
+            self._waiting[sample].set()
 
     def _sample(self, item: str) -> str:
         if item not in self._sample_of:
-            raise ValueError(
-                f"Session {self.session.id} asks {item!r}: the task has no such sample."
-            )
+            raise ValueError(f"Session {self.session.id} asks {item!r}, no sample of the task.")
         return self._sample_of[item]

@@ -9,7 +9,7 @@ from inspect_ai.dataset import Sample
 
 from sextant_client import AsyncSextant, ProblemError
 
-#: Samples a request: the server takes 10,000 keys and as many hashes.
+#: Samples a request, with two keys and two hashes each: the server takes 10,000 of either.
 _PART = 5_000
 
 
@@ -39,12 +39,12 @@ class Samples:
                 numbered.add(str(number))
             if str(sample.id) in by_id:
                 raise ValueError(
-                    f"Expected samples with ids of their own, got {sample.id!r} twice."
+                    f"Expected samples with ids of their own, got twice {sample.id!r}."
                 )
             by_id[str(sample.id)] = sample
         return cls(by_id, frozenset(numbered))
 
-    async def items(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
+    async def by_item(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
         """Id of the sample that each item of a bank is, by the item's key.
 
         The same content says more than a name does. A number is no name: one tool counts from 1,
@@ -57,7 +57,7 @@ class Samples:
         """
         found: dict[str, str] = {}
         names = {
-            sample: [f"{task}/{sample}", *([] if sample in self.numbered else [sample])]
+            sample: [f"{task}/{sample}"] + [sample] * (sample not in self.numbered)
             for sample in self.by_id
         }
         hashes = {sample: list(_hashes(content)) for sample, content in self.by_id.items()}
@@ -71,18 +71,18 @@ class Samples:
                 [content for sample in part for content in hashes[sample]],
             )
             for sample in part:
-                named = [key for name in names[sample] for key in matched.get(name, ())]
-                alike = [key for content in hashes[sample] for key in matched.get(content, ())]
+                alike = [item for content in hashes[sample] for item in matched.get(content, ())]
+                named = [item for name in names[sample] for item in matched.get(name, ())]
                 # Of several items with this content the one of this name.
-                wanted = sorted(alike, key=lambda key: key not in named) + named
-                item = next((key for key in wanted if key not in found), None)
+                wanted = sorted(alike, key=lambda item: item not in named) + named
+                item = next((item for item in wanted if item not in found), None)
                 if item is not None:
                     found[item] = sample
         return found
 
 
 async def _matched(
-    client: AsyncSextant, bank: str, keys: list[str], hashes: list[str]
+    client: AsyncSextant, bank: str, keys: Sequence[str], hashes: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
     try:
         return (await client.match_items(bank, keys=keys, content_hashes=hashes)).matched
@@ -108,6 +108,6 @@ def _hashes(sample: Sample) -> Iterator[str]:
         yield _hash(None, turns, choices, target)
 
 
-def _hash(prompt: str | None, turns: list[list[str]], choices: list[str], target: list[str]) -> str:
-    text = json.dumps([prompt, turns, choices, target], ensure_ascii=False, separators=(",", ":"))
+def _hash(*content: object) -> str:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
