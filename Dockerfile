@@ -4,6 +4,7 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
 WORKDIR /srv/sextant
 RUN pip install --no-cache-dir uv==0.13.9
 COPY pyproject.toml uv.lock README.md LICENSE ./
+COPY clients clients
 RUN uv sync --locked --no-dev --no-install-project
 COPY app app
 COPY migrations migrations

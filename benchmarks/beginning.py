@@ -19,8 +19,8 @@ from pathlib import Path
 import psycopg
 from service import PREPARE, ROOT, WARM_UP, Checkout, Service, row, serving
 
-from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
+from sextant_client import AsyncSextant
 
 ENDPOINT = {"kind": "scripted", "model": "m", "options": {"theta": 1, "latency_ms": 600_000}}
 #: Many sessions like one that is there, with their jobs.
@@ -39,10 +39,10 @@ COPIED = """
 async def begun(service: Service, endpoint_id: str, sessions: int) -> str:
     """Sessions one after the other: what each took."""
     body = {"bank": "demo", "endpoint_id": endpoint_id, "stopping": {"max_items": 20}}
-    async with ApiClient(service.base_url, service.key) as client:
+    async with AsyncSextant(service.base_url, service.key) as client:
         before, began = service.cost(), time.perf_counter()
         for _ in range(sessions):
-            await client.post("/v1/sessions", body)
+            await client.request("POST", "/v1/sessions", json=body)
         cost, took = service.cost() - before, time.perf_counter() - began
     parts = {"API": cost.api, "Postgres": cost.postgres, "workers": cost.workers}
     told = ", ".join(f"{name} {1000 * part / sessions:.1f}" for name, part in parts.items())
@@ -53,8 +53,10 @@ async def measure(checkout: Checkout, postmaster: int, arguments: argparse.Names
     """Both rows of one checkout."""
     key = checkout.run("-c", PREPARE, checkout.url)
     with serving(checkout, key, postmaster, arguments.workers) as service:
-        async with ApiClient(service.base_url, key) as client:
-            made = await client.post("/v1/endpoints", {**ENDPOINT, "name": checkout.name})
+        async with AsyncSextant(service.base_url, key) as client:
+            made = await client.request(
+                "POST", "/v1/endpoints", json={**ENDPOINT, "name": checkout.name}
+            )
         await begun(service, made["id"], WARM_UP)
         row(f"{checkout.name}, nobody waits", await begun(service, made["id"], arguments.sessions))
         conninfo = checkout.url.replace("+psycopg", "")

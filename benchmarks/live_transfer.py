@@ -31,15 +31,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx2
 import numpy as np
 from numpy.typing import NDArray
 from transfer import matrices, random_interval
 from typing_extensions import override
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.server import serving
 from app.observability import configure_logging
 from app.settings import Settings
+from sextant_client import AsyncSextant
 
 #: Sessions at the same time.
 AT_ONCE = 8
@@ -91,10 +92,10 @@ class Recorded(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-async def ended(api: ApiClient, path: str) -> dict[str, Any]:
+async def ended(api: AsyncSextant, path: str) -> dict[str, Any]:
     """What there is once nothing moves any more."""
     while True:
-        found = await api.get(path)
+        found = await api.request("GET", path)
         if found["status"] in {"completed", "failed", "cancelled"}:
             if found["status"] != "completed":
                 raise RuntimeError(f"{path}: {found['status']}, {found['failure']}")
@@ -103,19 +104,21 @@ async def ended(api: ApiClient, path: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def server(scratch: Path) -> AsyncIterator[ApiClient]:
+async def server(scratch: Path) -> AsyncIterator[AsyncSextant]:
     """Sextant with its Postgres and a worker, for somebody with a key."""
     settings = Settings(data_dir=scratch / "data", port=0, log_level="error")
     configure_logging(settings)
     async with serving(settings) as local:
         scopes = ["read", "run", "banks:write"]
         _, secret = await local.services.api_keys.create(name="bench", scopes=scopes)
-        async with ApiClient(local.base_url, secret) as api:
+        async with AsyncSextant(
+            local.base_url, secret, http=httpx2.AsyncClient(timeout=None)
+        ) as api:
             yield api
 
 
 async def published(
-    api: ApiClient, name: str, scores: NDArray[np.float64], *, filters: bool
+    api: AsyncSextant, name: str, scores: NDArray[np.float64], *, filters: bool
 ) -> tuple[str, NDArray[np.int64]]:
     """A bank with a version calibrated on some models; what it took, and the questions in it."""
     began = time.perf_counter()
@@ -124,51 +127,53 @@ async def published(
         for at in range(scores.shape[1])
     ]
     listed = "\n".join(json.dumps(item) for item in items)
-    await api.post("/v1/banks", {"name": name})
-    await api.post(f"/v1/banks/{name}/imports", {"items": {"content": listed}}, patient=True)
+    await api.request("POST", "/v1/banks", json={"name": name})
+    await api.request("POST", f"/v1/banks/{name}/imports", json={"items": {"content": listed}})
     header = ",".join(["model", *(item["id"] for item in items)])
     rows = [f"m{at}," + ",".join("01"[int(cell)] for cell in row) for at, row in enumerate(scores)]
-    await api.post("/v1/response-sets", {"name": name})
+    await api.request("POST", "/v1/response-sets", json={"name": name})
     table = {"files": [{"name": "answers.csv", "content": "\n".join([header, *rows])}]}
-    await api.post(f"/v1/response-sets/{name}/imports", table, patient=True)
+    await api.request("POST", f"/v1/response-sets/{name}/imports", json=table)
     body: dict[str, Any] = {"response_set": name, "model": "2pl"}
     if not filters:
         body["filters"] = dict.fromkeys(FILTERS)
-    made = await api.post("/v1/calibrations", body)
+    made = await api.request("POST", "/v1/calibrations", json=body)
     await ended(api, f"/v1/calibrations/{made['id']}")
-    await api.post(f"/v1/calibrations/{made['id']}:publish", {"bank": name}, patient=True)
+    await api.request("POST", f"/v1/calibrations/{made['id']}:publish", json={"bank": name})
     took = f"{time.perf_counter() - began:.0f} s"
     kept: list[dict[str, Any]] = []
     more = True
     while more:
         after = kept[-1]["position"] if kept else -1
-        page = await api.get(f"/v1/calibrations/{made['id']}/items?limit=1000&after={after}")
+        page = await api.request(
+            "GET", f"/v1/calibrations/{made['id']}/items?limit=1000&after={after}"
+        )
         kept, more = [*kept, *page["data"]], page["has_more"]
     return took, np.array([int(item["key"].removeprefix("q")) for item in kept])
 
 
-async def session(api: ApiClient, bank: str, url: str, row: int, kind: str) -> Tested:
+async def session(api: AsyncSextant, bank: str, url: str, row: int, kind: str) -> Tested:
     """One test of a model, and a gate on it."""
     endpoint = {"kind": "openai_chat", "base_url": url, "model": str(row)}
     body = {"bank": bank, "endpoint": endpoint, "stopping": STOPPING, **KINDS[kind]}
-    made = await api.post("/v1/sessions", body)
+    made = await api.request("POST", "/v1/sessions", json=body)
     found = await ended(api, f"/v1/sessions/{made['id']}")
     score, standing = found["accuracy"], found["estimate"]["extrapolation"]
-    gate = await api.post(
-        "/v1/gates", {"session_id": found["id"], "metric": "score", "threshold": 0.5}
+    gate = await api.request(
+        "POST", "/v1/gates", json={"session_id": found["id"], "metric": "score", "threshold": 0.5}
     )
     caution = standing["caution"]
     report = f"/v1/sessions/{found['id']}/report"
     told = caution is not None and (
-        caution in json.dumps(await api.get(report), ensure_ascii=False)
-        and escape(caution) in await api.text(f"{report}?format=html")
+        caution in json.dumps(await api.request("GET", report), ensure_ascii=False)
+        and escape(caution) in (await api.download(f"{report}?format=html")).decode()
         and gate["extrapolation"]["caution"] == caution
     )
     return Tested(row, score["value"], score["lo"], score["hi"], standing["standing"], told)
 
 
 async def measure(
-    api: ApiClient, bank: str, url: str, scores: NDArray[np.float64], n: int, *, filters: bool
+    api: AsyncSextant, bank: str, url: str, scores: NDArray[np.float64], n: int, *, filters: bool
 ) -> None:
     """Print a line for each kind of test."""
     order = np.argsort(scores.mean(axis=1), kind="stable")

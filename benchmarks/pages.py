@@ -26,8 +26,8 @@ import httpx2
 import psycopg
 from service import ROOT, Checkout
 
-from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
+from sextant_client import AsyncSextant
 
 CALLS = 21
 #: Items of the test.
@@ -57,26 +57,26 @@ _LINK = re.compile(r'href="(/[^"]*)"')
 _LOADED = re.compile(r'(?:src|href)="(/static/[^"]*)"')
 
 
-async def fill(client: ApiClient, n_items: int) -> str:
+async def fill(client: AsyncSextant, n_items: int) -> str:
     """The bank, an endpoint, and a test that has ended: its id."""
     lines = [
         json.dumps({"key": f"q{n}", "prompt": f"What is {n} + {n}?", "target": str(2 * n)})
         for n in range(n_items)
     ]
     rows = [f"q{n},{1 + n % 7 / 7:.3f},{-3 + 6 * n / n_items:.4f},0.1,1" for n in range(n_items)]
-    await client.post("/v1/banks", {"name": "large"})
+    await client.request("POST", "/v1/banks", json={"name": "large"})
     body = {
         "items": {"content": "\n".join(lines)},
         "parameters": {"content": "\n".join(["item,a,b,c,d", *rows])},
     }
-    await client.post("/v1/banks/large/imports", body, patient=True)
+    await client.request("POST", "/v1/banks/large/imports", json=body)
     endpoint = {"name": "scripted", "kind": "scripted", "model": "m", "options": {"theta": 0.5}}
-    saved = await client.post("/v1/endpoints", endpoint)
+    saved = await client.request("POST", "/v1/endpoints", json=endpoint)
     design = {"stopping": {"score_margin": None, "max_items": ASKED}, "endpoint_id": saved["id"]}
-    session = await client.post("/v1/sessions", {"bank": "large", **design})
+    session = await client.request("POST", "/v1/sessions", json={"bank": "large", **design})
     while session["finished_at"] is None:
         await asyncio.sleep(0.2)
-        session = await client.get(f"/v1/sessions/{session['id']}")
+        session = await client.request("GET", f"/v1/sessions/{session['id']}")
     assert session["status"] == "completed", session
     return str(session["id"])
 
@@ -155,7 +155,9 @@ def main() -> None:
             base_url = line.split()[3]
 
             async def filled() -> str:
-                async with ApiClient(base_url, key) as client:
+                async with AsyncSextant(
+                    base_url, key, http=httpx2.AsyncClient(timeout=None)
+                ) as client:
                     return await fill(client, given.items)
 
             session = asyncio.run(filled())

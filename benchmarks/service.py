@@ -26,8 +26,8 @@ import numpy as np
 import psycopg
 
 from app.cli.commands.demo import scripted_model
-from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
+from sextant_client import AsyncSextant
 
 ROOT = Path(__file__).parents[1]
 #: Seconds between two polls of one client.
@@ -209,11 +209,13 @@ async def polling(service: Service, ids: list[str], clients: int) -> AsyncIterat
         await watching.aclose()
 
 
-async def ended(client: ApiClient, ids: Sequence[str]) -> list[dict[str, Any]]:
+async def ended(client: AsyncSextant, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The sessions once all are completed."""
     found = []
     for session_id in reversed(ids):
-        while (session := await client.get(f"/v1/sessions/{session_id}"))["status"] != "completed":
+        while (session := await client.request("GET", f"/v1/sessions/{session_id}"))[
+            "status"
+        ] != "completed":
             assert session["status"] in ("queued", "running"), session
             await asyncio.sleep(POLL_EVERY_S)
         found.append(session)
@@ -231,12 +233,14 @@ async def at_once(
     service: Service, endpoint_id: str, *, sessions: int, items: int, clients: int
 ) -> Run:
     """As many sessions as are given, all at the same time."""
-    async with ApiClient(service.base_url, service.key) as client:
+    async with AsyncSextant(service.base_url, service.key) as client:
         before, began = service.cost(), time.perf_counter()
         ids: list[str] = []
         async with polling(service, ids, clients) as taken:
             for seed in range(sessions):
-                made = await client.post("/v1/sessions", body_of(endpoint_id, items, seed))
+                made = await client.request(
+                    "POST", "/v1/sessions", json=body_of(endpoint_id, items, seed)
+                )
                 ids.append(made["id"])
             found = await ended(client, ids)
             took = time.perf_counter() - began
@@ -251,12 +255,14 @@ async def below_capacity(
     service: Service, endpoint_id: str, *, items_per_s: float, items: int, clients: int
 ) -> Any:
     """Polls in milliseconds while sessions come at an even rate that makes so many items."""
-    async with ApiClient(service.base_url, service.key) as client:
+    async with AsyncSextant(service.base_url, service.key) as client:
         ids: list[str] = []
         began, every_s = time.perf_counter(), items / items_per_s
         async with polling(service, ids, clients) as taken:
             while (now := time.perf_counter()) < began + LOADED_S:
-                made = await client.post("/v1/sessions", body_of(endpoint_id, items, len(ids)))
+                made = await client.request(
+                    "POST", "/v1/sessions", json=body_of(endpoint_id, items, len(ids))
+                )
                 ids.append(made["id"])
                 await asyncio.sleep(max(0.0, began + len(ids) * every_s - now))
             polls = 1000 * np.array(taken)
@@ -288,9 +294,11 @@ async def measure(
     with serving(checkout, key, postmaster, n_workers) as service:
         async with scripted_model(0.8, 7) as model_url:
             endpoint = {"kind": "openai_chat", "base_url": model_url, "model": "scripted"}
-            async with ApiClient(service.base_url, key) as client:
+            async with AsyncSextant(service.base_url, key) as client:
                 name = f"bench {time.time_ns()}"
-                made = await client.post("/v1/endpoints", {**endpoint, "name": name})
+                made = await client.request(
+                    "POST", "/v1/endpoints", json={**endpoint, "name": name}
+                )
             await at_once(service, made["id"], sessions=WARM_UP, items=10, clients=1)
             run = await at_once(service, made["id"], sessions=arguments.sessions, **sizes)
             loaded = None

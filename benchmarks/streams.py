@@ -30,8 +30,8 @@ import psycopg
 from service import PREPARE, ROOT, Checkout, Service, cpu_s, row, serving
 
 from app.cli.commands.demo import scripted_model
-from app.cli.servers.client import ApiClient
 from app.storage.embedded import EmbeddedPostgres
+from sextant_client import AsyncSextant
 
 #: Calls of one round.
 CALLS = 400
@@ -138,19 +138,21 @@ async def calls_ms(service: Service, session_id: str) -> list[float]:
     return taken
 
 
-async def started(client: ApiClient, model_url: str, seed: int, *, mode: str = "live") -> str:
+async def started(client: AsyncSextant, model_url: str, seed: int, *, mode: str = "live") -> str:
     """A new session's id."""
     stopping = {"se": None, "min_items": ITEMS, "max_items": ITEMS}
     body: dict[str, Any] = {"bank": "demo", "stopping": stopping, "seed": seed, "mode": mode}
     body |= {"preset": "ability", "concurrency": 1}
     if mode == "live":
         body["endpoint"] = {"kind": "openai_chat", "base_url": model_url, "model": "scripted"}
-    return str((await client.post("/v1/sessions", body))["id"])
+    return str((await client.request("POST", "/v1/sessions", json=body))["id"])
 
 
-async def ended(client: ApiClient, session_id: str) -> None:
+async def ended(client: AsyncSextant, session_id: str) -> None:
     until = time.monotonic() + LIMIT_S
-    while (found := await client.get(f"/v1/sessions/{session_id}"))["status"] != "completed":
+    while (found := await client.request("GET", f"/v1/sessions/{session_id}"))[
+        "status"
+    ] != "completed":
         assert time.monotonic() < until, found
         await asyncio.sleep(0.2)
 
@@ -171,7 +173,7 @@ async def compare(postgres: EmbeddedPostgres, scratch: Path, arguments: argparse
     with serving(checkout, key, postmaster, 1) as service:
         async with (
             scripted_model(0.8, 7, latency_s=LATENCY_S) as model_url,
-            ApiClient(service.base_url, service.key) as client,
+            AsyncSextant(service.base_url, service.key) as client,
         ):
             quiet = [
                 await started(client, model_url, seed, mode="manual")

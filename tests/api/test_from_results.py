@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
+import httpx2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,7 +17,8 @@ from pyarrow import parquet
 from app.acting import Acting, acting_for
 from app.cli.bank import sent_results
 from app.services.container import Services
-from tests.api.conftest import Client, NewClient
+from sextant_client import AsyncSextant
+from tests.api.conftest import BASE_URL, Client, NewClient
 from tests.exchange.lm_eval_files import folders, sources
 from tests.services.calibrations import run
 
@@ -254,25 +256,22 @@ async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_to
 async def test_files_beyond_one_request_go_to_a_server_in_parts(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Server:
-        parts = 0
+    parts = []
 
-        async def post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-            self.parts += 1
-            assert body is not None
-            assert sum(len(file["content_base64"]) for file in body["files"]) < 24_000
-            reply = await client.post(path, json=body)
-            assert reply.status_code == 202, reply.text
-            made: dict[str, Any] = reply.json()
-            return made
+    async def sent(request: httpx2.Request) -> None:
+        files = json.loads(request.content)["files"]
+        parts.append(sum(len(file["content_base64"]) for file in files))
 
+    client.event_hooks["request"].append(sent)
     monkeypatch.setattr(sent_results, "_PART", 16_000)
     monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # no file goes in one piece
-    server, files = Server(), folders(24, 14)
+    server, files = AsyncSextant(BASE_URL, "", http=client), folders(24, 14)
     settings = {"model": "1pl", "report_card": False, "publish": True, "default_scorer": None}
     found = await sent_results.send(server, sources(files), {"name": "made", **settings})
+    client.event_hooks["request"].clear()
 
-    assert server.parts > 5
+    assert len(parts) > 5
+    assert max(parts) < 24_000
     assert (found["questions"], found["known_questions"], found["models"]) == (14, 0, 24)
     assert found["asked"]["source"].endswith("24 models")
     assert found["response_set"]["n_answers"] == 24 * 14

@@ -6,6 +6,10 @@ import random
 import pytest
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, ProblemError, Sextant
+from sextant_client.answering import Loop
+from sextant_client.errors import Problem
+from sextant_client.models import ItemContent
+from sextant_client.requests import Request
 from tests.clients.conftest import Running
 
 EXAMINEE = Examinee(name="nightly", kind="agent", model="m-4", scaffold="loop 2")
@@ -21,7 +25,7 @@ async def test_four_in_flight_and_both_clients_find_the_same(server: Running) ->
     def one_after_the_other() -> tuple[float | None, int]:
         with Sextant(server.url, server.key) as sextant:
             session = sextant.create_session(
-                "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+                "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 8}, seed=1
             )
             ended = sextant.answer_all(session.id, solved)
             return ended.estimate.theta, ended.progress.scored
@@ -40,16 +44,16 @@ async def test_four_in_flight_and_both_clients_find_the_same(server: Running) ->
     expected = await asyncio.to_thread(one_after_the_other)
     async with AsyncSextant(server.url, server.key) as sextant:
         session = await sextant.create_session(
-            "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 12}, seed=1
+            "demo", mode="manual", examinee=EXAMINEE, stopping={"max_items": 8}, seed=1
         )
         ended = await sextant.answer_all(session.id, slowly)
         assert (ended.estimate.theta, ended.progress.scored) == expected
-        assert (ended.status, ended.usage.usd, most) == ("completed", 6.0, 1)
+        assert (ended.status, ended.usage.usd, most) == ("completed", 4.0, 1)
         several = await sextant.create_session(
-            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}, seed=1
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 8}, seed=1
         )
         ended = await sextant.answer_all(several.id, slowly)
-        assert (ended.status, ended.progress.scored, most) == ("completed", 12, 4)
+        assert (ended.status, ended.progress.scored, most) == ("completed", 8, 4)
 
 
 async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
@@ -65,7 +69,7 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
 
     async with AsyncSextant(server.url, server.key) as sextant:
         session = await sextant.create_session(
-            "demo", mode="manual", concurrency=4, stopping={"max_items": 12}
+            "demo", mode="manual", concurrency=4, stopping={"max_items": 8}
         )
         with pytest.raises(ValueError, match="no sandbox"):
             await sextant.answer_all(session.id, breaks)
@@ -73,7 +77,7 @@ async def test_a_failure_of_the_harness_ends_the_loop_and_another_one_goes_on(
         assert begun.awaits_answers
         assert begun.progress.scored >= 1
         ended = await sextant.answer_all(session.id, works)
-        assert (ended.status, ended.progress.scored) == ("completed", 12)
+        assert (ended.status, ended.progress.scored) == ("completed", 8)
 
 
 async def test_problems_say_what_was_wrong_where(server: Running) -> None:
@@ -85,3 +89,15 @@ async def test_problems_say_what_was_wrong_where(server: Running) -> None:
         with pytest.raises(ProblemError, match="no bank") as missing:
             await sextant.create_session("nowhere", mode="manual")
         assert (missing.value.code, missing.value.status) == ("not_found", 404)
+
+
+def test_an_answer_whose_server_may_be_gone_is_told_anew() -> None:
+    content = ItemContent(id="q1", prompt="?", messages=[], choices=[])
+    telling = Loop("ses_1").tell(Item(step=1, step_token="t", item=content), Answer(score=1.0))
+    first = next(telling)
+    refused = Problem(code="idempotency_in_flight", status=409, detail="It is worked on.")
+    again = telling.throw(ProblemError(refused))
+    assert isinstance(first, Request)
+    assert isinstance(again, Request)
+    assert (first.path, first.json) == (again.path, again.json)
+    assert first.key != again.key

@@ -6,7 +6,6 @@ from typing import Any
 
 import typer
 
-from app.cli.servers.chosen_project import chosen_project
 from app.cli.servers.logins import Target, target
 from app.cli.terminal.console import fail_clearly
 from app.cli.terminal.options import AskServerOption, ServerKeyOption
@@ -38,10 +37,10 @@ def list_banks(
 
 
 async def _served(server: Target) -> list[_Row]:
-    from app.cli.servers.client import ApiClient
+    from app.cli.servers.connection import reached
 
-    async with ApiClient(server.url, server.key, project=chosen_project()) as client:
-        banks = await client.every("/v1/banks?order=asc")
+    async with reached(server) as client:
+        banks = await client.list_all("/v1/banks?order=asc")
     return [_row(bank, bank["n_items"], bank["latest_version"]) for bank in banks]
 
 

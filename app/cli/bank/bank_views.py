@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked
 from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.files import write_blocks
+from app.cli.terminal.files import write_file
 from app.cli.terminal.options import AskServerOption, EraseOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import show_facts
+from sextant_client import AsyncSextant
 
 app = typer.Typer(help="Look at item banks.")
 
@@ -36,13 +36,13 @@ def show(
     """Show a bank and its versions."""
     path = _path(name)
 
-    async def read(client: ApiClient) -> dict[str, Any]:
-        bank = await client.get(path)
-        versions = await client.every(f"{path}/versions?order=asc")
+    async def read(client: AsyncSextant) -> dict[str, Any]:
+        bank = await client.request("GET", path)
+        versions = await client.list_all(f"{path}/versions?order=asc")
         quarantined: list[dict[str, Any]] = []
         if versions:
             items = f"{path}/versions/{versions[-1]['id']}/items?status=quarantined"
-            quarantined = await client.every(items, limit=_SHOWN)
+            quarantined = await client.list_all(items, limit=_SHOWN)
         return {"bank": bank, "versions": versions, "quarantined": quarantined}
 
     found = asked(server, server_key, read)
@@ -77,11 +77,11 @@ def lint(name: Name, server: AskServerOption = None, server_key: ServerKeyOption
     """List what is wrong with the items of a bank's latest version."""
     path = f"{_path(name)}/versions/latest"
 
-    async def read(client: ApiClient) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
-        version = await client.get(path)
-        again = await client.get(f"{path}/recalibration")
-        said = again if again["provisional"] else await client.get(f"{path}/join")
-        return version, await client.every(f"{path}/lint"), said
+    async def read(client: AsyncSextant) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+        version = await client.request("GET", path)
+        again = await client.request("GET", f"{path}/recalibration")
+        said = again if again["provisional"] else await client.request("GET", f"{path}/join")
+        return version, await client.list_all(f"{path}/lint"), said
 
     version, flagged, said_of = asked(server, server_key, read)
     lines = [
@@ -130,13 +130,13 @@ def export(
     """Write a version of a bank into a file that imports read back."""
     what = "bundle" if bundle else f"export?format={file_format}"
 
-    async def read(client: ApiClient) -> tuple[int, list[bytes]]:
-        found = await client.get(f"{_path(name)}/versions/{version or 'latest'}")
+    async def read(client: AsyncSextant) -> tuple[int, bytes]:
+        found = await client.request("GET", f"{_path(name)}/versions/{version or 'latest'}")
         path = f"{_path(name)}/versions/{found['id']}/{what}"
-        return found["number"], [block async for block in client.blocks(path)]
+        return found["number"], await client.download(path)
 
-    number, blocks = asked(server, server_key, read)
-    write_blocks(target, blocks)
+    number, content = asked(server, server_key, read)
+    write_file(target, content)
     if target != "-":
         out.say(f"Wrote version {number} to {target}.")
 
@@ -152,7 +152,7 @@ def delete(
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""
     confirm(f"Delete the bank {name!r}?", yes=yes)
-    asked(server, server_key, lambda client: client.delete(_path(name), erase=erase))
+    asked(server, server_key, lambda client: client.remove(_path(name), erase=erase))
     out.say(f"Deleted {name}.")
 
 

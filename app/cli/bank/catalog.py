@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.bank.bank_views import show_quarantine
-from app.cli.servers.chosen_project import chosen_project
-from app.cli.servers.client import ApiClient
-from app.cli.servers.connection import asked
+from app.cli.servers.connection import asked, reached
 from app.cli.servers.logins import Target, target
 from app.cli.terminal.console import err, fail_clearly, out
 from app.cli.terminal.options import AskServerOption, ServerKeyOption
@@ -31,7 +29,9 @@ def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) 
     if target(server, server_key) is None:
         entries = _entries_here()
     else:
-        entries = asked(server, server_key, lambda client: client.get("/v1/catalog"))["data"]
+        entries = asked(server, server_key, lambda client: client.request("GET", "/v1/catalog"))[
+            "data"
+        ]
     show_table(
         ("name", "items", "rows", "licence", "calibrated as", "from"),
         (
@@ -152,10 +152,10 @@ async def _installed_here(name: str, folder: Path | None) -> Installed:
 
 async def _installed_there(name: str, named: Target) -> Installed:
     progress = _Progress()
-    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
-        begun = await client.post(f"/v1/catalog/{name}:install", {})
+    async with reached(named) as client:
+        begun = await client.request("POST", f"/v1/catalog/{name}:install", json={})
         while True:
-            found = await client.get(f"/v1/installations/{begun['id']}")
+            found = await client.request("GET", f"/v1/installations/{begun['id']}")
             if found["progress"]["phase"] is not None:
                 progress.tell(found["progress"])
             if found["finished_at"] is not None:
@@ -166,7 +166,7 @@ async def _installed_there(name: str, named: Target) -> Installed:
             raise DownloadError(failure["detail"])
         made = found["result"]
         path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
-        page = await client.get(f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
+        page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
         return made, page["data"]
 
 

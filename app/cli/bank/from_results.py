@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.servers.chosen_project import chosen_project
 from app.cli.servers.logins import Target, target
 from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.terminal.options import (
@@ -191,14 +191,15 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
 async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     """On another server, which is sent the files."""
     from app.cli.bank.sent_results import send
-    from app.cli.servers.client import ApiClient
+    from app.cli.servers.connection import reached
 
-    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
+    async with reached(named) as client:
         begun = await send(client, files, body)
         _tell(begun)
         if begun["calibration"] is None:
             return begun, None, None
-        return begun, *await _ended(client.get, begun["calibration"]["id"])
+        get = partial(client.request, "GET")
+        return begun, *await _ended(get, begun["calibration"]["id"])
 
 
 async def _ended(get: Get, calibration_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 import typer
 
 from app.cli.commands.response_sets import there
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked, connected, given
 from app.cli.terminal.console import fail_clearly, out, write_json
 from app.cli.terminal.options import (
@@ -26,6 +25,7 @@ from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.tables import number, show_table
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words
+from sextant_client import AsyncSextant
 
 #: Items that are printed; --json has them all, to this number.
 _SHOWN, _MOST = 20, 100_000
@@ -57,7 +57,7 @@ def drift(
 ) -> None:
     """Say which items are no longer what they were, by answers that came in since."""
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
-    look = asked(server, server_key, lambda client: client.get(path))
+    look = asked(server, server_key, lambda client: client.request("GET", path))
     if json != "-":
         _show_drift(look)
     write_json(json, look)
@@ -83,7 +83,7 @@ def check_join(
     Exit code 1: they do not, or not to all of them.
     """
     path = _of_version(name, version, "join", **given(response_set=responses))
-    look = asked(server, server_key, lambda client: client.get(path))
+    look = asked(server, server_key, lambda client: client.request("GET", path))
     if json != "-":
         out.say(look["explanation"])
         if look["rank_correlation"] is not None:
@@ -139,11 +139,13 @@ def recalibrate(
     )
 
     async def run() -> tuple[dict[str, Any], dict[str, Any]]:
-        async with connected(server, server_key, bank=None, changes_banks=True) as client:
+        async with connected(
+            server, server_key, bank=None, changes_banks=True, options=_OPTIONS
+        ) as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
             publish = f"/v1/calibrations/{record['id']}:publish"
-            return record, await client.post(publish, publication, options=_OPTIONS)
+            return record, await client.request("POST", publish, json=publication)
 
     record, version = run_until_signal(run())
     result = record["result"]
@@ -167,10 +169,10 @@ def recalibrate(
 
 
 async def _calibrated(
-    client: ApiClient, bank: str, responses: str, model: str | None
+    client: AsyncSextant, bank: str, responses: str, model: str | None
 ) -> dict[str, Any]:
     """A calibration of the answers onto the scale of the latest version, once it has ended."""
-    version = await client.get(_of_version(bank, None))
+    version = await client.request("GET", _of_version(bank, None))
     plan: dict[str, Any]
     if Provisional.of(version["knowledge"]) is not None:
         plan = {"prior_version_id": version["id"]}
@@ -178,10 +180,10 @@ async def _calibrated(
         link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
         plan = {"model": model or version["response_model"], "link": link}
     body = {"response_set": responses, **plan}
-    record = await client.post("/v1/calibrations", body, options=_OPTIONS)
+    record = await client.request("POST", "/v1/calibrations", json=body)
     while record["finished_at"] is None:
         await asyncio.sleep(_POLL_S)
-        record = await client.get(f"/v1/calibrations/{record['id']}")
+        record = await client.request("GET", f"/v1/calibrations/{record['id']}")
     if record["failure"] is not None:
         raise CalibrationError(record["failure"]["detail"])
     if record["result"] is None:
@@ -189,12 +191,14 @@ async def _calibrated(
     return record
 
 
-async def _live(client: ApiClient, bank: str) -> str:
+async def _live(client: AsyncSextant, bank: str) -> str:
     """The set of all answers of sessions on a bank, up to date."""
-    found = await client.get(f"/v1/banks/{quote(bank, safe='')}")
+    found = await client.request("GET", f"/v1/banks/{quote(bank, safe='')}")
     name = f"live-{found['id']}"
     async with there(client, name, make=True):
-        report = await client.post(f"/v1/response-sets/{name}:collect", {"bank": found["id"]})
+        report = await client.request(
+            "POST", f"/v1/response-sets/{name}:collect", json={"bank": found["id"]}
+        )
     return str(report["response_set"]["id"])
 
 

@@ -5,12 +5,13 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from app.cli.terminal.console import err
 from app.errors import FileFormatError
 from app.exchange.recorded import Source, SourceFile, open_text
 from app.exchange.response_files import ResponseFormat, sources_of
+from sextant_client import AsyncSextant
 
 #: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
 _PART = 11 * 2**20
@@ -22,16 +23,8 @@ _COMPANIONS = ("results_*.json", "run_spec.json")
 Sent = dict[str, str]
 
 
-class Server(Protocol):
-    """Who takes the parts."""
-
-    async def post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        """The answer to a request."""
-        ...
-
-
 async def send(
-    client: Server, files: Sequence[SourceFile], body: Mapping[str, Any]
+    client: AsyncSextant, files: Sequence[SourceFile], body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Have the server make a bank of them; what it read of all parts, and what it begins.
 
@@ -39,7 +32,7 @@ async def send(
 
     Raises:
         FileFormatError: Files without answers, or one that fits no request and cannot be cut.
-        ApiError: The server refuses a part.
+        sextant_client.SextantError: The server refuses a part.
     """
     replies: list[dict[str, Any]] = []
     settled = dict(body)
@@ -48,7 +41,9 @@ async def send(
     while part is not None:
         following = next(parts, None)
         wanted = settled if following is None else {**settled, "publish": False}
-        reply = await client.post("/v1/banks:from-results", {**wanted, "files": part})
+        reply = await client.request(
+            "POST", "/v1/banks:from-results", json={**wanted, "files": part}
+        )
         replies.append(reply)
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files", markup=False)

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import typer
 
 from app.cli.bank import bank_list, bank_views, catalog, from_results, recalibration
-from app.cli.servers.client import ApiClient, ApiError
 from app.cli.servers.connection import asked, given
 from app.cli.servers.logins import target
+from app.cli.servers.problems import is_missing
 from app.cli.terminal import preview
 from app.cli.terminal.console import err, fail_clearly, out
 from app.cli.terminal.options import (
@@ -23,6 +23,7 @@ from app.cli.terminal.options import (
     file_option,
 )
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant, ProblemError
 
 if TYPE_CHECKING:
     from app.exchange.mapped_items import FieldMap
@@ -182,41 +183,41 @@ def import_bank(
         dry_run=dry_run or None,
     )
 
-    async def send(client: ApiClient) -> dict[str, Any]:
+    async def send(client: AsyncSextant) -> dict[str, Any]:
         if bundle is not None:
-            whole = {"bundle": _sent(bundle), "name": name}
-            return await client.post("/v1/banks:import", whole, options=_OPTIONS)
+            whole: dict[str, Any] = {"bundle": _sent(bundle), "name": name}
+            return await client.request("POST", "/v1/banks:import", json=whole)
         return await _into(client, name, scorer, body)
 
-    _show_report(asked(server, server_key, send))
+    _show_report(asked(server, server_key, send, _OPTIONS))
 
 
 async def _into(
-    client: ApiClient, name: str, scorer: str | None, body: dict[str, Any]
+    client: AsyncSextant, name: str, scorer: str | None, body: dict[str, Any]
 ) -> dict[str, Any]:
     """Import into a bank, which is made if there is none, and goes again if nothing comes in."""
     path = f"/v1/banks/{quote(name, safe='')}"
     made = False
     try:
-        await client.get(path)
-    except ApiError as error:
-        if error.kind != "not_found":
+        await client.request("GET", path)
+    except ProblemError as error:
+        if not is_missing(error):
             raise
         if "dry_run" in body:
             raise InvalidInputError(
                 f"--dry-run: the server has no bank {name!r} yet, and a dry run makes none."
             ) from None
         new = given(name=name, default_scorer=given(name=scorer))
-        await client.post("/v1/banks", new, options=_OPTIONS)
+        await client.request("POST", "/v1/banks", json=new)
         made = True
     else:
         if scorer is not None:
             raise InvalidInputError(f"--scorer is of a new bank only: {name!r} is there already.")
     try:
-        return await client.post(f"{path}/imports", body, options=_OPTIONS)
+        return await client.request("POST", f"{path}/imports", json=body)
     except BaseException:
         if made:
-            await client.delete(path)
+            await client.remove(path)
         raise
 
 

@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import (
     FAILED,
     asked,
     connected,
     ended_with_us,
+    events,
     given,
     run_to_the_end,
     stored,
@@ -37,6 +37,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.tables import number, show_facts, show_table, when
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 app = typer.Typer(
     no_args_is_help=True, help="Start, list, show, watch, publish, cancel and delete calibrations."
@@ -122,7 +123,9 @@ def start(
     )
 
     async def run() -> dict[str, Any]:
-        async with connected(server, server_key, bank=None, changes_banks=True) as client:
+        async with connected(
+            server, server_key, bank=None, changes_banks=True, options=_OPTIONS
+        ) as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
             body = given(
                 response_set=responses,
@@ -138,7 +141,7 @@ def start(
                 seed=seed,
                 publish=None if bank is None else {"bank": bank},
             )
-            made = await client.post("/v1/calibrations", body, options=_OPTIONS)
+            made = await client.request("POST", "/v1/calibrations", json=body)
             if not wait:
                 return made
             err.say(made["id"])
@@ -190,11 +193,10 @@ def publish(
         allow_unconverged=allow_unconverged or None,
         carry_over=carry_over or None,
     )
-
-    async def make(client: ApiClient) -> dict[str, Any]:
-        return await client.post(f"{_path(calibration)}:publish", body, options=_OPTIONS)
-
-    version = asked(server, server_key, make)
+    path = f"{_path(calibration)}:publish"
+    version = asked(
+        server, server_key, lambda client: client.request("POST", path, json=body), _OPTIONS
+    )
     write_json(json, version)
     if json != "-":
         states = version["lint"]["items"]
@@ -213,7 +215,9 @@ def list_calibrations(
     json: SameAsJsonOption = None,
 ) -> None:
     """List calibrations, the newest first."""
-    found = asked(server, server_key, lambda client: client.every("/v1/calibrations?", limit=limit))
+    found = asked(
+        server, server_key, lambda client: client.list_all("/v1/calibrations", limit=limit)
+    )
     write_json(json, {"data": found})
     if json != "-":
         show_table(
@@ -242,7 +246,7 @@ def show(
     json: SameAsJsonOption = None,
 ) -> None:
     """Show where a calibration stands, or what came out of it."""
-    found = asked(server, server_key, lambda client: client.get(_path(calibration)))
+    found = asked(server, server_key, lambda client: client.request("GET", _path(calibration)))
     write_json(json, found)
     if json != "-":
         _show(found)
@@ -271,11 +275,8 @@ def cancel(
     calibration: Id, server: AskServerOption = None, server_key: ServerKeyOption = None
 ) -> None:
     """End a calibration; its worker stops within seconds."""
-
-    async def end(client: ApiClient) -> dict[str, Any]:
-        return await client.post(f"{_path(calibration)}:cancel", None)
-
-    found = asked(server, server_key, end)
+    path = f"{_path(calibration)}:cancel"
+    found = asked(server, server_key, lambda client: client.request("POST", path))
     out.say(f"{found['id']} is {found['status']}.")
 
 
@@ -285,26 +286,26 @@ def delete(
     calibration: Id, server: AskServerOption = None, server_key: ServerKeyOption = None
 ) -> None:
     """Delete an ended calibration that no bank version was made of."""
-    asked(server, server_key, lambda client: client.delete(_path(calibration)))
+    asked(server, server_key, lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
 
 
-async def _followed(client: ApiClient, calibration: str) -> dict[str, Any]:
+async def _followed(client: AsyncSextant, calibration: str) -> dict[str, Any]:
     """A calibration once it has ended; its phases are said on the way."""
     told = ""
-    async for kind, data in client.events(f"{_path(calibration)}/events"):
+    async for kind, data in events(client, _path(calibration)):
         line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
         if line != told:
             err.say(line)
         told = line
-    return await client.get(_path(calibration))
+    return await client.request("GET", _path(calibration))
 
 
-async def _version(client: ApiClient, name: str) -> str:
+async def _version(client: AsyncSextant, name: str) -> str:
     """The version that is meant: one by its id, or the latest of a bank."""
     if name.startswith("bkv_"):
         return name
-    found = await client.get(f"/v1/banks/{quote(name, safe='')}/versions/latest")
+    found = await client.request("GET", f"/v1/banks/{quote(name, safe='')}/versions/latest")
     return str(found["id"])
 
 

@@ -42,7 +42,10 @@ def command(
     else:
         body |= {"response_set": responses, "examinees": both}
     found = asked(
-        server, server_key, lambda client: client.post("/v1/comparisons", body, options=_OPTIONS)
+        server,
+        server_key,
+        lambda client: client.request("POST", "/v1/comparisons", json=body),
+        _OPTIONS,
     )
     write_json(json, found)
     if json != "-":

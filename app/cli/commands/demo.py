@@ -43,7 +43,7 @@ def command(
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with local_server(stays=stay) as local, scripted_model(theta, seed) as base_url:
             await local.services.banks.ensure_demo_bank()
-            async with await own_client(local) as client:
+            async with own_client(local) as client:
                 body = {
                     "bank": "demo",
                     "endpoint": {
@@ -59,7 +59,7 @@ def command(
                 }
                 if not quiet:
                     err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
-                created = await client.post("/v1/sessions", body)
+                created = await client.request("POST", "/v1/sessions", json=body)
                 page = f"{local.base_url}/sessions/{created['id']}"
                 if stay:
                     err.print(f"Watch it in a browser: {page}", soft_wrap=True)

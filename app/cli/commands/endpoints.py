@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked, given
 from app.cli.terminal.asking import ExtraBody, Stop, options_of, stops_of
 from app.cli.terminal.console import fail_clearly, out, write_json
@@ -22,6 +21,7 @@ from app.cli.terminal.options import (
     UsdPerDayOption,
 )
 from app.cli.terminal.tables import show_facts, show_table, when
+from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True, help="Save, list, show, probe and delete endpoints.")
 
@@ -61,7 +61,10 @@ def save(
         options=options_of(extra_body),
     )
     saved = asked(
-        server, server_key, lambda client: client.post("/v1/endpoints", body, options=OPTIONS)
+        server,
+        server_key,
+        lambda client: client.request("POST", "/v1/endpoints", json=body),
+        OPTIONS,
     )
     write_json(json, saved)
     if json != "-":
@@ -76,7 +79,7 @@ def list_endpoints(
     json: SameAsJsonOption = None,
 ) -> None:
     """List saved endpoints."""
-    found = asked(server, server_key, lambda client: client.every("/v1/endpoints?order=asc"))
+    found = asked(server, server_key, lambda client: client.list_all("/v1/endpoints?order=asc"))
     write_json(json, {"data": found})
     if json != "-":
         show_table(
@@ -136,9 +139,9 @@ def probe(
 ) -> None:
     """Call a saved endpoint once and say what it can do, and how fast."""
 
-    async def look(client: ApiClient) -> dict[str, Any]:
+    async def look(client: AsyncSextant) -> dict[str, Any]:
         endpoint = await saved_endpoint(client, name)
-        return await client.post(f"/v1/endpoints/{endpoint['id']}:probe", None)
+        return await client.request("POST", f"/v1/endpoints/{endpoint['id']}:probe")
 
     found = asked(server, server_key, look)
     write_json(json, found)
@@ -161,9 +164,9 @@ def delete(
 ) -> None:
     """Delete a saved endpoint. Tests that used it keep their results."""
 
-    async def remove(client: ApiClient) -> None:
+    async def remove(client: AsyncSextant) -> None:
         endpoint = await saved_endpoint(client, name)
-        await client.delete(f"/v1/endpoints/{endpoint['id']}", erase=erase)
+        await client.remove(f"/v1/endpoints/{endpoint['id']}", erase=erase)
 
     asked(server, server_key, remove)
     out.say(f"Deleted {name}.")

@@ -169,18 +169,18 @@ def command(
         )
 
     async def decide() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank) as client:
+        async with connected(server, server_key, bank=bank, options=_OPTIONS) as client:
             if "session" in body and endpoint is not None:
                 body["session"] |= await examinee(client, endpoint, model, asked_model)
-            made = await client.post("/v1/gates", body, options=_OPTIONS)
+            made = await client.request("POST", "/v1/gates", json=body)
             if made["status"] == "pending":
                 if not quiet:
-                    announce(await client.get(f"/v1/sessions/{made['session_id']}"))
+                    announce(await client.request("GET", f"/v1/sessions/{made['session_id']}"))
                 async with ended_with_us(client, "sessions", made["session_id"]):
                     ended = await watch(client, made["session_id"], quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended)
-            return await client.get(f"/v1/gates/{made['id']}")
+            return await client.request("GET", f"/v1/gates/{made['id']}")
 
     gate = run_to_the_end(decide)
     if json != "-":

@@ -22,7 +22,7 @@ def list_gates(
     json: SameAsJsonOption = None,
 ) -> None:
     """List gates, the newest first."""
-    found = asked(server, server_key, lambda client: client.every("/v1/gates", limit=limit))
+    found = asked(server, server_key, lambda client: client.list_all("/v1/gates", limit=limit))
     write_json(json, {"data": found})
     if json != "-":
         show_table(
@@ -50,7 +50,7 @@ def show(
 ) -> None:
     """Show a gate: what was held against what, and what came out."""
     path = f"/v1/gates/{quote(gate, safe='')}"
-    found = asked(server, server_key, lambda client: client.get(path))
+    found = asked(server, server_key, lambda client: client.request("GET", path))
     write_json(json, found)
     if json != "-":
         facts = {

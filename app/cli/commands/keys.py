@@ -92,7 +92,10 @@ def create(
         limits=limits or None,
     )
     key = asked(
-        server, server_key, lambda client: client.post("/v1/api-keys", body, options=_OPTIONS)
+        server,
+        server_key,
+        lambda client: client.request("POST", "/v1/api-keys", json=body),
+        _OPTIONS,
     )
     err.print(
         f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
@@ -110,7 +113,7 @@ def list_keys(
     json: SameAsJsonOption = None,
 ) -> None:
     """List all keys, revoked and expired ones too."""
-    found = asked(server, server_key, lambda client: client.every("/v1/api-keys?order=asc"))
+    found = asked(server, server_key, lambda client: client.list_all("/v1/api-keys?order=asc"))
     write_json(json, {"data": found})
     if json != "-":
         show_table(_COLUMNS, map(_row, found))
@@ -144,7 +147,8 @@ def limit(
     changed = asked(
         server,
         server_key,
-        lambda client: client.change(_path(key_id), {"limits": limits}, options=_OPTIONS),
+        lambda client: client.request("PATCH", _path(key_id), json={"limits": limits}),
+        _OPTIONS,
     )
     show_limits(changed["limits"])
 
@@ -157,7 +161,7 @@ def revoke(
     server_key: ServerKeyOption = None,
 ) -> None:
     """Revoke a key: it is refused from now on."""
-    asked(server, server_key, lambda client: client.remove(_path(key_id)))
+    asked(server, server_key, lambda client: client.request("DELETE", _path(key_id)))
     err.say(f"Revoked {key_id}.")
 
 

@@ -28,7 +28,7 @@ def command(
     """Show the latest result of each examinee on a bank, best first; ties stay ties."""
     path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?metric={metric}&confidence={confidence}"
     options = {"/query/confidence": "--confidence"}
-    found = asked(server, server_key, lambda client: client.get(path, options=options))
+    found = asked(server, server_key, lambda client: client.request("GET", path), options)
     write_json(json, found)
     if json == "-":
         return

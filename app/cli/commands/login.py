@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from app.cli.servers.client import ApiClient, ApiError
+from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target, address, keep_login
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, SextantError
 from app.reports.parts import count
 
 _HERE = ("127.0.0.1", "localhost", "::1")
@@ -39,12 +39,12 @@ def command(
     key = (server_key if server_key is not None else _asked()).strip() or None
 
     async def look() -> int:
-        async with ApiClient(url, key) as client:
-            return len((await client.get("/v1/banks?limit=100"))["data"])
+        async with reached(Target(url, key)) as client:
+            return len((await client.request("GET", "/v1/banks?limit=100"))["data"])
 
     try:
         n_banks = asyncio.run(look())
-    except ApiError as error:
+    except SextantError as error:
         raise InvalidInputError(f"Not logged in: {error.detail}") from None
     path = keep_login(Target(url, key))
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")

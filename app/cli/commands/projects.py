@@ -5,7 +5,6 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.limits import changes_of, show_limits
@@ -20,6 +19,7 @@ from app.cli.terminal.options import (
     TokensPerDayOption,
     UsdPerDayOption,
 )
+from sextant_client import AsyncSextant
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
 
@@ -37,7 +37,10 @@ def create(
     """Create a project. Its id is printed alone on stdout."""
     body = {"name": name, "description": description}
     made = asked(
-        server, server_key, lambda client: client.post("/v1/projects", body, options=_OPTIONS)
+        server,
+        server_key,
+        lambda client: client.request("POST", "/v1/projects", json=body),
+        _OPTIONS,
     )
     err.say(f"Created project {made['name']!r}.")
     out.say(made["id"])
@@ -67,10 +70,10 @@ def limit(
     )
     path = _path(project)
 
-    async def set_limits(client: ApiClient) -> dict[str, Any]:
+    async def set_limits(client: AsyncSextant) -> dict[str, Any]:
         if not changes:
-            return await client.get(path)
-        return await client.patch(path, lambda found: {"limits": found["limits"] | changes})
+            return await client.request("GET", path)
+        return await client.change(path, lambda found: {"limits": found["limits"] | changes})
 
     show_limits(asked(server, server_key, set_limits)["limits"])
 
@@ -83,7 +86,7 @@ def list_projects(
     json: SameAsJsonOption = None,
 ) -> None:
     """List all projects."""
-    found = asked(server, server_key, lambda client: client.every("/v1/projects?order=asc"))
+    found = asked(server, server_key, lambda client: client.list_all("/v1/projects?order=asc"))
     write_json(json, {"data": found})
     if json != "-":
         for project in found:
@@ -99,7 +102,7 @@ def delete(
     server_key: ServerKeyOption = None,
 ) -> None:
     """Delete a project that holds nothing, with its keys; or one with all that it holds."""
-    asked(server, server_key, lambda client: client.delete(_path(project), erase=erase))
+    asked(server, server_key, lambda client: client.remove(_path(project), erase=erase))
     err.say(f"Deleted project {project!r}.")
 
 

@@ -7,11 +7,11 @@ from rich.live import Live
 from rich.table import Table
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import (
     FAILED,
     connected,
     ended_with_us,
+    events,
     given,
     run_to_the_end,
 )
@@ -29,6 +29,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.tables import interval, number
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 
 @fail_clearly
@@ -110,12 +111,13 @@ def command(
     }
 
     async def rank() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank) as client:
+        named = _options(len(endpoint))
+        async with connected(server, server_key, bank=bank, options=named) as client:
             body["endpoints"] = [
                 await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
                 for text in endpoint
             ]
-            created = await client.post("/v1/rankings", body, options=_options(len(endpoint)))
+            created = await client.request("POST", "/v1/rankings", json=body)
             async with ended_with_us(client, "rankings", created["id"]):
                 return await _watch(client, created["id"], quiet=quiet)
 
@@ -173,25 +175,25 @@ def _options(n_endpoints: int) -> dict[str, str]:
     return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 
-async def _watch(client: ApiClient, ranking_id: str, *, quiet: bool) -> dict[str, Any]:
+async def _watch(client: AsyncSextant, ranking_id: str, *, quiet: bool) -> dict[str, Any]:
     """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
-    events = client.events(f"/v1/rankings/{ranking_id}/events")
+    heard = events(client, f"/v1/rankings/{ranking_id}")
     if quiet:
-        async for _ in events:
+        async for _ in heard:
             pass
     elif err.is_terminal:
         with Live(console=err, auto_refresh=False) as live:
-            async for _, data in events:
+            async for _, data in heard:
                 if "order" in data:
                     live.update(_table(data), refresh=True)
     else:
         shown = 0
-        async for _, data in events:
+        async for _, data in heard:
             items = data.get("progress", {}).get("items", 0)
             if items >= shown + _EVERY:
                 shown = items
                 err.say(f"{items} items: {_leading(data)}")
-    return await client.get(f"/v1/rankings/{ranking_id}")
+    return await client.request("GET", f"/v1/rankings/{ranking_id}")
 
 
 def _leading(ranking: dict[str, Any]) -> str:

@@ -11,11 +11,11 @@ from urllib.parse import quote
 import typer
 
 from app.cli.bank.bank_views import confirm
-from app.cli.servers.client import ApiClient, ApiError
 from app.cli.servers.connection import asked, given
 from app.cli.servers.logins import target
+from app.cli.servers.problems import is_missing
 from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.files import write_blocks
+from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     AskServerOption,
     DryRunOption,
@@ -30,6 +30,7 @@ from app.cli.terminal.tables import show_facts, show_table
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat, files_at, format_named
+from sextant_client import AsyncSextant, ProblemError
 
 #: Fields of imports and collections by the options that set them.
 _OPTIONS = {
@@ -139,11 +140,11 @@ def import_answers(
         dry_run=dry_run or None,
     )
 
-    async def send(client: ApiClient) -> dict[str, Any]:
+    async def send(client: AsyncSextant) -> dict[str, Any]:
         async with there(client, name, make=not dry_run):
-            return await client.post(f"{_path(name)}/imports", body, options=_OPTIONS)
+            return await client.request("POST", f"{_path(name)}/imports", json=body)
 
-    _show_report(asked(server, server_key, send))
+    _show_report(asked(server, server_key, send, _OPTIONS))
 
 
 @app.command()
@@ -172,11 +173,11 @@ def collect(
         simulated=simulated,
     )
 
-    async def take(client: ApiClient) -> dict[str, Any]:
+    async def take(client: AsyncSextant) -> dict[str, Any]:
         async with there(client, name, make=True):
-            return await client.post(f"{_path(name)}:collect", body, options=_OPTIONS)
+            return await client.request("POST", f"{_path(name)}:collect", json=body)
 
-    report = asked(server, server_key, take)
+    report = asked(server, server_key, take, _OPTIONS)
     reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
     out.print(f"{report['sessions']} sessions taken over{reasons}", soft_wrap=True)
     out.print(
@@ -196,7 +197,7 @@ def list_sets(
     json: SameAsJsonOption = None,
 ) -> None:
     """List all response sets."""
-    found = asked(server, server_key, lambda client: client.every("/v1/response-sets?order=asc"))
+    found = asked(server, server_key, lambda client: client.list_all("/v1/response-sets?order=asc"))
     write_json(json, {"data": found})
     if json != "-":
         show_table(
@@ -223,7 +224,7 @@ def show(
     json: SameAsJsonOption = None,
 ) -> None:
     """Show a response set and where its answers come from."""
-    found = asked(server, server_key, lambda client: client.get(_path(name)))
+    found = asked(server, server_key, lambda client: client.request("GET", _path(name)))
     write_json(json, found)
     if json == "-":
         return
@@ -260,12 +261,8 @@ def export(
     server_key: ServerKeyOption = None,
 ) -> None:
     """Write all scores of a response set into a file."""
-
-    async def read(client: ApiClient) -> list[bytes]:
-        path = f"{_path(name)}/matrix?format={file_format}"
-        return [block async for block in client.blocks(path)]
-
-    write_blocks(target, asked(server, server_key, read))
+    path = f"{_path(name)}/matrix?format={file_format}"
+    write_file(target, asked(server, server_key, lambda client: client.download(path)))
     if target != "-":
         out.say(f"Wrote {target}.")
 
@@ -280,30 +277,30 @@ def delete(
 ) -> None:
     """Delete a response set with all its answers, unless a calibration is made from it."""
     confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
-    asked(server, server_key, lambda client: client.delete(_path(name)))
+    asked(server, server_key, lambda client: client.remove(_path(name)))
     out.say(f"Deleted {name}.")
 
 
 @asynccontextmanager
-async def there(client: ApiClient, name: str, *, make: bool) -> AsyncIterator[None]:
+async def there(client: AsyncSextant, name: str, *, make: bool) -> AsyncIterator[None]:
     """A set that is there; one that was made for the block goes again if that fails."""
     made = False
     try:
-        await client.get(_path(name))
-    except ApiError as error:
-        if error.kind != "not_found":
+        await client.request("GET", _path(name))
+    except ProblemError as error:
+        if not is_missing(error):
             raise
         if not make:
             raise InvalidInputError(
                 f"--dry-run: the server has no response set {name!r} yet, and a dry run makes none."
             ) from None
-        await client.post("/v1/response-sets", {"name": name}, options=_OPTIONS)
+        await client.request("POST", "/v1/response-sets", json={"name": name})
         made = True
     try:
         yield
     except BaseException:
         if made:
-            await client.delete(_path(name))
+            await client.remove(_path(name))
         raise
 
 

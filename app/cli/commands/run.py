@@ -204,9 +204,9 @@ def command(
     }
 
     async def measure() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank) as client:
+        async with connected(server, server_key, bank=bank, options=OPTIONS) as client:
             body.update(await examinee(client, endpoint, model, asked_model))
-            created = await client.post("/v1/sessions", body, options=OPTIONS)
+            created = await client.request("POST", "/v1/sessions", json=body)
             if not quiet:
                 announce(created)
             async with ended_with_us(client, "sessions", created["id"]):

@@ -7,12 +7,11 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import FAILED, asked, connected, given, run_to_the_end
 from app.cli.terminal import console, session_lists
 from app.cli.terminal.answers import answers
 from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.files import write_blocks
+from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     AskServerOption,
     SameAsJsonOption,
@@ -21,6 +20,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
 app.command("list")(session_lists.list_sessions)
@@ -64,9 +64,9 @@ def rescore(
 
     async def mark_again() -> dict[str, Any]:
         async with connected(server, server_key, bank=None) as client:
-            made = await client.post(f"/v1/sessions/{session}:rescore", body)
+            made = await client.request("POST", f"/v1/sessions/{session}:rescore", json=body)
             ended = await watch(client, made["id"])
-            changes = await client.get(f"/v1/sessions/{made['id']}/changes")
+            changes = await client.request("GET", f"/v1/sessions/{made['id']}/changes")
             return {"session": ended, "changes": changes["data"]}
 
     found = run_to_the_end(mark_again)
@@ -92,11 +92,11 @@ def write_report(
     """Write a session's result as a page that anybody can read, one HTML file."""
     path = f"/v1/sessions/{quote(session, safe='')}/report"
 
-    async def read(client: ApiClient) -> tuple[str, dict[str, Any]]:
-        return await client.text(f"{path}?format=html"), await client.get(path)
+    async def read(client: AsyncSextant) -> tuple[bytes, dict[str, Any]]:
+        return await client.download(f"{path}?format=html"), await client.request("GET", path)
 
     page, document = asked(server, server_key, read)
-    write_blocks(out, [page.encode()])
+    write_file(out, page)
     write_json(json, document)
     if out != "-" and json != "-":
         console.out.say(f"Wrote {out}.")

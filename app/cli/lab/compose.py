@@ -20,7 +20,6 @@ from app.cli.lab.inputs import (
     score_scale,
 )
 from app.cli.lab.simulate_design import active_items, tags_of
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked, given
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
@@ -38,6 +37,7 @@ from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.exchange.forms import write_form
 from app.exchange.item_facts import read_costs
+from sextant_client import AsyncSextant
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
@@ -180,11 +180,11 @@ def _stored(
     bank, _, number = reference.partition("/")
     content = b"" if item_costs is None else item_costs.read_bytes()
 
-    async def composed(client: ApiClient) -> dict[str, Any]:
+    async def composed(client: AsyncSextant) -> dict[str, Any]:
         path = f"/v1/banks/{quote(bank, safe='')}/versions/{quote(number, safe='') or 'latest'}"
         costs = None
         if item_costs is not None:
-            keys = [item["key"] for item in await client.every(f"{path}/items")]
+            keys = [item["key"] for item in await client.list_all(f"{path}/items")]
             costs = dict(
                 zip(keys, read_costs(content, keys, item_costs.name).tolist(), strict=True)
             )
@@ -194,9 +194,9 @@ def _stored(
             ask=ask and [name.strip() for name in ask.split(",")],
             costs=costs,
         )
-        return await client.post(f"{path}:compose", body, options=_OPTIONS)
+        return await client.request("POST", f"{path}:compose", json=body)
 
-    found = asked(server, server_key, composed)
+    found = asked(server, server_key, composed, _OPTIONS)
     return _Made(
         form=ShortForm(
             items=tuple(range(len(found["items"]))),

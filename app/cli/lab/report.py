@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import asked
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
-from app.cli.terminal.files import write_blocks
+from app.cli.terminal.files import write_file
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption, file_option
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 
 @fail_clearly
@@ -46,13 +46,15 @@ def command(
         page, figures = _of_file(bank, calibration, title)
     else:
         raise InvalidInputError("Name a bank file with --bank, or a stored version with --version.")
-    write_blocks(out, [page.encode()])
+    write_file(out, page)
     write_json(json, figures)
     if out != "-" and json != "-":
         console.out.say(f"Wrote {out}.")
 
 
-def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[str, dict[str, Any]]:
+def _of_file(
+    bank: Path, calibration: Path | None, title: str | None
+) -> tuple[bytes, dict[str, Any]]:
     # Whoever only talks to a server need not wait until all this is loaded.
     from app.cli.lab.inputs import load_bank
     from app.exchange.calibration_file import read_calibration
@@ -65,11 +67,13 @@ def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[s
             known = read_calibration(stream, name=calibration.name)
     name = title or bank.name.partition(".")[0] or bank.name
     report = file_report(name, load_bank(bank, several=True), known)
-    return render(report), report.to_dict()
+    return render(report).encode(), report.to_dict()
 
 
-async def _stored(client: ApiClient, reference: str) -> tuple[str, dict[str, Any]]:
+async def _stored(client: AsyncSextant, reference: str) -> tuple[bytes, dict[str, Any]]:
     bank, _, number = reference.partition("/")
     version = quote(number, safe="") or "latest"
     path = f"/v1/banks/{quote(bank, safe='')}/versions/{version}/report"
-    return await client.text(f"{path}?format=html"), await client.get(f"{path}?format=json")
+    return await client.download(f"{path}?format=html"), await client.request(
+        "GET", f"{path}?format=json"
+    )

@@ -1,18 +1,21 @@
 """What commands have in common that work over the API: a connection, signals, exit codes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import typer
 
+import sextant_client
 from app.cli.servers.chosen_project import chosen_project
-from app.cli.servers.client import ApiClient, ApiError
-from app.cli.servers.logins import target
+from app.cli.servers.logins import Target, target
+from app.cli.servers.problems import in_words
 from app.cli.terminal.console import err
 from app.cli.terminal.signals import run_until_signal
-from app.errors import SextantError
+from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 T = TypeVar("T")
 
@@ -20,12 +23,43 @@ T = TypeVar("T")
 FAILED, INTERRUPTED = 1, 130
 #: Seconds in which a server must have cancelled what a signal has ended.
 _CANCEL_S = 10.0
+#: Of a request: a server that is gone for a moment ends no test, and one that is none is told soon.
+_RETRIES = 2
+#: Seconds between two looks at events.
+_POLL_S = 0.2
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+@asynccontextmanager
+async def reached(
+    named: Target, options: Mapping[str, str] = _NO_OPTIONS
+) -> AsyncIterator[AsyncSextant]:
+    """A client of a server that is up.
+
+    Args:
+        named: The server.
+        options: Of the command, by pointers to the fields that they set: faults are told in their
+            words.
+    """
+    project = chosen_project() or ""
+    try:
+        opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from None
+    async with opened as client:
+        with in_words(client, options):
+            yield client
 
 
 @asynccontextmanager
 async def connected(
-    server: str | None, server_key: str | None, *, bank: str | None, changes_banks: bool = False
-) -> AsyncIterator[ApiClient]:
+    server: str | None,
+    server_key: str | None,
+    *,
+    bank: str | None,
+    changes_banks: bool = False,
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> AsyncIterator[AsyncSextant]:
     """A client of a Sextant server that is up, or of one of our own as long as it is needed.
 
     Args:
@@ -33,36 +67,56 @@ async def connected(
         server_key: API key for `server`.
         bank: What will be asked; our own server installs `demo`.
         changes_banks: Our own server lets the client do so.
+        options: As of `reached`.
     """
     if (named := target(server, server_key)) is not None:
-        async with ApiClient(named.url, named.key, project=chosen_project()) as client:
+        async with reached(named, options) as client:
             yield client
         return
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
     from app.cli.servers.own_server import own_server
 
     async with own_server(bank, changes_banks=changes_banks) as client:
-        yield client
+        with in_words(client, options):
+            yield client
 
 
 @asynccontextmanager
-async def stored(server: str | None, server_key: str | None) -> AsyncIterator[ApiClient]:
+async def stored(
+    server: str | None, server_key: str | None, options: Mapping[str, str] = _NO_OPTIONS
+) -> AsyncIterator[AsyncSextant]:
     """A client for what is stored: of a Sextant server, or of the configured database.
 
     The latter speaks to the API of this process, without a socket and without a worker.
     """
     if (named := target(server, server_key)) is not None:
-        async with ApiClient(named.url, named.key, project=chosen_project()) as client:
+        async with reached(named, options) as client:
             yield client
         return
     from app.cli.servers.own_server import in_process
 
     async with in_process() as client:
-        yield client
+        with in_words(client, options):
+            yield client
+
+
+async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Type and data of each event of a resource, until the last one.
+
+    They are polled: the API of this process, which `stored` speaks to, streams nothing.
+    """
+    after, ended = 0, False
+    while not ended:
+        page = await client.request("GET", f"{path}/events", params={"after": after})
+        for event in page["data"]:
+            yield event["type"], event["data"]
+        after, ended = page["last_seq"], page["ended"]
+        if not ended and not page["data"]:
+            await asyncio.sleep(_POLL_S)
 
 
 @asynccontextmanager
-async def ended_with_us(client: ApiClient, kind: str, resource_id: str) -> AsyncIterator[None]:
+async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> AsyncIterator[None]:
     """Cancel what this command has started where a signal ends the command.
 
     Else it would go on to call models, and to cost, with nobody who waits for what it finds: at the
@@ -78,9 +132,9 @@ async def ended_with_us(client: ApiClient, kind: str, resource_id: str) -> Async
     except asyncio.CancelledError:
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await client.post(f"/v1/{kind}/{resource_id}:cancel", None)
-        except (SextantError, TimeoutError) as error:
-            if not (isinstance(error, ApiError) and error.kind == "invalid_state"):  # it has ended
+                await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")
+        except (sextant_client.SextantError, TimeoutError) as error:
+            if getattr(error, "code", None) != "invalid_state":  # it has ended
                 err.print(
                     f"{resource_id} could not be cancelled and may go on: {error}",
                     markup=False,
@@ -92,12 +146,15 @@ async def ended_with_us(client: ApiClient, kind: str, resource_id: str) -> Async
 
 
 def asked(
-    server: str | None, server_key: str | None, use: Callable[[ApiClient], Coroutine[Any, Any, T]]
+    server: str | None,
+    server_key: str | None,
+    use: Callable[[AsyncSextant], Coroutine[Any, Any, T]],
+    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> T:
     """What `use` finds out through the client of `stored`."""
 
     async def run() -> T:
-        async with stored(server, server_key) as client:
+        async with stored(server, server_key, options) as client:
             return await use(client)
 
     return asyncio.run(run())

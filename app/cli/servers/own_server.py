@@ -9,17 +9,20 @@ import httpx2
 
 from app.acting import present
 from app.cli.servers.chosen_project import chosen_project
-from app.cli.servers.client import ApiClient
+from app.cli.servers.problems import in_words
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.runtime import open_database
 from app.main import create_app
 from app.observability import configure_logging
 from app.records.api_keys import Scope
 from app.settings import Settings
+from sextant_client import AsyncSextant
 
 
 @asynccontextmanager
-async def own_server(bank: str | None, *, changes_banks: bool = False) -> AsyncIterator[ApiClient]:
+async def own_server(
+    bank: str | None, *, changes_banks: bool = False
+) -> AsyncIterator[AsyncSextant]:
     """A client of the API and a worker in this process, on the configured database.
 
     Args:
@@ -30,12 +33,12 @@ async def own_server(bank: str | None, *, changes_banks: bool = False) -> AsyncI
         if bank == "demo":
             await local.services.banks.ensure_demo_bank()
         scopes = [Scope.BANKS_WRITE] if changes_banks else []
-        async with await own_client(local, *scopes) as client:
+        async with own_client(local, *scopes) as client:
             yield client
 
 
 @asynccontextmanager
-async def in_process() -> AsyncIterator[ApiClient]:
+async def in_process() -> AsyncIterator[AsyncSextant]:
     """A client of the API on the configured database, without a server: requests are calls."""
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
@@ -43,9 +46,9 @@ async def in_process() -> AsyncIterator[ApiClient]:
         app = create_app(settings, database)
         async with app.router.lifespan_context(app):
             transport = httpx2.ASGITransport(app=app)
-            async with ApiClient(
-                "http://localhost", None, transport=transport, project=chosen_project()
-            ) as client:
+            http = httpx2.AsyncClient(transport=transport, timeout=None)
+            project = chosen_project() or ""
+            async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
                 yield client
 
 
@@ -64,7 +67,8 @@ async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
         yield local
 
 
-async def own_client(local: LocalServer, *more: Scope) -> ApiClient:
+@asynccontextmanager
+async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSextant]:
     """A client of our own server, with a key that outlives no test by long."""
     _, secret = await local.services.api_keys.create(
         name="sextant run",
@@ -72,4 +76,7 @@ async def own_client(local: LocalServer, *more: Scope) -> ApiClient:
         expires_at=datetime.now(UTC) + timedelta(days=1),
         project_id=present().project_id,
     )
-    return ApiClient(local.base_url, secret, project=chosen_project())
+    project = chosen_project() or ""
+    async with AsyncSextant(local.base_url, secret, project=project) as client:
+        with in_words(client, {}):
+            yield client

@@ -41,7 +41,7 @@ def answers(
     sextant sessions answers ses_01jd... --wrong
     """
     path = f"/v1/sessions/{quote(session, safe='')}/report"
-    report = asked(server, server_key, lambda client: client.get(path))
+    report = asked(server, server_key, lambda client: client.request("GET", path))
     wanted = [
         named
         for named, is_wanted in (

@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import given
 from app.errors import InvalidInputError
+from sextant_client import AsyncSextant
 
 #: Begins the id of a saved endpoint.
 SAVED = "end_"
@@ -34,18 +34,18 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-async def saved_endpoint(client: ApiClient, name: str) -> dict[str, Any]:
+async def saved_endpoint(client: AsyncSextant, name: str) -> dict[str, Any]:
     """A saved endpoint by name or id.
 
     Raises:
         InvalidInputError: There is none; suggests near misses.
     """
     if name.startswith(SAVED):
-        return await client.get(f"/v1/endpoints/{quote(name, safe='')}")
-    found = await client.every(f"/v1/endpoints?name={quote(name, safe='')}", limit=1)
+        return await client.request("GET", f"/v1/endpoints/{quote(name, safe='')}")
+    found = await client.list_all(f"/v1/endpoints?name={quote(name, safe='')}", limit=1)
     if found:
         return found[0]
-    names = [one["name"] for one in await client.every("/v1/endpoints", limit=1000)]
+    names = [one["name"] for one in await client.list_all("/v1/endpoints", limit=1000)]
     close = get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidInputError(
@@ -86,7 +86,7 @@ def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any
 
 
 async def examinee(
-    client: ApiClient, endpoint: str, model: str | None, settings: Mapping[str, Any]
+    client: AsyncSextant, endpoint: str, model: str | None, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`endpoint_id`, or `endpoint`, of a session; see `require_fitting`.
 

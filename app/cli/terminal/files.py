@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -33,11 +33,11 @@ def writing(target: str) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def write_blocks(target: str, blocks: Iterable[bytes]) -> None:
-    """Write a file part by part.
+def write_file(target: str, content: bytes) -> None:
+    """Write a file, or to stdout for `-`.
 
     Raises:
         InvalidInputError: It cannot be written.
     """
     with writing(target) as stream:
-        stream.writelines(blocks)
+        stream.write(content)

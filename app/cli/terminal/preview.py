@@ -72,10 +72,10 @@ def preview(
     }
 
     async def ask() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank) as client:
+        async with connected(server, server_key, bank=bank, options=OPTIONS) as client:
             path = f"/v1/banks/{quote(bank, safe='')}/items/{quote(item, safe='')}:preview"
             body.update(await examinee(client, endpoint, model, asked_model))
-            return await client.post(path, body, options=OPTIONS)
+            return await client.request("POST", path, json=body)
 
     found = run_to_the_end(ask)
     if json != "-":

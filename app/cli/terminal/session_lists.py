@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.client import ApiClient
 from app.cli.servers.connection import FAILED, asked, run_to_the_end, stored
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import interval, money, number, show_table, when, who
 from app.cli.terminal.watch import report, watch
+from sextant_client import AsyncSextant
 
 SessionId = Annotated[str, typer.Argument(help="Id of a session.")]
 Status = Literal[
@@ -36,12 +36,12 @@ def list_sessions(
 ) -> None:
     """List tests, the newest first."""
 
-    async def read(client: ApiClient) -> list[dict[str, Any]]:
+    async def read(client: AsyncSextant) -> list[dict[str, Any]]:
         wanted = [f"status={status}"] if status else []
         if bank is not None:
-            found = await client.get(f"/v1/banks/{quote(bank, safe='')}")
+            found = await client.request("GET", f"/v1/banks/{quote(bank, safe='')}")
             wanted.append(f"bank_id={found['id']}")
-        return await client.every(f"/v1/sessions?{'&'.join(wanted)}", limit=limit)
+        return await client.list_all(f"/v1/sessions?{'&'.join(wanted)}", limit=limit)
 
     found = asked(server, server_key, read)
     write_json(json, {"data": found})
@@ -75,7 +75,7 @@ def show(
     json: SameAsJsonOption = None,
 ) -> None:
     """Show where a test stands, or what came out of it."""
-    found = asked(server, server_key, lambda client: client.get(_path(session)))
+    found = asked(server, server_key, lambda client: client.request("GET", _path(session)))
     write_json(json, found)
     if json != "-":
         out.print(
@@ -99,7 +99,7 @@ def follow(
 
     async def look() -> dict[str, Any]:
         async with stored(server, server_key) as client:
-            found = await client.get(_path(session))
+            found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
                 err.print("A test by hand: it goes on when somebody answers.", soft_wrap=True)
             return await watch(client, found["id"], quiet=quiet)
@@ -117,7 +117,9 @@ def cancel(
     session: SessionId, server: AskServerOption = None, server_key: ServerKeyOption = None
 ) -> None:
     """End a test where it stands; its answers so far are kept."""
-    found = asked(server, server_key, lambda client: client.post(f"{_path(session)}:cancel", None))
+    found = asked(
+        server, server_key, lambda client: client.request("POST", f"{_path(session)}:cancel")
+    )
     estimate = found["estimate"]
     stands = (
         f"theta {number(estimate['theta'])}, 95 % interval {interval(estimate['ci'])}"
@@ -135,7 +137,7 @@ def delete(
     session: SessionId, server: AskServerOption = None, server_key: ServerKeyOption = None
 ) -> None:
     """Delete an ended test with its answers and events."""
-    asked(server, server_key, lambda client: client.delete(_path(session)))
+    asked(server, server_key, lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 
 

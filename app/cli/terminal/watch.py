@@ -5,7 +5,7 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
-from app.cli.servers.client import ApiClient
+from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import number
@@ -18,9 +18,10 @@ from app.reports.figures import (
     unmarked,
     whole_bank,
 )
+from sextant_client import AsyncSextant
 
 
-async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
+async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
     """Show a session until it ends; returns it as the API gives it.
 
     Progress goes to stderr, so that stdout is free for results.
@@ -31,21 +32,21 @@ async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> d
         quiet: Show nothing, only wait.
     """
     progress = Progress()
-    events = client.events(f"/v1/sessions/{session_id}/events")
+    heard = events(client, f"/v1/sessions/{session_id}")
     if quiet:
-        async for _ in events:
+        async for _ in heard:
             pass
     elif err.is_terminal:
         with Live(progress, console=err, auto_refresh=False) as live:
-            async for kind, data in events:
+            async for kind, data in heard:
                 progress.take(kind, data)
                 live.refresh()
     else:
-        async for kind, data in events:
+        async for kind, data in heard:
             line = progress.take(kind, data)
             if line:
                 err.say(line)
-    return await client.get(f"/v1/sessions/{session_id}")
+    return await client.request("GET", f"/v1/sessions/{session_id}")
 
 
 def announce(session: dict[str, Any]) -> None:

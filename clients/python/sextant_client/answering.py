@@ -28,6 +28,8 @@ class Loop:
     def awaited(self) -> Begun:
         """What the test waits for and is not yet begun here."""
         self.session = yield from get_session(self._id)
+        if self.session.mode != "manual":
+            raise ValueError(f"{self._id} is no test by hand: its endpoint answers it.")
         if not self.session.awaits_answers:
             return []
         return self._new((yield from get_next_items(self._id)))
@@ -40,6 +42,9 @@ class Loop:
         try:
             answered = yield from answer_item(self._id, item.step_token, answer)
         except ProblemError as problem:
+            if problem.code == "idempotency_in_flight":
+                # Its server may be gone. Said anew it still counts once: a step is closed once.
+                return (yield from self.tell(item, answer))
             if problem.code not in _LATE:
                 raise
             return (yield from self.awaited())

@@ -62,14 +62,14 @@ class Client(Generic[H]):
 
     Args:
         url: Of the server; by default the variable SEXTANT_SERVER.
-        api_key: By default SEXTANT_API_KEY.
+        api_key: By default SEXTANT_API_KEY; empty for none.
         project: To work in, where the key may work in several; by default SEXTANT_PROJECT.
         retries: How often a request is sent again when no answer comes or the server asks for
             patience, after pauses that grow from a quarter of a second. Nothing counts twice.
         http: A client of your own, for a proxy, certificates or other time limits.
 
     Raises:
-        ValueError: No address of a server.
+        ValueError: No address of a server, or what no header takes.
     """
 
     _kind: type[H]
@@ -83,9 +83,9 @@ class Client(Generic[H]):
         retries: int = 6,
         http: H | None = None,
     ) -> None:
-        self._server = Server.named(url, api_key, project, retries)
+        self.server = Server.named(url, api_key, project, retries)
         # Without TLS nobody is trusted: to read the system's store takes longer than a call.
-        plain = self._server.url.startswith("http:")
+        plain = self.server.url.startswith("http:")
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
         self._http: H = http or self._kind(timeout=_TIMEOUT_S, trust_env=False, verify=verify)
 
@@ -141,7 +141,7 @@ class Sextant(Client[httpx2.Client]):
 
     def run(self, flow: Flow[T]) -> T:
         """Carry a flow of requests out."""
-        steps = self._server.attempts(flow)
+        steps = self.server.attempts(flow)
         try:
             step = next(steps)
             while True:
@@ -155,7 +155,7 @@ class Sextant(Client[httpx2.Client]):
             time.sleep(step.seconds)
             return None
         try:
-            return self._http.send(self._server.build(self._http, step))
+            return self._http.send(self.server.build(self._http, step))
         except httpx2.HTTPError as error:
             return error
 
@@ -168,7 +168,7 @@ class Sextant(Client[httpx2.Client]):
             resource_id: Of what.
             after: Number of the event to start behind.
         """
-        feed = Feed(self._server, resource_id, after)
+        feed = Feed(self.server, resource_id, after)
         while True:
             try:
                 with closing(self._open(feed.request())) as answer:
@@ -176,15 +176,15 @@ class Sextant(Client[httpx2.Client]):
                         return
                     if answer.is_success:
                         yield from map(feed.take, httpx2.EventSource(answer))
-                        continue
-                    answer.read()
+                    else:
+                        answer.read()
                     pause = feed.pause_after(answer)
             except httpx2.HTTPError as error:
                 pause = feed.pause_after(error)
             time.sleep(pause)
 
     def _open(self, request: Request[Any]) -> httpx2.Response:
-        return self._http.send(self._server.build(self._http, request), stream=True)
+        return self._http.send(self.server.build(self._http, request), stream=True)
 
     def answer_all(self, session_id: str, solve: Callable[[Item], Answer]) -> Session:
         """Answer a test by hand until it ends, as many items side by side as it lets in flight.
@@ -230,7 +230,7 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
 
     async def run(self, flow: Flow[T]) -> T:
         """Carry a flow of requests out."""
-        steps = self._server.attempts(flow)
+        steps = self.server.attempts(flow)
         try:
             step = next(steps)
             while True:
@@ -244,13 +244,13 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return await self._http.send(self._server.build(self._http, step))
+            return await self._http.send(self.server.build(self._http, step))
         except httpx2.HTTPError as error:
             return error
 
     async def events(self, resource_id: str, *, after: int = 0) -> AsyncIterator[Event]:
         """What happens in a session, a ranking or a calibration, as `Sextant.events` tells it."""
-        feed = Feed(self._server, resource_id, after)
+        feed = Feed(self.server, resource_id, after)
         while True:
             try:
                 async with aclosing(await self._open(feed.request())) as answer:
@@ -259,15 +259,15 @@ class AsyncSextant(Client[httpx2.AsyncClient]):
                     if answer.is_success:
                         async for sent in httpx2.EventSource(answer):
                             yield feed.take(sent)
-                        continue
-                    await answer.aread()
+                    else:
+                        await answer.aread()
                     pause = feed.pause_after(answer)
             except httpx2.HTTPError as error:
                 pause = feed.pause_after(error)
             await asyncio.sleep(pause)
 
     async def _open(self, request: Request[Any]) -> httpx2.Response:
-        return await self._http.send(self._server.build(self._http, request), stream=True)
+        return await self._http.send(self.server.build(self._http, request), stream=True)
 
     async def answer_all(
         self, session_id: str, solve: Callable[[Item], Awaitable[Answer]]

@@ -6,8 +6,6 @@ SextantError
     NotSextantError    an answer came, and not as a Sextant server answers
 """
 
-from collections.abc import Sequence
-
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
@@ -24,12 +22,7 @@ class NotSextantError(SextantError):
 
 
 class FieldProblem(BaseModel):
-    """One fault in one place of the request.
-
-    Attributes:
-        pointer: JSON pointer into the body, or `/query/...`, `/path/...`.
-        detail: What was expected, and what came.
-    """
+    """One fault in one place of the request: a JSON pointer, and what was expected there."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,53 +30,42 @@ class FieldProblem(BaseModel):
     detail: str
 
 
+class Problem(BaseModel):
+    """What RFC 9457 calls a problem, as the server tells it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    code: str
+    status: int
+    detail: str
+    errors: tuple[FieldProblem, ...] = ()
+    instance: str = ""
+    request_id: str | None = None
+
+
 class ProblemError(SextantError):
-    """A problem that the server answered with (RFC 9457).
+    """The server refused.
 
     Attributes:
         code: Stable, such as `not_found` or `stale_step`: what to program against.
         status: Of HTTP.
         detail: One sentence for people.
         fields: Faults of the input by place.
+        instance: Path of the request.
         request_id: Under which the server's log tells more.
     """
 
-    def __init__(
-        self,
-        detail: str,
-        *,
-        code: str,
-        status: int,
-        fields: Sequence[FieldProblem] = (),
-        request_id: str | None = None,
-    ) -> None:
-        places = [f"{one.pointer}: {one.detail}" for one in fields] if len(fields) > 1 else []
-        super().__init__("\n  ".join([detail, *places]))
-        self.code = code
-        self.status = status
-        self.detail = detail
-        self.fields = tuple(fields)
-        self.request_id = request_id
-
-
-class _Body(BaseModel):
-    code: str
-    status: int
-    detail: str
-    errors: list[FieldProblem]
-    request_id: str | None = None
+    def __init__(self, problem: Problem) -> None:
+        self.code, self.status, self.detail = problem.code, problem.status, problem.detail
+        self.fields, self.instance = problem.errors, problem.instance
+        self.request_id = problem.request_id
+        places = [f"{one.pointer}: {one.detail}" for one in self.fields]
+        super().__init__("\n  ".join([self.detail, *(places if len(places) > 1 else [])]))
 
 
 def problem_of(content: bytes) -> ProblemError | None:
     """The problem that an answer tells of; None where it tells of none."""
     try:
-        body = _Body.model_validate_json(content)
+        return ProblemError(Problem.model_validate_json(content))
     except ValidationError:
         return None
-    return ProblemError(
-        body.detail,
-        code=body.code,
-        status=body.status,
-        fields=body.errors,
-        request_id=body.request_id,
-    )

@@ -10,6 +10,8 @@ from sextant_client.requests import Request, Server
 
 #: Collections by what the ids of their resources begin with.
 _COLLECTIONS: Final = {"ses": "sessions", "rnk": "rankings", "cal": "calibrations"}
+#: Seconds between two streams that tell nothing: the server cannot read them for now.
+_QUIET_S: Final = 1.0
 
 
 class Feed:
@@ -32,7 +34,8 @@ class Feed:
                 f"{resource_id!r}."
             )
         self._path = f"/v1/{collection}/{resource_id}/events"
-        self._server, self._seen, self._failures = server, after, 0
+        self._server, self._seen = server, after
+        self._failures, self._heard = 0, False
 
     def request(self) -> Request[Any]:
         """The next stream."""
@@ -41,14 +44,17 @@ class Feed:
 
     def take(self, sent: httpx2.ServerSentEvent) -> Event:
         """One event of it."""
-        self._seen, self._failures = int(sent.id), 0
+        self._seen, self._failures, self._heard = int(sent.id), 0, True
         return Event(seq=self._seen, type=sent.event, data=json.loads(sent.data))
 
     def pause_after(self, outcome: httpx2.Response | httpx2.HTTPError) -> float:
-        """Seconds until the next stream is asked for.
+        """Seconds until the next stream is asked for: after one that told nothing, a while.
 
         Raises:
             SextantError: There will be none.
         """
+        heard, self._heard = self._heard, False
+        if isinstance(outcome, httpx2.Response) and outcome.is_success:
+            return 0.0 if heard else _QUIET_S
         self._failures += 1
         return self._server.pause_after(outcome, "GET", self._failures - 1)

@@ -109,11 +109,8 @@ class Headline(Model):
     n_items: int
     equivalent_random_items: int | None
     usd: float | None
-    usd_all: float | None
     trust: Trust
     better_than: float | None
-    theta: float | None
-    se: float | None
 
 
 class Progress(Model):

@@ -68,7 +68,7 @@ def _object(answer: httpx2.Response) -> dict[str, Any]:
 
 
 def request(
-    method: Literal["GET", "POST", "PATCH", "DELETE"],
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
     path: str,
     *,
     json: Json = None,
@@ -260,7 +260,7 @@ def cancel_ranking(ranking_id: str) -> Steps[Ranking]:
     return _cancelled(Ranking, _path("rankings", ranking_id))
 
 
-def create_gate(threshold: float, **fields: Json) -> Request[Gate]:
+def create_gate(threshold: float | None = None, **fields: Json) -> Request[Gate]:
     """Hold a session against a threshold: `session_id`, or `session` to start one, ..."""
     body = _given(threshold=threshold, **fields)
     return Request("POST", _path("gates"), _as(Gate), json=body)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from sextant_client.errors import (
     FieldProblem,
     NotSextantError,
+    Problem,
     ProblemError,
     UnreachableError,
     problem_of,
@@ -33,9 +34,10 @@ Param: TypeAlias = str | int | float | bool | None
 _AGAIN: Final = frozenset({429, 502, 503, 504})
 #: The first call with this Idempotency-Key is still being worked on.
 _IN_FLIGHT: Final = "idempotency_in_flight"
-#: Seconds before the second attempt, doubled for each further one; and the most that a server may
-#: ask to be waited for.
+#: Seconds before the second attempt, doubled for each further one up to the last; and the most that
+#: a server may ask to be waited for.
 _FIRST_PAUSE_S: Final = 0.25
+_LAST_PAUSE_S: Final = 8.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
@@ -47,7 +49,7 @@ class Request(Generic[T]):
     once.
 
     Attributes:
-        method: GET, POST, PATCH or DELETE.
+        method: Of HTTP.
         path: Behind the server's address, with `/v1`.
         read: From the answer, which went well, to the result.
         params: Of the query; those that are None are left out.
@@ -105,12 +107,15 @@ class Server:
         """The server of the arguments, or else of the environment.
 
         Raises:
-            ValueError: There is none, or its address is none of HTTP.
+            ValueError: There is none, its address is none of HTTP, or key or project is no header.
         """
-        url = url or os.environ.get("SEXTANT_SERVER")
-        api_key = api_key or os.environ.get("SEXTANT_API_KEY")
-        project = project or os.environ.get("SEXTANT_PROJECT")
-        if not url or not url.startswith(("http://", "https://")):
+        url = os.environ.get("SEXTANT_SERVER") if url is None else url
+        api_key = os.environ.get("SEXTANT_API_KEY") if api_key is None else api_key
+        project = os.environ.get("SEXTANT_PROJECT") if project is None else project
+        for name, header in (("api_key", api_key), ("project", project)):
+            if header and not (header.isascii() and header.isprintable()):
+                raise ValueError(f"{name}: expected printable ASCII characters, as headers take.")
+        if not url or not _is_address(url):
             raise ValueError(
                 "url, or the variable SEXTANT_SERVER: expected the address of a Sextant server "
                 f"such as http://127.0.0.1:8000, got {url!r}."
@@ -130,10 +135,10 @@ class Server:
         """
         _require_finite(request.json, "")
         keyed = {"Idempotency-Key": request.key} if request.method == "POST" else {}
+        given = {name: value for name, value in request.params.items() if value is not None}
         return http.build_request(
             request.method,
-            f"{self.url}{request.path}",
-            params={name: value for name, value in request.params.items() if value is not None},
+            httpx2.URL(f"{self.url}{request.path}").copy_merge_params(given),
             json=request.json,
             headers={**self.headers, **keyed, **request.headers},
         )
@@ -187,7 +192,7 @@ class Server:
         """
         patient = attempt < self.retries
         # Up to twice as long, so that clients that were refused together do not return together.
-        pause = _FIRST_PAUSE_S * (1 << attempt) * random.uniform(1, 2)
+        pause = min(_FIRST_PAUSE_S * (1 << attempt), _LAST_PAUSE_S) * random.uniform(1, 2)
         if isinstance(outcome, httpx2.HTTPError):
             sent = not isinstance(outcome, httpx2.ConnectError)
             if patient and not (sent and method in {"PATCH", "DELETE"}):
@@ -206,6 +211,14 @@ class Server:
         raise problem or no_sextant(outcome)
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.host)
+
+
 def no_sextant(answer: httpx2.Response) -> NotSextantError:
     """What an answer is that no Sextant server gives."""
     where = answer.request.url.copy_with(query=None)
@@ -219,8 +232,9 @@ def _require_finite(value: Json, pointer: str) -> None:
     """JSON has neither nan nor inf: refused as the server would, were it told."""
     if isinstance(value, float) and not math.isfinite(value):
         fault = FieldProblem(pointer=pointer, detail=f"expected a finite number, got {value}")
+        detail = f"{pointer}: {fault.detail}."
         raise ProblemError(
-            f"{pointer}: {fault.detail}.", code="invalid_input", status=422, fields=[fault]
+            Problem(code="invalid_input", status=422, detail=detail, errors=(fault,))
         )
     if isinstance(value, Mapping):
         for name, entry in value.items():

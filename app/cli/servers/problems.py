@@ -1,0 +1,68 @@
+"""What goes wrong at a server, in the words of the command line."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import sextant_client
+from app.errors import FieldProblem, SextantError, UnauthenticatedError
+from sextant_client import AsyncSextant, ProblemError
+
+
+@contextmanager
+def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]:
+    """Tell what goes wrong in the block as commands do.
+
+    Args:
+        client: Of the server.
+        options: Of a command, by pointers to the fields that they set.
+
+    Raises:
+        SextantError: In place of what the client raises.
+    """
+    try:
+        yield
+    except ProblemError as problem:
+        raise _worded(problem, client, options) from None
+    except sextant_client.SextantError as error:
+        raise SextantError(str(error)) from None
+
+
+def is_missing(problem: ProblemError) -> bool:
+    """Whether there is nothing of the name or id that the path has."""
+    return problem.code == "not_found" or _missing(problem) is not None
+
+
+def _worded(
+    problem: ProblemError, client: AsyncSextant, options: Mapping[str, str]
+) -> SextantError:
+    if (kind := _missing(problem)) is not None:
+        _, _, _, name, *_ = [*problem.instance.split("/"), "", ""]
+        return SextantError(f"There is no {kind} {name.partition(':')[0]!r}.")
+    detail, server = problem.detail, client.server
+    if problem.code == UnauthenticatedError.code:
+        if "Authorization" not in server.headers:
+            detail = f"The Sextant server at {server.url} asks for an API key."
+        detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
+    for place in problem.fields:
+        detail = detail.replace(f"{place.pointer}:", f"{_named(place.pointer, options)}:")
+    problems = [FieldProblem(_named(one.pointer, options), one.detail) for one in problem.fields]
+    return SextantError(detail, problems=problems)
+
+
+def _missing(problem: ProblemError) -> str | None:
+    """Of what kind that is whose id in the path is none; None where that is not the fault."""
+    pointers = [place.pointer for place in problem.fields]
+    if len(pointers) != 1 or not pointers[0].startswith("/path/"):
+        return None
+    kind = pointers[0].removeprefix("/path/").removesuffix("_id").replace("_", " ")
+    return "API key" if kind == "key" else kind
+
+
+def _named(pointer: str, options: Mapping[str, str]) -> str:
+    """The option that sets a field, or what is around it; the pointer itself where none does."""
+    around = pointer
+    while around:
+        if around in options:
+            return options[around]
+        around = around.rpartition("/")[0]
+    return pointer
