@@ -29,7 +29,7 @@ from inspect_ai.scorer import Score, Scorer, Target, accuracy, match, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
 from inspect_ai.tool import Tool, tool
 
-from sextant_inspect import adaptive
+import sextant_inspect
 
 N = 300
 
@@ -106,7 +106,7 @@ def breaks(every: int) -> Solver:
 
 
 @scorer(metrics=[accuracy()])
-def points(value: float | str) -> Scorer:
+def points(value: float | str | dict[str, float]) -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         return Score(value=value)
 
@@ -116,9 +116,10 @@ def points(value: float | str) -> Scorer:
 @task
 def arith(
     every: int = 1000,
-    value: float | str | None = None,
+    value: float | str | dict[str, float] | None = None,
     samples: int = N,
     numbered: bool = False,
+    agent: bool = False,
     **settings: Any,
 ) -> Task:
     """The bank has 300 items, `m001` to `m300`, in order of difficulty.
@@ -128,10 +129,11 @@ def arith(
         value: That a scorer gives to all.
         samples: So many.
         numbered: Samples have no ids.
+        agent: Drives the model.
         settings: Of `adaptive`.
     """
     mocked = "EXAMINEE_MODEL" not in os.environ
-    return adaptive(
+    return sextant_inspect.adaptive(
         Task(
             dataset=[
                 Sample(
@@ -148,6 +150,7 @@ def arith(
         **{
             "bank": "arith",
             "seed": 3,
+            "examinee": sextant_inspect.Examinee(name="a", kind="agent") if agent else None,
             "stopping": {"se": 0.3, "min_items": 10, "max_items": 40},
             **settings,
         },

@@ -170,6 +170,9 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
         {"task": {"every": 1}},
         {"task": {"every": 1, **early}, "eval": all_wait},
         {"task": {"value": "N"}},
+        {"task": {"value": {"a": 0.5, "b": 7.0}, "scorer": "points.a"}},
+        {"task": {"agent": True}, "eval": {"message_limit": 2}},
+        {"task": {}, "eval": {"message_limit": 2}},
         {"task": {"value": 7.0}},
         {"task": {"value": "x", **early}, "eval": all_wait},
         {"task": {"samples": 20}},
@@ -186,12 +189,17 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
         assert session.outcomes["scored"] == len(log["samples"]) - errors
     for log in (none, none_early):
         assert f"Session {log['metadata']['sextant_session']} of Sextant is failed" in failed(log)
-    unparsed = rest.pop(0)
-    session = await sextant.get_session(unparsed["metadata"]["sextant_session"])
-    assert session.outcomes["unparsed"] == len(unparsed["samples"]) > 0
+    means = [("unparsed", None), ("scored", 0.5), ("scored", 0.0)]
+    for outcome, mean in means:  # of an agent that came to its limit the score counts
+        log = rest.pop(0)
+        session = await sextant.get_session(log["metadata"]["sextant_session"])
+        assert session.outcomes[outcome] == len(log["samples"]) > 0
+        steps = await sextant.list_responses(session.id)
+        assert mean is None or {step.score for step in steps} == {mean}
     for log, words in zip(
         rest,
         [
+            "Ended by message_limit.",
             "expected C, P, I, N or a number from 0 to 1, got 7.0",
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
             "each of the 300 items of bank 'arith', by id or by content: 20 of the task's 20",

@@ -32,17 +32,12 @@ def adaptive(
 ) -> Task:
     """Let Sextant choose which samples of a task are run; `task` itself is changed and returned.
 
-    Samples are items of the bank by content or by id. As many run side by side as `max_samples`
-    says, 4 unless it is given. A retry goes on with the session.
-
     Args:
-        task: Any with a scorer whose samples the bank has.
+        task: Any with a scorer whose samples are in the bank, by content or by id.
         bank: Name or id.
         scorer: Whose score counts, `scorer` or `scorer.key`; by default the first.
-        examinee: Who answers; by default the model. Of an agent, samples that one of its limits
-            ended count by their score, of a model they are cut off.
-        early_stopping: Let all samples wait for their turn, in place of adding them. So it is
-            done in any case where Inspect is older than 0.3.250.
+        examinee: Who answers; by default the model.
+        early_stopping: Let all samples wait for their turn, as where Inspect is before 0.3.250.
         connect: Makes a client; by default SEXTANT_SERVER and SEXTANT_API_KEY say of what.
         design: Fields of the session, such as `stopping`, `budget`, `concurrency` and `seed`.
 
@@ -52,9 +47,10 @@ def adaptive(
     names: list[str] = []
     for one in task.scorer or ():
         names.append(unique_scorer_name(one, names))
-    wanted = scorer.partition(".")[0] if scorer else next(iter(names), None)
+    scorer = scorer or next(iter(names), "")
+    wanted = scorer.partition(".")[0]
     if task.scorer is None or wanted not in names:
-        raise ValueError(f"Expected a task with the scorer {wanted!r}, got {names or 'none'}.")
+        raise ValueError(f"Expected a task with a scorer {wanted!r}, got {names or 'none'}.")
     counts = task.scorer[names.index(wanted)]
     # Sextant's figures come first: Inspect shows the first as the result.
     own = scorer_metrics(counts)

@@ -17,55 +17,43 @@ _CUT_OFF = frozenset({"max_tokens", "model_length"})
 _LONGEST_TEXT, _LONGEST_EXPLANATION = 1_000_000, 10_000
 
 
-def answer_of(sample: EvalSample, scorer: str | None, *, is_agent: bool) -> Answer:
-    """What became of a sample, with all that it took.
+def answer_of(sample: EvalSample, scorer: str, *, is_agent: bool) -> Answer:
+    """What became of a sample, with all that it took, by `scorer` or `scorer.key`.
 
     An error is no wrong answer, and neither is one that was cut off or filtered. An agent's limits
     are part of it: its score counts where one of them ended the sample, as it counts in Inspect.
 
-    Args:
-        sample: As it is logged.
-        scorer: Whose score counts, `scorer` or `scorer.key`; None: the first.
-        is_agent: Whether an agent answered, not a bare model.
-
     Raises:
         ValueError: The score is none from 0 to 1.
     """
-    stopped = sample.output.stop_reason if sample.output.choices else None
+    stopped: str | None = sample.output.stop_reason if sample.output.choices else None
+    if sample.limit is not None:
+        stopped = f"{sample.limit.type}_limit"
     if sample.error is not None:
         answer = Answer(outcome="error", explanation=_text(sample.error.message))
     elif stopped == "content_filter":
-        answer = Answer(outcome="refused")
+        answer = Answer(outcome="refused", explanation=f"Ended by {stopped}.")
     elif not is_agent and (sample.limit is not None or stopped in _CUT_OFF):
-        answer = Answer(outcome="truncated")
+        answer = Answer(outcome="truncated", explanation=f"Ended by {stopped}.")
     else:
         answer = scored(sample.id, sample.scores or {}, scorer)
-    used = reduce(ModelUsage.__add__, sample.model_usage.values(), ModelUsage())
-    return answer.model_copy(
-        update={
-            "text": _text(sample.output.completion, _LONGEST_TEXT),
-            # Read from a cache or not: together they are Inspect's total.
-            "tokens_in": max(0, used.total_tokens - used.output_tokens),
-            "tokens_out": used.output_tokens,
-            "usd": getattr(used, "total_cost", None),  # unknown to older versions
-            "seconds": sample.total_time,
-            "finish_reason": sample.limit.type if sample.limit is not None else stopped,
-        }
-    )
+    took: dict[str, object] = {
+        "text": _text(sample.output.completion, _LONGEST_TEXT),
+        "seconds": sample.total_time,
+        "finish_reason": stopped,
+    }
+    if sample.model_usage:
+        used = reduce(ModelUsage.__add__, sample.model_usage.values())
+        # Read from a cache or not: together they are Inspect's total.
+        took["tokens_in"] = max(0, used.total_tokens - used.output_tokens)
+        took["tokens_out"] = used.output_tokens
+        took["usd"] = getattr(used, "total_cost", None)  # unknown to older versions
+    return answer.model_copy(update=took)
 
 
-def scored(sample: int | str, scores: Mapping[str, Score], scorer: str | None) -> Answer:
-    """An answer of its score alone.
-
-    Args:
-        sample: Its id.
-        scores: By scorer.
-        scorer: As in `answer_of`.
-
-    Raises:
-        ValueError: The score is none from 0 to 1.
-    """
-    name, _, key = (scorer or next(iter(scores), "")).partition(".")
+def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answer:
+    """The same of a sample of which no more than its scores is known."""
+    name, _, key = scorer.partition(".")
     score = scores.get(name, _UNSCORED)
     value: object = score.value
     if key and isinstance(value, Mapping):
@@ -81,9 +69,10 @@ def scored(sample: int | str, scores: Mapping[str, Score], scorer: str | None) -
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= 1:
+        one = f" Name one of its values: scorer='{name}.key'." if isinstance(value, Mapping) else ""
         raise ValueError(
             f"Sample {sample!r}, scorer {name!r}: expected C, P, I, N or a number from 0 to 1, got "
-            f"{value!r:.80}. Of a scorer with several values, name one: scorer='{name}.key'."
+            f"{value!r:.80}.{one}"
         )
     return Answer(score=number, explanation=explanation)
 

@@ -26,7 +26,7 @@ class Plan:
 
     bank: str
     samples: Samples
-    scorer: str | None
+    scorer: str
     examinee: Examinee | None
     design: Mapping[str, Json]
     connect: Callable[[], AsyncSextant]
@@ -72,11 +72,7 @@ class Attempt:
 
     @classmethod
     async def begin(cls, plan: Plan, spec: EvalSpec) -> "Attempt":
-        """Begin the session of a task, or find it.
-
-        Args:
-            plan: What is to be found out.
-            spec: Of the task, as it is logged; its metadata then name the session.
+        """Begin the session of a task, or find it; `spec` then names it in its metadata.
 
         Raises:
             ValueError: Inspect is to run certain samples, or the bank asks what the task does not.
@@ -147,7 +143,7 @@ class Attempt:
             raise self._fault
         session = self.session
         if session.status != "completed":
-            why = session.failure.detail if session.failure else session.stop_detail
+            why = session.stop_detail or (session.failure and session.failure.detail)
             raise RuntimeError(f"Session {session.id} of Sextant is {session.status}: {why}")
 
     def figures(self) -> dict[str, float]:

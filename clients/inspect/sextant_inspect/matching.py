@@ -15,12 +15,7 @@ _PART = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of a task.
-
-    Attributes:
-        by_id: By id, as text.
-        numbered: Ids that are mere numbers, since the data set gave none.
-    """
+    """The samples of a task by id, and which ids are mere numbers: the data set gave none."""
 
     by_id: Mapping[str, Sample]
     numbered: frozenset[str]
@@ -47,13 +42,8 @@ class Samples:
     async def by_item(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
         """Id of the sample that each item of a bank is, by the item's key.
 
-        The same content says more than a name does. A number is no name: one tool counts from 1,
-        another from 0.
-
-        Args:
-            client: Of the server.
-            bank: Name or id.
-            task: Its name: items made of Inspect's logs are named `task/id`.
+        The same content says more than a name does: that is `id`, or `task/id` in banks made of
+        Inspect's logs. A number is no name: one tool counts from 1, another from 0.
         """
         found: dict[str, str] = {}
         names = {

@@ -14,13 +14,7 @@ from sextant_inspect.attempts import Attempt
 
 @dataclass(slots=True)
 class Running:
-    """A task as it runs, of several that may run side by side.
-
-    Attributes:
-        spec: As it is logged.
-        attempt: Once Sextant was asked.
-        on_sample_end: Is told of each sample that has run.
-    """
+    """A task as it runs, beside others; an attempt once Sextant was asked."""
 
     spec: EvalSpec
     attempt: Attempt | None = None
