@@ -97,8 +97,8 @@ class Attempt:
                 f"{bank['name']!r}, by id or by content: {len(sample_of)} of the task's "
                 f"{len(plan.samples.by_id)} samples are among them."
             )
-        # For whoever reads the log, which is written with it in the end: there is no other place for
-        # what is known only once a task runs. Nothing here depends on it.
+        # For whoever reads the log, which is written anew at the end: Inspect has no other place
+        # for what is known only once a task runs. Nothing here depends on it.
         spec.metadata = {**(spec.metadata or {}), "sextant_session": session.id}
         return cls(plan, client, session, sample_of)
 
