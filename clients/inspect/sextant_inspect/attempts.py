@@ -144,7 +144,9 @@ class Attempt:
             raise self._fault
         session = self.session
         if session.status != "completed":
-            why = session.stop_detail or (session.failure and session.failure.detail)
+            why = session.stop_detail or ""
+            if session.failure and session.failure.detail not in why:
+                why = f"{why} {session.failure.detail}".strip()
             raise RuntimeError(f"Session {session.id} of Sextant is {session.status}: {why}")
 
     def figures(self) -> dict[str, float]:
