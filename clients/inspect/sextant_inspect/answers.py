@@ -1,0 +1,83 @@
+"""From a sample that has run to the answer that Sextant is told."""
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+
+from inspect_ai.log import EvalSample
+from inspect_ai.model import ModelUsage
+from inspect_ai.scorer import NOANSWER, Score
+
+from sextant_client import Answer
+
+#: Inspect's letters and words; what is none of them must be a number.
+_SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_UNSCORED = Score(value=math.nan)
+_CUT_OFF = frozenset({"max_tokens", "model_length"})
+_LONGEST_TEXT, _LONGEST_EXPLANATION = 1_000_000, 10_000
+
+
+def answer_of(sample: EvalSample, scorer: str, *, is_agent: bool) -> Answer:
+    """What became of a sample, with all that it took, by `scorer` or `scorer.key`.
+
+    An error is no wrong answer, and neither is one that was cut off or filtered. An agent's limits
+    are part of it: its score counts where one of them ended the sample, as it counts in Inspect.
+
+    Raises:
+        ValueError: The score is none from 0 to 1.
+    """
+    stopped: str | None = sample.output.stop_reason if sample.output.choices else None
+    if sample.limit is not None:
+        stopped = f"{sample.limit.type}_limit"
+    if sample.error is not None:
+        answer = Answer(outcome="error", explanation=_text(sample.error.message))
+    elif stopped == "content_filter":
+        answer = Answer(outcome="refused", explanation=f"Ended by {stopped}.")
+    elif not is_agent and (sample.limit is not None or stopped in _CUT_OFF):
+        answer = Answer(outcome="truncated", explanation=f"Ended by {stopped}.")
+    else:
+        answer = scored(sample.id, sample.scores or {}, scorer)
+    took: dict[str, object] = {
+        "text": _text(sample.output.completion, _LONGEST_TEXT),
+        "seconds": sample.total_time,
+        "finish_reason": stopped,
+    }
+    if sample.model_usage:
+        used = reduce(ModelUsage.__add__, sample.model_usage.values())
+        # Read from a cache or not: together they are Inspect's total.
+        took["tokens_in"] = max(0, used.total_tokens - used.output_tokens)
+        took["tokens_out"] = used.output_tokens
+        took["usd"] = getattr(used, "total_cost", None)  # unknown to older versions
+    return answer.model_copy(update=took)
+
+
+def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answer:
+    """The same of a sample of which no more than its scores is known."""
+    name, _, key = scorer.partition(".")
+    score = scores.get(name, _UNSCORED)
+    value: object = score.value
+    if key and isinstance(value, Mapping):
+        value = value.get(key)
+    if value is None or value != value:
+        return Answer(outcome="error", explanation=f"The scorer {name!r} gave no score.")
+    explanation = _text(score.explanation)
+    if value == NOANSWER:
+        return Answer(outcome="unparsed", explanation=explanation)
+    try:
+        number = _SCORES.get(str(value), _SCORES.get(str(value).lower()))
+        number = float(value) if number is None else number  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= 1:
+        one = f" Name one of its values: scorer='{name}.key'." if isinstance(value, Mapping) else ""
+        raise ValueError(
+            f"Sample {sample!r}, scorer {name!r}: expected C, P, I, N or a number from 0 to 1, got "
+            f"{value!r:.80}.{one}"
+        )
+    return Answer(score=number, explanation=explanation)
+
+
+def _text(value: str | None, most: int = _LONGEST_EXPLANATION) -> str | None:
+    """A text that JSON and the database take."""
+    whole = (value or "")[:most].replace("\x00", "")
+    return whole.encode(errors="replace").decode() or None

@@ -1,0 +1,103 @@
+"""Which sample of a task is which item of a bank."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inspect_ai.dataset import Sample
+
+from sextant_client import AsyncSextant, ProblemError
+
+#: Samples a request, with two keys and two hashes each: the server takes 10,000 of either.
+_PART = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a task by id, and which ids are mere numbers: the data set gave none."""
+
+    by_id: Mapping[str, Sample]
+    numbered: frozenset[str]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> "Samples":
+        """Those of a data set; whichever has no id gets its number, as Inspect would give it.
+
+        Raises:
+            ValueError: Two have one id.
+        """
+        by_id, numbered = {}, set()
+        for number, sample in enumerate(samples, start=1):
+            if sample.id is None:
+                sample.id = number
+                numbered.add(str(number))
+            if str(sample.id) in by_id:
+                raise ValueError(
+                    f"Expected samples with ids of their own, got twice {sample.id!r}."
+                )
+            by_id[str(sample.id)] = sample
+        return cls(by_id, frozenset(numbered))
+
+    async def by_item(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
+        """Id of the sample that each item of a bank is, by the item's key.
+
+        The same content says more than a name does: that is `id`, or `task/id` in banks made of
+        Inspect's logs. A number is no name: one tool counts from 1, another from 0.
+        """
+        found: dict[str, str] = {}
+        names = {
+            sample: [f"{task}/{sample}"] + [sample] * (sample not in self.numbered)
+            for sample in self.by_id
+        }
+        hashes = {sample: list(_hashes(content)) for sample, content in self.by_id.items()}
+        samples = list(self.by_id)
+        for begin in range(0, len(samples), _PART):
+            part = samples[begin : begin + _PART]
+            matched = await _matched(
+                client,
+                bank,
+                [name for sample in part for name in names[sample]],
+                [content for sample in part for content in hashes[sample]],
+            )
+            for sample in part:
+                alike = [item for content in hashes[sample] for item in matched.get(content, ())]
+                named = [item for name in names[sample] for item in matched.get(name, ())]
+                # Of several items with this content the one of this name.
+                wanted = sorted(alike, key=lambda item: item not in named) + named
+                item = next((item for item in wanted if item not in found), None)
+                if item is not None:
+                    found[item] = sample
+        return found
+
+
+async def _matched(
+    client: AsyncSextant, bank: str, keys: Sequence[str], hashes: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
+    try:
+        return (await client.match_items(bank, keys=keys, content_hashes=hashes)).matched
+    except ProblemError as problem:
+        if problem.code != "missing_scope":
+            raise
+        # What a withheld bank asks is not for this API key.
+        return (await client.match_items(bank, keys=keys)).matched
+
+
+def _hashes(sample: Sample) -> Iterator[str]:
+    """Of an item with the sample's question as a prompt, and as a conversation."""
+    choices = sample.choices or []
+    target = [sample.target] if isinstance(sample.target, str) else list(sample.target)
+    if choices:
+        letters = {chr(ord("A") + place): choice for place, choice in enumerate(choices)}
+        target = [letters.get(text, text) for text in target]
+    if isinstance(sample.input, str):
+        yield _hash(sample.input, [], choices, target)
+        yield _hash(None, [["user", sample.input]], choices, target)
+    else:
+        turns = [[message.role, message.text] for message in sample.input]
+        yield _hash(None, turns, choices, target)
+
+
+def _hash(*content: object) -> str:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
