@@ -260,6 +260,8 @@ def _methods_at(request: Request) -> set[str]:
 
 def pointer_of(loc: Iterable[int | str]) -> str:
     """JSON pointer into the body, or `/query/limit`, `/path/id`, `/header/...` outside of it."""
+    if not loc:
+        return ""
     first, *rest = loc
     parts = rest if first == "body" else [first, *rest]
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -17,6 +17,8 @@ _MAX_COMPANION_BYTES = 32 * 2**20
 #: Levels of a row; deeper ones cannot be written again, as their hashes need.
 _MAX_LEVELS = 100
 _CHUNK_BYTES = 1 << 20
+#: Behind the list of a page: ids, and whether there are more.
+_REST_BYTES = 1 << 20
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
@@ -85,6 +87,7 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[Any]:
         found = _BETWEEN.match(text, at)
         at = found.end() if found else at
         if text.startswith("]", at):
+            _require_end(stream, text[at + 1 :] + decoder.decode(stream.read(_REST_BYTES)), name)
             return
         try:
             value, at = _DECODER.raw_decode(text, at)
@@ -100,6 +103,20 @@ def _entries(stream: BinaryIO, name: str) -> Iterator[Any]:
             continue
         yield value
         row += 1
+
+
+def _require_end(stream: BinaryIO, rest: str, name: str) -> None:
+    """Nothing but the end of a page may stand behind its list: what follows would be lost."""
+    tail = rest.strip()
+    try:
+        is_end = not tail or isinstance(json.loads(f'{{"data":[]{tail}'), dict)
+    except (ValueError, RecursionError):
+        is_end = False
+    if not is_end or stream.read(1):
+        raise FileFormatError(
+            f"{name}: expected one JSON list, or one page that holds it, a file: more follows its "
+            "end. Put each page into a file of its own."
+        )
 
 
 def small_json(file: SourceFile) -> dict[str, Any] | None:

@@ -28,6 +28,8 @@ logger = structlog.get_logger(__name__)
 _LOOK_S: Final = 1.0
 #: For one attempt, to the last byte of the answer.
 _TIMEOUT_S: Final = 15.0
+#: Calls of a worker at a time: those of sessions need the connections, too.
+_MOST_CALLS: Final = 50
 #: Pauses after failed attempts, seconds: a day in all.
 PAUSES_S: Final = (5, 60, 300, 1800, 7200, 18_000, 28_800, 30_235)
 _GONE: Final = 410
@@ -46,6 +48,7 @@ class WebhookSender:
         self._networks = networks
         #: Webhooks that deliveries are on their way to.
         self._busy: set[str] = set()
+        self._calls = asyncio.Semaphore(_MOST_CALLS)
 
     async def run(self) -> None:
         """Send until cancelled. A receiver that hangs holds up its own webhook alone."""
@@ -91,7 +94,8 @@ class WebhookSender:
 
     async def _attempt(self, webhook: Webhook, delivery: Delivery) -> tuple[int | None, str | None]:
         """What the receiver answered, and why that is no delivery."""
-        network = self._networks.private if webhook.calls_private else self._networks.public
+        may_private = webhook.calls_private and self._services.settings.calls_private
+        network = self._networks.private if may_private else self._networks.public
         try:
             secret = self._services.secrets.decrypt(webhook.secret_cipher)
             payload = {
@@ -101,9 +105,10 @@ class WebhookSender:
             }
             body = json_bytes(payload)
             signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
-            reply = await network.post_json(
-                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
-            )
+            async with self._calls:
+                reply = await network.post_json(
+                    webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
+                )
         except SextantError as error:
             return None, error.detail
         except Exception:  # any fault must be written, or it is tried forever

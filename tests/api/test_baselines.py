@@ -118,6 +118,7 @@ async def test_what_cannot_be_held_against_a_baseline_is_told(
     before = await measured(client, working, 0.5)
     gate = {"session_id": before["id"], "baseline": before["id"], "tolerance": 0.02}
     for said, sentence in (
+        ({}, "expected another session than the one held against it"),
         ({"threshold": 0.5}, "give exactly one of threshold and baseline"),
         ({"tolerance": None}, "a baseline and a tolerance go together"),
         ({"tag": "x"}, "against the score of the whole bank"),

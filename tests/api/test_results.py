@@ -177,7 +177,7 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     await until(working, longer.json()["id"])
     again = {**body, "session_id": longer.json()["id"]}
     looked = (await client.post("/v1/gates", json=again)).json()
-    assert "95% interval over 2 looks" in looked["detail"]
+    assert "95% interval, adjusted for 2 looks" in looked["detail"]
     lo, hi = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()["estimate"]["ci"]
     assert looked["ci"][0] < lo < hi < looked["ci"][1]
     score = session["accuracy"]["value"]

@@ -24,7 +24,7 @@ async def test_a_webhook_is_made_listed_sent_again_and_deleted(client: Client) -
     (first,) = (await client.get(f"{path}/deliveries")).json()["data"]
     assert (first["type"], first["status"]) == ("webhook.created", "pending")
     again = await client.post(f"{path}/deliveries/{first['id']}:send")
-    assert again.status_code == 202
+    assert again.status_code == 200
     assert again.json()["id"] == first["id"]
     assert SECRET.removeprefix("whsec_") not in made.text + found.text + again.text
     assert (await client.delete(path)).status_code == 204

@@ -29,7 +29,10 @@ _WITHOUT = {
 _ASKS_NOBODY = {"open"}
 #: What a command needs beside what it says it needs.
 _MORE = {
-    "gate": ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "b"),
+    "gate": (
+        *("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "b"),
+        *("--threshold", "0.5"),
+    ),
     "rank": ("--endpoint", "two"),
     "response-sets import": ("FILE",),
     "banks import": ("--items", "FILE"),

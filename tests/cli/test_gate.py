@@ -53,10 +53,10 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
         build("baselines", "set"), ["baselines", "set", "main", found["session_id"]]
     )
     assert named.stdout == "main is m now.\n"
-    on_it = ("--session", found["session_id"], "--baseline", "main", "--tolerance", "40")
-    same = gate(*on_it, "--json", "-")
-    told = json.loads(same.stdout)
-    assert (same.exit_code, told["value"], told["threshold"]) == (0, 0.0, -0.4)
+    after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--json", "-", "--quiet")
+    told = json.loads(after.stdout)
+    assert (after.exit_code, told["outcome"], told["threshold"]) == (0, "go", -0.4)
+    assert told["session_id"] != found["session_id"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(
         *ask, "--max-items", "10", "--threshold", "0.5", "--extend-to", "30", "--json", "-"
     )
     told = json.loads(longer.stdout)
-    assert "over 3 looks" in told["detail"]
+    assert "adjusted for 3 looks" in told["detail"]
 
 
 @pytest.mark.parametrize(

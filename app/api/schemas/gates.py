@@ -96,7 +96,7 @@ class GateCreate(Input):
         threshold = self.threshold
         if threshold is None:
             allowed = self.tolerance or 0.0
-            threshold = -allowed if self.direction == "above" else allowed
+            threshold = 0.0 - allowed if self.direction == "above" else allowed
         return GateSpec(
             metric=self.metric,
             tag=self.tag,

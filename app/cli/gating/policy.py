@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
@@ -80,7 +80,7 @@ class Policy(_Part):
     endpoint: str
     model: str | None = None
     kind: str = "openai_chat"
-    session: dict[str, object] = Field(default_factory=dict)
+    session: dict[str, JsonValue] = Field(default_factory=dict)
     budget: Budget = Budget()
     extend_to: Annotated[int, Field(gt=0)] | None = None
     rules: Annotated[tuple[Rule, ...], Field(min_length=1, max_length=100, strict=False)]
@@ -90,7 +90,8 @@ class Policy(_Part):
         names = [rule.name for rule in self.rules]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two rules are called {twice[0]!r}")
-        if own := sorted({"bank", "endpoint", "endpoint_id", "mode", "budget"} & set(self.session)):
+        said_elsewhere = {"bank", "endpoint", "endpoint_id", "mode", "budget", "metadata"}
+        if own := sorted(said_elsewhere & set(self.session)):
             raise ValueError(f"session: {own[0]} is said elsewhere")
         return self
 
@@ -109,11 +110,11 @@ def read_policy(path: Path) -> Policy:
         return Policy.model_validate(yaml.safe_load(text))
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        where = " ".join(str(error).split())
-        raise InvalidInputError(f"{path} is no YAML file: {where}.") from error
     except ValidationError as error:
         (first, *_) = error.errors()
         place = ".".join(map(str, first["loc"])) or "the whole"
         said = first["msg"].removeprefix("Value error, ")
         raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}.") from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        where = " ".join(str(error).split())
+        raise InvalidInputError(f"{path} is no YAML file: {where}.") from error

@@ -28,6 +28,7 @@ from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
 from app.services.banks.export import BankFile, Page, written_by_page
 from app.services.banks.imports import BankImport, item_fields, parameters_of
+from app.services.banks.reference_agents import RecentAgents
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
 from app.services.banks.spec import BankSpec
@@ -202,6 +203,8 @@ def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) 
         _try_test(whole, knowledge, [one.tags for one in request.items if one.parameters])
         made_elsewhere(knowledge, whole.item_ids)
         card_of(knowledge)
+        if (agents := RecentAgents.of(knowledge)) is not None:
+            agents.rank(0.5)
         if Provisional.of(knowledge) is not None:
             ItemBeliefs.from_dict(knowledge[PROVISIONAL]["beliefs"])
     except ValidationError as exc:
@@ -212,7 +215,7 @@ def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) 
         ) from None
     except InvalidInputError as exc:
         raise FileFormatError(f"{name}: what it knows of the version: {exc.detail}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise FileFormatError(
             f"{name}: what it knows of the version cannot be read: {exc!r:.200}."
         ) from None

@@ -3,12 +3,16 @@
 from app.acting import maker
 from app.errors import FieldProblem, InvalidInputError, MissingScopeError
 from app.records.baselines import Baseline, NamedBaseline
+from app.records.sessions import SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.results.measured import Measured
+from app.services.sessions.cautions import cautions_of
+from app.services.sessions.derived import EXTEND
 from app.storage.database import Database
 from app.storage.identifiers import may_name
+from app.storage.unit_of_work import UnitOfWork
 
-_KEPT = ("estimate", "accuracy", "progress")
+_KEPT = ("estimate", "accuracy", "progress", "profile")
 
 
 class BaselineService:
@@ -37,8 +41,10 @@ class BaselineService:
             raise InvalidInputError(f"name: {detail}.", problems=[FieldProblem("/name", detail)])
         baseline = await self.of_session(session_id)
         async with self._database.unit_of_work() as uow:
-            _require_maker(await uow.baselines.find(name), is_admin=is_admin)
-            return await uow.baselines.put(name, baseline)
+            moved = await uow.baselines.put(name, baseline, whose_ever=is_admin)
+        if moved is None:
+            raise _another_keys(name)
+        return moved
 
     async def get(self, name: str) -> NamedBaseline:
         """One baseline.
@@ -62,7 +68,8 @@ class BaselineService:
             MissingScopeError: Another key made it.
         """
         async with self._database.unit_of_work() as uow:
-            _require_maker(await uow.baselines.get(name), is_admin=is_admin)
+            if (await uow.baselines.get(name)).created_by != maker() and not is_admin:
+                raise _another_keys(name)
             await uow.baselines.delete(name)
 
     async def of(self, name: str) -> Baseline:
@@ -86,23 +93,41 @@ class BaselineService:
         async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)
+            lineage, extensions = await lineage_of(record, uow)
         version = await self._versions.load(record.bank_version_id)
         measured = Measured.of_session(record, version, asked)
         return Baseline(
             session_id=record.id,
             label=measured.label,
+            lineage=lineage,
+            extensions=extensions,
+            withheld=record.withheld,
             bank=record.bank_name,
             bank_version_id=record.bank_version_id,
             seed=record.seed,
             design=record.design,
-            summary={name: record.summary[name] for name in _KEPT},
+            provenance={name: record.provenance.get(name, {}) for name in ("asked", "asking")},
+            summary={name: record.summary.get(name) for name in _KEPT},
             residuals=dict(measured.residuals),
+            cautions={
+                metric: cautions_of(record, is_score=metric == "score")
+                for metric in ("score", "theta")
+            },
         )
 
 
-def _require_maker(found: NamedBaseline | None, *, is_admin: bool) -> None:
-    if found is not None and found.created_by != maker() and not is_admin:
-        raise MissingScopeError(
-            f"The baseline {found.name!r} was made by another key: changing it needs that key, or "
-            "one with the scope 'admin'."
-        )
+async def lineage_of(session: SessionRecord, uow: UnitOfWork) -> tuple[list[str], int]:
+    """Ids of a session and of those it was made from, and how often it was extended."""
+    lineage, extensions, at = [session.id], 0, session
+    while at.parent_id is not None:
+        extensions += at.relation == EXTEND
+        at = await uow.sessions.get(at.parent_id)
+        lineage.append(at.id)
+    return lineage, extensions
+
+
+def _another_keys(name: str) -> MissingScopeError:
+    return MissingScopeError(
+        f"The baseline {name!r} was made by another key: changing it needs that key, or one with "
+        "the scope 'admin'."
+    )

@@ -1,6 +1,7 @@
 """Whether the sessions that a result compares were asked alike."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 from app.records.sessions import SessionRecord
 from app.reports.figures import many_unmarked, uncounted
@@ -18,7 +19,19 @@ _TOLD = {
 _NOT_SHOWN = frozenset({"template_hash"})
 
 
-def apart(sessions: Sequence[SessionRecord]) -> str | None:
+class Asked(Protocol):
+    """A session, or what was kept of one."""
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Of the session."""
+
+    @property
+    def withheld(self) -> bool:
+        """Whether its questions are."""
+
+
+def apart(sessions: Sequence[Asked]) -> str | None:
     """What is to be said where sessions were asked in different ways; None where they were not.
 
     Who marks a withheld bank is not told, nor that it differs.

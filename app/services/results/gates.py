@@ -1,5 +1,6 @@
 """Gates: may this model go out, judged by one session?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +16,13 @@ from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.results.baselines import lineage_of
+from app.services.results.comparability import apart
 from app.services.results.measured import Measured, between_abilities, between_scores
 from app.services.sessions.cautions import cautions_of
-from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.result import Result, result_of, score_in
+from app.services.sessions.result import Result, result_in, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -92,6 +94,8 @@ class GateService:
             found = await self._sessions.get(session)
             if spec.tag is not None or spec.baseline is not None:
                 await self._check(await self._versions.load(found.bank_version_id), spec)
+            if spec.baseline is not None:
+                await self._require_others(found, spec.baseline)
             session_id = found.id
         async with self._database.unit_of_work() as uow:
             record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
@@ -107,11 +111,27 @@ class GateService:
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
             is_alike, what = version.item_ids == before.item_ids, "of other questions"
+        kept = result_in(spec.baseline.summary)
+        if (kept.theta if spec.metric == "theta" else kept.accuracy) is None:
+            detail = f"it has no {spec.metric}: {kept.reason or 'none was predicted'}"
+            raise InvalidInputError(
+                f"baseline: {detail}", problems=[FieldProblem("/baseline", detail)]
+            )
         if not is_alike:
             detail = (
                 f"the {spec.metric} of version {before.number} of {before.bank_name!r} is {what} "
                 f"than that of version {version.number} of {version.bank_name!r}"
             )
+            raise InvalidInputError(
+                f"baseline: {detail}.", problems=[FieldProblem("/baseline", detail)]
+            )
+
+    async def _require_others(self, session: SessionRecord, baseline: Baseline) -> None:
+        """Refuse a session that has answers of the baseline's: what they share proves nothing."""
+        async with self._database.reading() as uow:
+            lineage, _ = await lineage_of(session, uow)
+        if not set(lineage).isdisjoint(baseline.lineage):
+            detail = "expected another session than the one held against it, or made from it"
             raise InvalidInputError(
                 f"baseline: {detail}.", problems=[FieldProblem("/baseline", detail)]
             )
@@ -153,19 +173,21 @@ class GateService:
                 return Gate(
                     record=record, session=session, value=None, result=UNKNOWN, detail=failed
                 )
-            looked_before = await _extensions(session, uow)
+            _, looked_before = await lineage_of(session, uow)
             found = await _found(record, session, uow)
             asked = await uow.sessions.administrations(session.id) if record.baseline else []
-        result = result_of(session)
-        if record.baseline is not None:
+        result, more = result_of(session), cautions_of(session, is_score=record.metric == "score")
+        cautions, results = [more], [result]
+        if (baseline := record.baseline) is not None:
             version = await self._versions.load(session.bank_version_id)
-            before = await self._versions.load(record.baseline.bank_version_id)
-            found = _difference(
-                record,
-                Measured.of_session(session, version, asked),
-                Measured.of_baseline(record.baseline, before),
-                is_heavy=found.degrees is not None,
+            before = Measured.of_baseline(
+                baseline, await self._versions.load(baseline.bank_version_id)
             )
+            found = _difference(record, Measured.of_session(session, version, asked), before, found)
+            looked_before += baseline.extensions
+            results.append(before.result)
+            kept = baseline.cautions[record.metric]
+            cautions += [apart([session, baseline]), kept and f"Of the baseline: {kept}"]
         decision = gate(
             found.value,
             found.lo,
@@ -178,21 +200,18 @@ class GateService:
             earlier=looked_before,
         )
         said = _describe(record, found, decision, result.reason, 1 + looked_before)
-        if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(
-            record, session, result
-        ):
+        if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, results):
             decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
             said = (
                 f"{said} That is a guess: intervals of this method of prediction do not hold for "
                 "such an examinee, so nothing is decided."
             )
-        cautions = cautions_of(session, is_score=record.metric == "score")
         return Gate(
             record=record,
             session=session,
             value=found.value,
             result=decision,
-            detail=said if cautions is None else f"{said} {cautions}",
+            detail=" ".join(filter(None, (said, *cautions))),
             extrapolation=result.extrapolation,
         )
 
@@ -227,20 +246,22 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
     return _Found(value=told["value"], lo=told["lo"], hi=told["hi"], degrees=heavy)
 
 
-def _difference(record: GateRecord, one: Measured, before: Measured, *, is_heavy: bool) -> _Found:
-    """The metric less the baseline's."""
+def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
+    """The metric less the baseline's; `alone` is the metric itself."""
     between = between_scores if record.metric == "score" else between_abilities
     found = between(one, before, 0.95)
     if found is None:
         return _Found(value=None, lo=None, hi=None)
-    advice = "Extend the session to decide."
+    advice = alone.advice
     if len(one.residuals) > len(before.residuals):
         advice = "Extend the session, and measure the baseline by more questions, to decide."
-    return _Found(
+    heavy = record.metric == "score" and (before.result.accuracy or {}).get("method") == COMBINED
+    return replace(
+        alone,
         value=found.delta,
         lo=found.lo,
         hi=found.hi,
-        degrees=DEGREES if is_heavy else None,
+        degrees=DEGREES if heavy else alone.degrees,
         advice=advice,
     )
 
@@ -262,6 +283,8 @@ def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> Ses
         session,
         plan=plan,
         seed=baseline.seed if session.seed is None else session.seed,
+        unparsed_policy=session.unparsed_policy
+        or baseline.provenance["asking"].get("unparsed_policy"),
         bank_version_id=baseline.bank_version_id if is_same_bank else session.bank_version_id,
     )
 
@@ -311,21 +334,14 @@ async def _to_decide(
     return result.to_decide(correction_in(taught[session.bank_version_id]))
 
 
-def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> bool:
+def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
     """Whether a score's interval is not made for an examinee unlike those calibrated."""
-    if record.metric != "score" or not (result.extrapolation or {}).get("caution"):
-        return False
-    score = score_in(session.summary, record.tag or WHOLE_BANK)
-    return score is not None and score["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
-
-
-async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
-    """How often a session went on after it had ended: so often its result was looked at before."""
-    found, at = 0, session
-    while at.parent_id is not None:
-        found += at.relation == EXTEND
-        at = await uow.sessions.get(at.parent_id)
-    return found
+    return record.metric == "score" and any(
+        (result.extrapolation or {}).get("caution")
+        and result.accuracy is not None
+        and result.accuracy["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
+        for result in results
+    )
 
 
 def _describe(
@@ -338,12 +354,12 @@ def _describe(
         name = f"difference of the {record.metric} from that of {before}:"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
-    over = f" over {looks} looks, as the session went on" if looks > 1 else ""
+    over = f", adjusted for {looks} looks" if looks > 1 else ""
     interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval{over})"
     where = {
-        GateOutcome.INCONCLUSIVE: "holds",
-        GateOutcome.GO: f"lies wholly {record.direction}",
-        GateOutcome.NO_GO: "lies on the wrong side of",
+        GateOutcome.INCONCLUSIVE: "includes",
+        GateOutcome.GO: f"lies {record.direction}",
+        GateOutcome.NO_GO: f"lies {'below' if record.direction == 'above' else 'above'}",
     }[decision.outcome]
     said = f"{name} {value:.3f}, {interval}, {where} the threshold {record.threshold:g}."
     if decision.outcome is GateOutcome.INCONCLUSIVE:

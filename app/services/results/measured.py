@@ -87,7 +87,10 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     first, second = one.score, other.score
     if first is None or second is None or one.version.item_ids != other.version.item_ids:
         return None
-    return of_scores(first, second, confidence=confidence, correlation=alike(one, other))
+    # Room for answers without a score is none that both share.
+    has_room = any((side.result.accuracy or {}).get("nonresponse") for side in (one, other))
+    shared = 0.0 if has_room else alike(one, other)
+    return of_scores(first, second, confidence=confidence, correlation=shared)
 
 
 def between_abilities(one: Measured, other: Measured, confidence: float) -> Difference | None:

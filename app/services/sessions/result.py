@@ -79,7 +79,9 @@ def result_of(record: SessionRecord) -> Result:
             f"Session {record.id} is {record.status}; this needs one that has ended."
         )
     if record.status == "failed":
-        raise InvalidStateError(f"Session {record.id} has failed: {record.stop_detail}")
+        # Why may quote an answer.
+        why = "." if record.withheld else f": {record.stop_detail}"
+        raise InvalidStateError(f"Session {record.id} has failed{why}")
     return result_in(record.summary)
 
 

@@ -19,17 +19,25 @@ class BaselineRepository:
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def put(self, name: str, baseline: Baseline) -> NamedBaseline:
-        """Store a baseline under a name, in the place of what had it; its maker stays."""
-        await self._db.execute(
+    async def put(self, name: str, baseline: Baseline, *, whose_ever: bool) -> NamedBaseline | None:
+        """Store a baseline under a name, in the place of what had it; its maker stays.
+
+        Returns:
+            None where another key made it; `whose_ever` moves it all the same.
+        """
+        stored = asdict(baseline)
+        is_own = BaselineRow.created_by.is_not_distinct_from(maker())
+        moved = await self._db.scalar(
             insert(BaselineRow)
-            .values(project_id=owner(), created_by=maker(), name=name, baseline=asdict(baseline))
+            .values(project_id=owner(), created_by=maker(), name=name, baseline=stored)
             .on_conflict_do_update(
                 index_elements=["project_id", "name"],
-                set_={"baseline": asdict(baseline), "set_at": func.now()},
+                set_={"baseline": stored, "set_at": func.now()},
+                where=None if whose_ever else is_own,
             )
+            .returning(BaselineRow.name)
         )
-        return await self.get(name)
+        return None if moved is None else await self.get(name)
 
     async def get(self, name: str) -> NamedBaseline:
         """The baseline of a name.
@@ -37,17 +45,14 @@ class BaselineRepository:
         Raises:
             NotFoundError: There is none.
         """
-        found = await self._db.scalar(select(BaselineRow).where(BaselineRow.name == name))
+        found = await self._db.scalar(
+            select(BaselineRow)
+            .where(BaselineRow.name == name)
+            .execution_options(populate_existing=True)
+        )
         if found is None:
             raise NotFoundError("baseline", name)
         return _read(found)
-
-    async def find(self, name: str) -> NamedBaseline | None:
-        """The same, held until the transaction ends; None where there is none."""
-        found = await self._db.scalar(
-            select(BaselineRow).where(BaselineRow.name == name).with_for_update()
-        )
-        return None if found is None else _read(found)
 
     async def every(self) -> list[NamedBaseline]:
         """All of the project, by name."""

@@ -46,7 +46,7 @@ class WebhookRepository:
         Raises:
             InvalidStateError: The project has as many as it may have.
         """
-        if await self._db.scalar(select(func.count(WebhookRow.id))) == _MOST:
+        if (await self._db.scalar(select(func.count(WebhookRow.id))) or 0) >= _MOST:
             raise InvalidStateError(f"A project has at most {_MOST} webhooks: delete one first.")
         self._db.add(WebhookRow(**shallow(new)))
         await self._db.flush()

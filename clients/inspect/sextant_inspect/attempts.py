@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from inspect_ai.log import EvalSample, EvalSpec
 
@@ -87,16 +88,13 @@ class Attempt:
         if config.log_samples is False:
             raise ValueError("A retry needs the samples in the log: leave out --no-log-samples.")
         client = plan.connect()
-        sample_of = await plan.samples.by_item(client, plan.bank, spec.task)
-        session = await plan.session(client, spec)
-        bank = (await client.request("GET", f"/v1/sessions/{session.id}"))["bank"]
-        if len(sample_of) < bank["n_items"]:
-            await client.cancel_session(session.id)
-            raise ValueError(
-                f"Expected a sample for each of the {bank['n_items']} items of bank "
-                f"{bank['name']!r}, by id or by content: {len(sample_of)} of the task's "
-                f"{len(plan.samples.by_id)} samples are among them."
-            )
+        try:
+            sample_of = await plan.samples.by_item(client, plan.bank, spec.task)
+            await _require_all(client, plan, sample_of)
+            session = await plan.session(client, spec)
+        except BaseException:
+            await client.aclose()
+            raise
         # For whoever reads the log, which is written anew at the end: Inspect has no other place
         # for what is known only once a task runs. Nothing here depends on it.
         spec.metadata = {**(spec.metadata or {}), "sextant_session": session.id}
@@ -182,3 +180,16 @@ class Attempt:
         if item not in self._sample_of:
             raise ValueError(f"Session {self.session.id} asks {item!r}, no sample of the task.")
         return self._sample_of[item]
+
+
+async def _require_all(client: AsyncSextant, plan: Plan, sample_of: Mapping[str, str]) -> None:
+    """Refuse a task that has too few of what its bank asks, before anything is asked."""
+    bank = await client.request("GET", f"/v1/banks/{quote(plan.bank, safe='')}")
+    version = bank["latest_version"]
+    asked = version["lint"]["items"]["active"]
+    if len(sample_of) < asked:
+        by = "content" if version["has_content"] else "id"
+        raise ValueError(
+            f"Expected a sample for each of the {asked} items of bank {bank['name']!r}, by {by}: "
+            f"{len(sample_of)} of the task's {len(plan.samples.by_id)} samples are among them."
+        )

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from inspect_ai.dataset import Sample
 
@@ -42,9 +43,13 @@ class Samples:
     async def by_item(self, client: AsyncSextant, bank: str, task: str) -> dict[str, str]:
         """Id of the sample that each item of a bank is, by the item's key.
 
-        The same content says more than a name does: that is `id`, or `task/id` in banks made of
-        Inspect's logs. A number is no name: one tool counts from 1, another from 0.
+        A sample is the item of the same content. By its name, that is `id`, or `task/id` in banks
+        made of Inspect's logs, it is known where the bank shows no content: one that does may ask
+        something else under the same id. A number is no name: one tool counts from 1, another
+        from 0.
         """
+        whole = await client.request("GET", f"/v1/banks/{quote(bank, safe='')}")
+        is_shown = whole["visibility"] == "open" and whole["latest_version"]["has_content"]
         found: dict[str, str] = {}
         names = {
             sample: [f"{task}/{sample}"] + [sample] * (sample not in self.numbered)
@@ -64,7 +69,8 @@ class Samples:
                 alike = [item for content in hashes[sample] for item in matched.get(content, ())]
                 named = [item for name in names[sample] for item in matched.get(name, ())]
                 # Of several items with this content the one of this name.
-                wanted = sorted(alike, key=lambda item: item not in named) + named
+                wanted = sorted(alike, key=lambda item: item not in named)
+                wanted += [] if is_shown else named
                 item = next((item for item in wanted if item not in found), None)
                 if item is not None:
                     found[item] = sample

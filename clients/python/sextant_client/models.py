@@ -283,8 +283,10 @@ class Gate(Model):
     threshold: float
     direction: str
     confidence: float
+    baseline: str | None
     value: float | None
     ci: Interval
+    margin: float | None
     p_beyond: float | None
 
 
