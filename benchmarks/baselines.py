@@ -10,7 +10,8 @@ changed both ways, and is better by the tolerance, equal, worse by just the tole
 the release is held against it at each look, as a gate whose session is extended, until it decides.
 
 `wrong go` is of releases worse by the tolerance or more, `wrong no-go` of those that are not worse
-by more. `questions` are those at the decision, beside a fixed-size test of paired random questions
+by more. Theta's tolerance is the difference of the whole-bank abilities of that release and its
+baseline. `questions` are those at the decision, beside a fixed-size test of paired random questions
 that finds as far a difference with a chance of 0.9.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 from gates import Known
 from transfer import matrices
 
+from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.inference.comparison import MeasuredScore, of_abilities, of_scores, shared_error
 from app.engine.inference.diagnostics import residuals
 from app.engine.inference.gate import gate
@@ -33,7 +35,8 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.simulation.simulate import take
 
 #: Differences of releases, in tolerances.
-KINDS = {"better": 1.0, "equal": 0.0, "worse by the tolerance": -1.0, "far worse": -5.0}
+AT_THE_MARGIN = "worse by the tolerance"
+KINDS = {"better": 1.0, "equal": 0.0, AT_THE_MARGIN: -1.0, "far worse": -5.0}
 _POWER = 1.959964 + 1.281552  # quantiles of 0.975 and 0.9
 
 
@@ -126,22 +129,23 @@ def main() -> None:
                 row = known.rows[rng.integers(len(known.rows))]
                 test, states = test_of(known, row, seed, looks)
                 before = Side(test, states[looks[-1]])
-                for kind, times in KINDS.items():
-                    difference = times * arguments.tolerance
-                    other = released(row, difference, arguments.churn, rng)
+                others = {
+                    kind: released(row, times * arguments.tolerance, arguments.churn, rng)
+                    for kind, times in KINDS.items()
+                }
+                thetas, _ = whole_bank_abilities(known.bank, np.array([row, *others.values()]))
+                # Logits by which the release is worse that is so by just the tolerance.
+                logits = float(thetas[0] - thetas[1 + list(KINDS).index(AT_THE_MARGIN)])
+                for kind, other in others.items():
                     test, states = test_of(known, other, seed, looks)
                     sides = {n: Side(test, state) for n, state in states.items()}
-                    apart = difference + arguments.tolerance
+                    apart = (KINDS[kind] + 1.0) * arguments.tolerance
                     fixed = (other - row).var() * (_POWER / apart) ** 2 if apart else np.nan
-                    found[where, kind, "score"].append(
-                        (*decided(sides, before, Side.score_from, arguments.tolerance, DEGREES),
-                         fixed)
-                    )  # fmt: skip
-                    of_theta = Side.theta_from
-                    by = abs(arguments.tolerance / 0.25)  # logits where half are answered right
-                    found[where, kind, "theta"].append(
-                        (*decided(sides, before, of_theta, by, None), np.nan)
-                    )
+                    told = decided(sides, before, Side.score_from, arguments.tolerance, DEGREES)
+                    found[where, kind, "score"].append((*told, fixed))
+                    if logits > 0.0:
+                        told = decided(sides, before, Side.theta_from, logits, None)
+                        found[where, kind, "theta"].append((*told, np.nan))
     print(f"{len(tables)} matrices, {len(tables) * each} releases each")
     print("models  release                 metric   go     no-go  open   questions  fixed size")
     for (where, kind, metric), rows in found.items():
