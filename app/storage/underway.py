@@ -1,0 +1,57 @@
+"""What has not ended, of all projects: few rows, however much was done before."""
+
+import asyncio
+from typing import NamedTuple
+
+import psycopg
+
+from app.errors import DatabaseUnavailableError
+from app.records.leased import UNDERWAY
+from app.storage.database import Database
+
+#: Whoever asks has more to tell, and shall not wait for a database that hangs.
+_PATIENCE_S = 3.0
+#: Of each kind the table, its states and what else is true of it.
+_KINDS = (
+    ("session", "sessions", (*UNDERWAY, "waiting", "paused", "awaiting_response"), "true"),
+    ("ranking", "rankings", UNDERWAY, "true"),
+    ("calibration", "calibrations", UNDERWAY, "parent_id IS NULL"),
+    ("calibration_part", "calibrations", UNDERWAY, "parent_id IS NOT NULL"),
+    ("installation", "installations", UNDERWAY, "true"),
+)
+# Each state is looked up in the index that begins with it.
+_COUNT = " UNION ALL ".join(
+    [
+        f"SELECT '{kind}', s.status, c.n, c.leases FROM unnest(ARRAY{list(states)}) AS s(status), "  # noqa: S608
+        "LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE lease_expires_at > now()) AS leases "
+        f"FROM {table} WHERE status = s.status AND {condition}) AS c"
+        for kind, table, states, condition in _KINDS
+    ]
+    + [
+        "SELECT 'webhook_delivery', 'pending', count(*), 0 FROM webhook_deliveries "
+        "WHERE due_at IS NOT NULL"
+    ]
+)
+
+
+class Standing(NamedTuple):
+    """How many of one kind are in one state, and how many of them a worker holds."""
+
+    kind: str
+    status: str
+    n: int
+    leases: int
+
+
+async def underway(database: Database) -> list[Standing]:
+    """What is underway, states in which there is nothing included.
+
+    Raises:
+        DatabaseUnavailableError: The database does not tell.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE_S), database.reading() as uow:
+            cursor = await (await uow.driver_connection()).execute(_COUNT.encode())
+            return [Standing(*row) for row in await cursor.fetchall()]
+    except (TimeoutError, psycopg.Error) as exc:
+        raise DatabaseUnavailableError("The database does not tell what is underway.") from exc
