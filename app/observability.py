@@ -9,12 +9,21 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    start_http_server,
+)
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from app.errors import InvalidInputError
 from app.printable import printable
 
 _HIDDEN = "[redacted]"
@@ -180,6 +189,27 @@ def redact(text: str) -> str:
 def render_metrics() -> tuple[bytes, str]:
     """The figures in Prometheus' text format, and its content type."""
     return generate_latest(), CONTENT_TYPE_LATEST
+
+
+@contextmanager
+def metrics_served(host: str, port: int) -> Iterator[None]:
+    """Answer Prometheus until the block ends, in a process that serves nothing else.
+
+    Raises:
+        InvalidInputError: Nothing can listen there.
+    """
+    try:
+        server, thread = start_http_server(port, addr=host)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"SEXTANT_METRICS_PORT: cannot listen on {host}:{port}: {exc.strerror or exc}."
+        ) from exc
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _redacted(name: object, value: Any) -> Any:
