@@ -22,25 +22,26 @@ _KINDS = (
 # One state at a time, by the index that begins with it, and known to the planner to be rare.
 _COUNT = " UNION ALL ".join(
     [
-        f"SELECT '{kind}', '{status}', count(*), count(*) FILTER (WHERE lease_expires_at > now()) "  # noqa: S608 (names above)
+        f"SELECT '{kind}', '{status}', count(*), "  # noqa: S608 (names above)
+        "count(*) FILTER (WHERE lease_expires_at > now()) "
         f"FROM {table} WHERE status = '{status}' AND {condition}"
         for kind, table, states, condition in _KINDS
         for status in states
     ]
     + [
-        "SELECT 'webhook_delivery', 'pending', count(*), 0 FROM webhook_deliveries "
+        "SELECT 'webhook_delivery', 'pending', count(*), NULL FROM webhook_deliveries "
         "WHERE due_at IS NOT NULL"
     ]
 )
 
 
 class Standing(NamedTuple):
-    """How many of one kind are in one state, and how many of them a worker holds."""
+    """How many of one kind are in one state, and how many of them are leased; None: none can be."""
 
     kind: str
     status: str
     n: int
-    leases: int
+    leases: int | None
 
 
 async def underway(database: Database) -> list[Standing]:

@@ -51,6 +51,7 @@ async def metrics(opened: AllServices) -> Response:
         gauge.clear()
     for one in found:
         UNDERWAY.labels(one.kind, one.status).set(one.n)
-        LEASES.labels(one.kind, one.status).set(one.leases)
+        if one.leases is not None:
+            LEASES.labels(one.kind, one.status).set(one.leases)
     body, media_type = render_metrics()
     return Response(body, media_type=media_type)
