@@ -9,12 +9,21 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    start_http_server,
+)
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from app.errors import InvalidInputError
 from app.printable import printable
 
 _HIDDEN = "[redacted]"
@@ -45,6 +54,18 @@ ENDPOINT_LATENCY = Histogram(
     buckets=_ENDPOINT_BUCKETS_S,
 )
 SESSIONS_FINISHED = Counter("sextant_sessions_finished", "Sessions ended, by status.", ["status"])
+CALLS = Counter("sextant_calls", "Calls of endpoints, by `answered` or what failed.", ["outcome"])
+TOKENS = Counter("sextant_tokens", "Tokens that calls took, `in` or `out`.", ["direction"])
+USD = Counter("sextant_usd", "US dollars that calls cost, as far as prices are known.")
+LEASES_LOST = Counter(
+    "sextant_leases_lost", "Leases that ran out, counted as others go on with the work.", ["kind"]
+)
+WEBHOOK_ATTEMPTS = Counter(
+    "sextant_webhook_attempts", "Attempts to deliver to webhooks, by outcome.", ["outcome"]
+)
+# Of all processes: read from the database when somebody looks.
+UNDERWAY = Gauge("sextant_underway", "What has not ended, by kind and status.", ["kind", "status"])
+LEASES = Gauge("sextant_leases", "What workers hold, by kind and status.", ["kind", "status"])
 HTTP_REQUESTS = Counter(
     "sextant_http_requests",
     "Requests answered, by route and status.",
@@ -53,6 +74,16 @@ HTTP_REQUESTS = Counter(
 HTTP_LATENCY = Histogram(
     "sextant_http_latency_seconds", "Time until a request was answered.", ["method", "route"]
 )
+# Told from the start: what appears with its first event is not seen to rise by it.
+for _counter, *_values in (
+    (CALLS, "answered"),
+    (TOKENS, "in", "out"),
+    (LEASES_LOST, "session", "ranking", "calibration", "installation"),
+    (WEBHOOK_ATTEMPTS, "delivered", "failed", "given_up"),
+    (SESSIONS_FINISHED, "completed", "failed"),
+):
+    for _value in _values:
+        _counter.labels(_value)
 
 
 class LogSettings(Protocol):
@@ -158,6 +189,27 @@ def redact(text: str) -> str:
 def render_metrics() -> tuple[bytes, str]:
     """The figures in Prometheus' text format, and its content type."""
     return generate_latest(), CONTENT_TYPE_LATEST
+
+
+@contextmanager
+def metrics_served(host: str, port: int) -> Iterator[None]:
+    """Answer Prometheus until the block ends, in a process that serves nothing else.
+
+    Raises:
+        InvalidInputError: Nothing can listen there.
+    """
+    try:
+        server, thread = start_http_server(port, addr=host)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"SEXTANT_METRICS_PORT: cannot listen on {host}:{port}: {exc.strerror or exc}."
+        ) from exc
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _redacted(name: object, value: Any) -> Any:

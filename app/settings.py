@@ -111,6 +111,9 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=15.0, gt=0, le=3600)
     """Seconds without a sign of life after which another worker takes a session over."""
 
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """TCP port on `host` where `sextant worker` tells its figures; absent: nowhere."""
+
     log_format: Literal["console", "json"] = "console"
     """Log lines for people or for machines."""
 

@@ -1,13 +1,23 @@
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import httpx2
 import pytest
 import structlog
 
-from app.observability import OUTCOMES, configure_logging, redact, redact_event, render_metrics
+from app.errors import InvalidInputError
+from app.observability import (
+    OUTCOMES,
+    configure_logging,
+    metrics_served,
+    redact,
+    redact_event,
+    render_metrics,
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,19 @@ def test_figures_appear_in_prometheus_format() -> None:
     assert b'sextant_outcomes_total{outcome="scored"}' in body
     assert b"sextant_items_asked_total" in body
     assert b"sextant_endpoint_latency_seconds_bucket" in body
+
+
+def test_a_process_without_an_api_tells_its_figures_while_it_works() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = pytest.raises(InvalidInputError, match=rf"METRICS_PORT: .* 127.0.0.1:{port}")
+        with refused, metrics_served("127.0.0.1", port):
+            pass
+    url = f"http://127.0.0.1:{port}/metrics"
+    with metrics_served("127.0.0.1", port):
+        assert "sextant_tokens_total" in httpx2.get(url).text
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(url)
 
 
 @pytest.mark.parametrize("form", ["console", "json"])

@@ -19,6 +19,7 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
+from app.observability import LEASES_LOST
 from app.records.leased import LeasedRecord
 from app.services.retrying import patiently
 from app.storage.database import Database
@@ -144,6 +145,8 @@ class LeasedRunner(ABC, Generic[R]):
     async def take_on(self, record: R) -> None:
         """See claimed work through, for whoever made it."""
         with acting_as(self.kind, record):
+            if record.lapses:
+                LEASES_LOST.labels(self.kind).inc()
             if record.lapses > MAX_LAPSES:
                 logger.error("lapsed_too_often", lapses=record.lapses)
                 work = self._refuse(record)

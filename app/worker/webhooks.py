@@ -16,6 +16,7 @@ from app.acting import Acting, acting_for
 from app.adapters.callback import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
+from app.observability import WEBHOOK_ATTEMPTS
 from app.records.webhooks import Delivery, Webhook
 from app.services.container import Services
 from app.services.retrying import patiently
@@ -80,6 +81,8 @@ class WebhookSender:
         again_in = None
         if error is not None and status != _GONE and delivery.attempts <= len(PAUSES_S):
             again_in = timedelta(seconds=PAUSES_S[delivery.attempts - 1])
+        outcome = "delivered" if error is None else "failed" if again_in else "given_up"
+        WEBHOOK_ATTEMPTS.labels(outcome).inc()
 
         async def record() -> None:
             # Each statement is a transaction: cut off between them, the next attempt disables it.

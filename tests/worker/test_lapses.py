@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from prometheus_client import REGISTRY
 from sqlalchemy import text
 
 from app.services.container import Services
@@ -68,6 +69,8 @@ async def test_what_lapses_again_and_again_fails_with_its_reason_and_can_be_resu
         await _claimed(services, session)
         lapses = await _run_out(services, session)
     assert lapses == MAX_LAPSES + 1
+    name, labels = "sextant_leases_lost_total", {"kind": "session"}
+    before = REGISTRY.get_sample_value(name, labels)
     async with running_worker(services):
         ended = await until(services, session)
         assert ended.status == "failed"
@@ -78,6 +81,8 @@ async def test_what_lapses_again_and_again_fails_with_its_reason_and_can_be_resu
         assert (resumed.failure, resumed.lapses) == (None, 0)
         done = await until(services, session)
     assert done.status == "completed", done.failure
+    assert before is not None
+    assert REGISTRY.get_sample_value(name, labels) == before + 1
 
 
 async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
+from prometheus_client import REGISTRY
 
 from app.adapters.callback import signature
 from app.api.schemas.webhooks import ALL_EVENTS
@@ -96,6 +97,13 @@ async def hook(services: Services, url: str, *events: str) -> Webhook:
 async def deliveries(services: Services, webhook: Webhook) -> list[Delivery]:
     page = await services.webhooks.deliveries(webhook.id, PageRequest(100, descending=False))
     return list(page.items)
+
+
+def attempts_told(outcome: str) -> float:
+    """So many attempts of this process ended so, as Prometheus is told."""
+    told = REGISTRY.get_sample_value("sextant_webhook_attempts_total", {"outcome": outcome})
+    assert told is not None
+    return told
 
 
 async def settled(services: Services, *webhooks: Webhook) -> list[list[Delivery]]:
@@ -206,12 +214,17 @@ async def test_what_receivers_do_to_a_delivery(
         # As of a server that strangers reach, once a name leads to an address of its own network.
         afar = "UPDATE webhooks SET calls_private = false WHERE url LIKE '%forbidden'"
         connection.execute(afar.encode())
+    outcomes = ("delivered", "failed", "given_up")
+    before = [attempts_told(outcome) for outcome in outcomes]
     async with running_worker(services):
         found = await settled(services, *webhooks.values())
         one = {name: of_one[0] for name, of_one in zip(names, found, strict=True)}
         await services.webhooks.send_again(webhooks["ok"].id, one["ok"].id)
         await settled(services, webhooks["ok"])
 
+    assert [attempts_told(outcome) for outcome in outcomes] == [
+        n + more for n, more in zip(before, (4, 13, 4), strict=True)
+    ]
     told = {name: (sent.status, sent.attempts, sent.status_code) for name, sent in one.items()}
     assert told == {
         "ok": ("delivered", 1, 204),

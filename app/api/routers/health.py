@@ -9,8 +9,9 @@ from app.api.errors import errors
 from app.api.schemas.common import HealthRead, ReadinessRead
 from app.deps import AllServices
 from app.errors import DatabaseUnavailableError
-from app.observability import render_metrics
+from app.observability import LEASES, UNDERWAY, render_metrics
 from app.storage.readiness import require_current_schema
+from app.storage.underway import underway
 
 #: Read from a file, which takes milliseconds.
 _VERSION = version(DISTRIBUTION)
@@ -40,7 +41,17 @@ async def readiness(opened: AllServices) -> ReadinessRead:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics() -> Response:
-    """Figures of this process in the text format of Prometheus."""
+async def metrics(opened: AllServices) -> Response:
+    """Figures of this process, and what is underway in all, in the text format of Prometheus."""
+    try:
+        found = await underway(opened.database)
+    except DatabaseUnavailableError:
+        found = []  # none is told rather than an old one
+    for gauge in (UNDERWAY, LEASES):
+        gauge.clear()
+    for one in found:
+        UNDERWAY.labels(one.kind, one.status).set(one.n)
+        if one.leases is not None:
+            LEASES.labels(one.kind, one.status).set(one.leases)
     body, media_type = render_metrics()
     return Response(body, media_type=media_type)

@@ -6,7 +6,7 @@ import os
 from app.cli.terminal.console import err, fail_clearly
 from app.cli.terminal.runtime import runtime, warn_of_secrets
 from app.cli.terminal.signals import run_until_signal
-from app.observability import configure_logging
+from app.observability import configure_logging, metrics_served
 from app.settings import Settings
 from app.worker.loop import work
 
@@ -28,8 +28,11 @@ def command() -> None:
     async def serve() -> None:
         async with runtime(settings) as services:
             await warn_of_secrets(services)
-            err.print("Sextant worker takes sessions (Ctrl-C stops it).")
-            await work(services)
+            with contextlib.ExitStack() as stack:
+                if settings.metrics_port is not None:
+                    stack.enter_context(metrics_served(settings.host, settings.metrics_port))
+                err.print("Sextant worker takes sessions (Ctrl-C stops it).")
+                await work(services)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_until_signal(serve())

@@ -16,6 +16,7 @@ from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikeliho
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
+from app.observability import CALLS, TOKENS, USD
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.retrying import OnWait, Waiting, patiently
@@ -121,10 +122,18 @@ class RateLimited:
             endpoint, config = call.ready.endpoint, call.ready.config
             most = most_taken(request, config.sampling, endpoint.settings)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
-                made = await ask(call)
+                try:
+                    made = await ask(call)
+                except ExamineeError as error:
+                    CALLS.labels(error.code).inc()
+                    raise
                 told = tokens_of(made)
                 into, out = counted(config.kind, told, most_tokens(request, config.sampling))
                 held.taken = taken(endpoint.settings, into, out)
+        CALLS.labels("answered").inc()
+        TOKENS.labels("in").inc(into or 0)
+        TOKENS.labels("out").inc(out or 0)
+        USD.inc(held.taken.usd or 0.0)
         origin: dict[str, Any] = {"endpoint_revision": endpoint.revision}
         if (into, out) != told:
             origin["usage"] = "not told"

@@ -1,0 +1,141 @@
+"""What Prometheus is told, and that each panel of the board finds it."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.main import create_app
+from app.records.endpoints import Price
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.services.calibrations import answers, csv_of, imported
+from tests.services.sessions import spec, until
+from tests.worker.test_live_sessions import model_at
+
+BOARD = Path(__file__).parents[2] / "grafana" / "sextant.json"
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+Scrape = Callable[[], Awaitable[Samples]]
+
+
+def read(text: str) -> Samples:
+    found: Samples = defaultdict(list)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name].append((sample.labels, sample.value))
+    return found
+
+
+def total(samples: Samples, name: str, **labels: str) -> float:
+    """Sum of the samples that have these labels, of which there must be one."""
+    values = [value for own, value in samples[name] if labels.items() <= own.items()]
+    assert values, f"{name}{labels} has no sample"
+    return sum(values)
+
+
+def require_shown(expression: str, legend: str, samples: Samples) -> None:
+    """A query of the board selects something, and groups by labels that this has."""
+    query = expression.replace("$__rate_interval", "5m")
+    assert "$" not in query
+    selected = re.findall(r"(sextant_\w+)(?:\{([^}]*)\})?(\[5m\])?", query)
+    assert selected
+    for name, matchers, window in selected:
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', matchers))
+        assert len(labels) == matchers.count("="), f"only equality is understood: {query}"
+        total(samples, name, **labels)
+        # A rate is that of what only counts up.
+        assert bool(window) == name.endswith(("_total", "_bucket")), query
+        known = samples[name][0][0].keys()
+        groups = re.findall(r"by \(([^)]*)\)", query)
+        assert {label for group in groups for label in group.split(", ")} <= known, query
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= known, legend
+
+
+@pytest.fixture
+async def scrape(settings: Settings, database: Database) -> AsyncIterator[Scrape]:
+    app = create_app(settings, database)
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://sextant.test") as client,
+    ):
+
+        async def look() -> Samples:
+            answer = await client.get("/metrics")
+            assert answer.status_code == 200
+            return read(answer.text)
+
+        yield look
+
+
+async def test_figures_are_those_of_what_was_done_and_fill_each_panel(
+    services: Services, scrape: Scrape, faults_url: str
+) -> None:
+    endpoint = model_at(
+        f"{faults_url}/error_500-1/v1", price=Price(input_per_1m=2.0, output_per_1m=30.0)
+    )
+    session = await services.sessions.create(spec(endpoint=endpoint))
+    await services.sessions.create(spec(mode="manual", endpoint=None))
+    calibration = await services.calibrations.create(
+        (await imported(services, csv_of(answers(40, 12)))).id, CalibrationPlan()
+    )
+    underway, leases = "sextant_underway", "sextant_leases"
+
+    before = await scrape()
+    assert total(before, underway, kind="session", status="queued") == 1
+    assert total(before, underway, kind="session", status="awaiting_response") == 1
+    assert total(before, underway, kind="calibration", status="queued") == 1
+    await services.calibrations.cancel(calibration.id)
+    async with services.database.unit_of_work() as uow:
+        lease = timedelta(seconds=60)
+        held = await uow.sessions.claim(session.id, worker_id="w", lease=lease)
+    assert held
+    claimed = await scrape()
+    assert total(claimed, underway, kind="session", status="running") == 1
+    assert total(claimed, leases, kind="session") == 1
+    async with services.database.unit_of_work() as uow:
+        await uow.sessions.release({session.id: held.lease_epoch})
+
+    async with running_worker(services):
+        ended = await until(services, session.id)
+    after = await scrape()
+    assert total(after, underway, kind="session", status="queued") == 0
+    assert total(after, underway, kind="calibration") == total(after, leases) == 0
+    usage = ended.summary["usage"]
+
+    def rise(name: str, **labels: str) -> float:
+        return total(after, name, **labels) - total(before, name, **labels)
+
+    assert rise("sextant_tokens_total", direction="in") == usage["tokens_in"] > 0
+    assert rise("sextant_tokens_total", direction="out") == usage["tokens_out"] > 0
+    assert rise("sextant_usd_total") == pytest.approx(usage["usd"])
+    assert rise("sextant_calls_total", outcome="answered") == 12
+    assert total(after, "sextant_calls_total", outcome="endpoint_fault") >= 12
+    assert rise("sextant_sessions_finished_total", status="completed") == 1
+
+    for panel in json.loads(BOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            require_shown(target["expr"], target["legendFormat"], after)
+
+
+async def test_without_a_database_the_figures_of_the_process_are_told(settings: Settings) -> None:
+    away = Database("postgresql+psycopg://nobody@127.0.0.1:9/none", pool_size=1)
+    app = create_app(settings, away)
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://sextant.test") as client,
+    ):
+        found = read((await client.get("/metrics")).text)
+    await away.dispose()
+    assert total(found, "sextant_tokens_total") >= 0
+    assert not found["sextant_underway"]
