@@ -17,27 +17,16 @@ from typing_extensions import override
 from sextant_client import Session, Sextant, SextantError
 
 try:
-    from evalhub.adapter import (
-        DefaultCallbacks,
-        FrameworkAdapter,
-        JobCallbacks,
-        JobPhase,
-        JobResults,
-        JobSpec,
-        JobStatus,
-        JobStatusUpdate,
-    )
-    from evalhub.adapter.models.job import MessageInfo
-    from evalhub.models.api import EvaluationResult
+    import evalhub.adapter as hub
 except ModuleNotFoundError as missing:
     sys.exit(f'{missing}: pip install "eval-hub-sdk[adapter]"')
 
 
-class SextantAdapter(FrameworkAdapter):
+class SextantAdapter(hub.FrameworkAdapter):
     """Runs one job."""
 
     @override
-    def run_benchmark_job(self, config: JobSpec, callbacks: JobCallbacks) -> JobResults:
+    def run_benchmark_job(self, config: hub.JobSpec, callbacks: hub.JobCallbacks) -> hub.JobResults:
         """Measure the model and tell EvalHub how it goes.
 
         Raises:
@@ -48,21 +37,22 @@ class SextantAdapter(FrameworkAdapter):
             with Sextant() as sextant:
                 return _measured(sextant, config, callbacks)
         except (SextantError, ValueError) as error:
-            told = MessageInfo(message=str(error), message_code="sextant")
-            callbacks.report_status(JobStatusUpdate(status=JobStatus.FAILED, error_message=told))
+            told = hub.MessageInfo(message=str(error), message_code="sextant")
+            failed = hub.JobStatusUpdate(status=hub.JobStatus.FAILED, error_message=told)
+            callbacks.report_status(failed)
             raise
 
 
-def _measured(sextant: Sextant, config: JobSpec, callbacks: JobCallbacks) -> JobResults:
+def _measured(sextant: Sextant, config: hub.JobSpec, callbacks: hub.JobCallbacks) -> hub.JobResults:
     session = _session_of(sextant, config)
     seen: dict[str, str | int] = {"view": "brief", "wait": 5}
     while True:
         brief = sextant.request("GET", f"/v1/sessions/{session.id}", params=seen)
         if brief["status"] in ("completed", "failed", "cancelled"):
             break
-        update = JobStatusUpdate(
-            status=JobStatus.RUNNING,
-            phase=JobPhase.RUNNING_EVALUATION,
+        update = hub.JobStatusUpdate(
+            status=hub.JobStatus.RUNNING,
+            phase=hub.JobPhase.RUNNING_EVALUATION,
             completed_steps=brief["items"],
             total_steps=brief["expected_items"],
         )
@@ -74,7 +64,7 @@ def _measured(sextant: Sextant, config: JobSpec, callbacks: JobCallbacks) -> Job
     return _results(config, brief, session)
 
 
-def _session_of(sextant: Sextant, config: JobSpec) -> Session:
+def _session_of(sextant: Sextant, config: hub.JobSpec) -> Session:
     """The session of the job: of a job that is begun again the one that there is."""
     job = {"evalhub_job": f"{config.id}/{config.benchmark_index}"}
     for begun in sextant.list_sessions(metadata=job, limit=1):
@@ -96,17 +86,17 @@ def _session_of(sextant: Sextant, config: JobSpec) -> Session:
     return sextant.create_session(config.benchmark_id, **fields)
 
 
-def _results(config: JobSpec, brief: dict[str, Any], session: Session) -> JobResults:
+def _results(config: hub.JobSpec, brief: dict[str, Any], session: Session) -> hub.JobResults:
     lo, hi = brief["ci"]
     figures = {"predicted_score": brief["score"], "predicted_score_lo": lo}
     figures |= {"predicted_score_hi": hi, "theta": brief["theta"], "theta_se": brief["se"]}
-    return JobResults(
+    return hub.JobResults(
         id=config.id,
         benchmark_id=config.benchmark_id,
         benchmark_index=config.benchmark_index,
         model_name=config.model.name,
         results=[
-            EvaluationResult(metric_name=name, metric_value=value, num_samples=brief["items"])
+            hub.EvaluationResult(metric_name=name, metric_value=value, num_samples=brief["items"])
             for name, value in figures.items()
             if value is not None
         ],
@@ -118,9 +108,9 @@ def _results(config: JobSpec, brief: dict[str, Any], session: Session) -> JobRes
 
 
 if __name__ == "__main__":
-    adapter = SextantAdapter()
-    callbacks = DefaultCallbacks.from_adapter(adapter)
     try:
+        adapter = SextantAdapter()
+        callbacks = hub.DefaultCallbacks.from_adapter(adapter)
         callbacks.report_results(adapter.run_benchmark_job(adapter.job_spec, callbacks))
-    except (SextantError, ValueError) as error:
+    except (SextantError, ValueError, FileNotFoundError) as error:
         sys.exit(str(error))

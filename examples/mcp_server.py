@@ -62,7 +62,7 @@ def start_session(
     stopping, budget = {"max_items": max_items}, {"tokens": max_tokens}
     with _sextant() as sextant:
         started = sextant.create_session(bank, stopping=stopping, budget=budget, **given)
-    return get_session(started.id)
+    return _brief(started.id)
 
 
 @server.tool()
@@ -71,6 +71,10 @@ def get_session(session_id: str, wait_s: int = 0) -> dict[str, Any]:
 
     `score` is predicted for the whole bank, and `ci` is its 95 % interval.
     """
+    return _brief(session_id, wait_s)
+
+
+def _brief(session_id: str, wait_s: int = 0) -> dict[str, Any]:
     seen: dict[str, str | int] = {"view": "brief", "wait": wait_s}
     with _sextant() as sextant:
         brief = sextant.request("GET", f"/v1/sessions/{session_id}", params=seen)

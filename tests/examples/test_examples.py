@@ -33,10 +33,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STOPPING = {"max_items": 8}
 
 
-def needs(library: str, package: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        find_spec(library) is None, reason=f"{library} is not installed: uv pip install {package}"
-    )
+def needs(package: str, *modules: str) -> pytest.MarkDecorator:
+    lacking = [module for module in modules if find_spec(module) is None]
+    reason = f"{lacking} not installed: uv pip install '{package}'"
+    return pytest.mark.skipif(bool(lacking), reason=reason)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def mlflow_url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
-@needs("mlflow.server", "mlflow")
+@needs("mlflow", "mlflow", "flask")
 async def test_a_session_becomes_a_run_of_mlflow(sextant: AsyncSextant, mlflow_url: str) -> None:
     session = await by_hand(sextant)
     points = (await sextant.request("GET", f"/v1/sessions/{session.id}/trajectory"))["data"]
@@ -172,7 +172,7 @@ class EvalHub:
         return Response(status_code=204)
 
 
-@needs("evalhub", "eval-hub-sdk[adapter]")
+@needs("eval-hub-sdk[adapter]", "evalhub")
 async def test_a_job_of_evalhub_is_a_session(sextant: AsyncSextant, tmp_path: Path) -> None:
     hub = EvalHub()
     model = create_model_server(theta=0.5, seed=1, latency_s=0.02)
@@ -221,7 +221,7 @@ async def test_a_job_of_evalhub_is_a_session(sextant: AsyncSextant, tmp_path: Pa
         assert words in complained
 
 
-@needs("mcp", "'mcp>=2'")
+@needs("mcp>=2", "mcp")
 async def test_agents_measure_compare_and_gate(sextant: AsyncSextant) -> None:
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
