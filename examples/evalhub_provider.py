@@ -12,14 +12,13 @@ for a key give `endpoint_id`, a saved endpoint.
 import sys
 from typing import Any
 
-from typing_extensions import override
-
-from sextant_client import Session, Sextant, SextantError
-
 try:
     import evalhub.adapter as hub
-except ModuleNotFoundError as missing:
-    sys.exit(f'{missing}: pip install "eval-hub-sdk[adapter]"')
+    from typing_extensions import override
+
+    from sextant_client import Session, Sextant, SextantError
+except ImportError as missing:
+    sys.exit(f'{missing}: pip install "eval-hub-sdk[adapter]" ./clients/python')
 
 
 class SextantAdapter(hub.FrameworkAdapter):

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sextant_client import Sextant, SextantError
-from sextant_client.models import Bank, Comparison, Gate
-
 try:
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
-except ModuleNotFoundError as missing:
-    sys.exit(f'{missing}: pip install "mcp>=2"')
+
+    from sextant_client import Sextant, SextantError
+    from sextant_client.models import Bank, Comparison, Gate
+except ImportError as missing:
+    sys.exit(f'{missing}: pip install "mcp>=2" ./clients/python')
 
 server = MCPServer(
     "sextant",

@@ -10,14 +10,14 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from sextant_client import Session, Sextant, SextantError
-
 try:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
-except ModuleNotFoundError as missing:
-    sys.exit(f"{missing}: pip install mlflow-skinny")
+
+    from sextant_client import Session, Sextant, SextantError
+except ImportError as missing:
+    sys.exit(f"{missing}: pip install mlflow-skinny ./clients/python")
 
 #: What MLflow calls the ways in which a session ends.
 _STATUS = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED"}

@@ -85,7 +85,9 @@ def test_a_missing_library_is_told_in_one_sentence(
     example: str, library: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(SystemExit, match=f"^[^\n]*{library}[^\n]*: {re.escape(command)}$"):
+    with pytest.raises(
+        SystemExit, match=f"^[^\n]*{library}[^\n]*: {re.escape(command)} ./clients/python$"
+    ):
         runpy.run_path(str(EXAMPLES / example))
 
 
