@@ -117,6 +117,8 @@ async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client
     assert (page["has_more"], rest["has_more"]) == (True, False)
     assert path[-1]["theta"] == pytest.approx(session["estimate"]["theta"])
     assert path[-1]["se"] == pytest.approx(session["estimate"]["se"])
+    answered = sorted(row["answered_at"] for row in page["data"] + rest["data"])
+    assert [point["answered_at"] for point in path] == answered
     assert all(row["answer"] for row in page["data"])
 
 

@@ -204,6 +204,7 @@ class TrajectoryPoint(Output):
     score: float | None
     theta: float | None
     se: float | None
+    answered_at: datetime
 
 
 class Trajectory(Output):
