@@ -46,7 +46,7 @@ def test_what_two_scores_are_both_wrong_by_cancels_from_their_difference() -> No
 def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:
     first = np.tile([0.4, -0.6, 0.3, -0.2], 7)
     assert shared_error(first, first, 28, 28) == pytest.approx(
-        np.tanh(np.arctanh(0.99) - 1 / 5), abs=1e-12
+        0.5 * np.tanh(np.arctanh(0.99) - 1 / 5), abs=1e-12
     )
     half = shared_error(first, first, 56, 56)
     assert half == pytest.approx(shared_error(first, first, 28, 28) / 2)

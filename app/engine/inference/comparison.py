@@ -33,6 +33,7 @@ POWER = 0.8
 #: Common items below which they tell nothing of what two scores' errors share.
 LEAST_COMMON = 10
 _MOST_ALIKE = 0.99  # correlation of residuals: even a copy may answer otherwise
+_SHARED = 0.5  # of it, of the scores' errors
 #: Further items are counted up to so many times those there are.
 _MOST_TIMES = 1000
 
@@ -179,7 +180,8 @@ def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: 
     Two models of one family are surprised by the same items. What one score is too high by for
     such an item, the other one is, too, and it cancels from their difference. The correlation of
     the residuals tells how much; it is taken a standard error lower than it was seen (Fisher's z),
-    and counts for the common items alone.
+    counts for the common items alone, and by half: predictions of items not asked share less, and
+    with all of it gates erred more often than they say (`benchmarks/baselines.py`).
 
     Args:
         first: Scores of the first examinee less what its ability lets expect, on common items.
@@ -188,7 +190,7 @@ def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: 
         n_second: Items that the second one's stands on.
 
     Returns:
-        From 0 to below 1; 0 below `LEAST_COMMON` common items.
+        From 0 to below 1/2; 0 below `LEAST_COMMON` common items.
     """
     n_common = first.size
     length = math.sqrt(float(first @ first) * float(second @ second))
@@ -196,7 +198,7 @@ def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: 
         return 0.0
     seen = min(float(first @ second) / length, _MOST_ALIKE)
     surely = math.tanh(max(math.atanh(max(seen, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
-    return surely * min(n_common / math.sqrt(n_first * n_second), 1.0)
+    return _SHARED * surely * min(n_common / math.sqrt(n_first * n_second), 1.0)
 
 
 def _joint(one: float, other: float, correlation: float) -> float:
