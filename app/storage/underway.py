@@ -35,7 +35,7 @@ _COUNT = " UNION ALL ".join(
 )
 
 
-class Standing(NamedTuple):
+class Underway(NamedTuple):
     """How many of one kind are in one state, and how many of them are leased; None: none can be."""
 
     kind: str
@@ -44,7 +44,7 @@ class Standing(NamedTuple):
     leases: int | None
 
 
-async def underway(database: Database) -> list[Standing]:
+async def underway(database: Database) -> list[Underway]:
     """What is underway, states in which there is nothing included.
 
     Raises:
@@ -53,6 +53,6 @@ async def underway(database: Database) -> list[Standing]:
     try:
         async with asyncio.timeout(_PATIENCE_S), database.reading() as uow:
             cursor = await (await uow.driver_connection()).execute(_COUNT.encode())
-            return [Standing(*row) for row in await cursor.fetchall()]
+            return [Underway(*row) for row in await cursor.fetchall()]
     except (TimeoutError, psycopg.Error) as exc:
         raise DatabaseUnavailableError("The database does not tell what is underway.") from exc
