@@ -27,7 +27,13 @@ from gates import Known
 from transfer import matrices
 
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.inference.comparison import MeasuredScore, of_abilities, of_scores, shared_error
+from app.engine.inference.comparison import (
+    OF_RELEASES,
+    MeasuredScore,
+    of_abilities,
+    of_scores,
+    shared_error,
+)
 from app.engine.inference.diagnostics import residuals
 from app.engine.inference.gate import gate
 from app.engine.prediction.ability import Ability
@@ -88,7 +94,7 @@ class Side:
         return of_scores(self.score, before.score, correlation=shared)
 
     def theta_from(self, before):
-        return of_abilities(self.ability, before.ability)
+        return of_abilities(self.ability, before.ability, factor=OF_RELEASES)
 
 
 def decided(sides, before, between, tolerance, degrees):

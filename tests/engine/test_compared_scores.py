@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from app.engine.inference.comparison import MeasuredScore, of_scores, shared_error
+from app.engine.inference.comparison import (
+    OF_RELEASES,
+    MeasuredScore,
+    of_abilities,
+    of_scores,
+    shared_error,
+)
+from app.engine.prediction.ability import Ability
 
 
 def score(value: float, lo: float, hi: float, n_items: int = 50) -> MeasuredScore:
@@ -54,3 +61,11 @@ def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:
     assert shared_error(first, -first, 28, 28) == 0.0
     few = first[:9]
     assert shared_error(few, few, 9, 9) == shared_error(0 * first, first, 28, 28) == 0.0
+
+
+def test_abilities_of_a_release_are_told_apart_by_half_as_much_error_again() -> None:
+    one, other = (Ability(theta=theta, se=0.3, n_items=40) for theta in (1.0, 0.0))
+    stated, wider = of_abilities(one, other), of_abilities(one, other, factor=OF_RELEASES)
+    assert stated.verdict == "above"
+    assert wider.se == pytest.approx(1.5 * (0.3**2 + 0.3**2) ** 0.5)
+    assert wider.verdict == "undecided"

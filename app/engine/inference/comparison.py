@@ -11,7 +11,7 @@ Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired p
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
 
@@ -206,15 +206,28 @@ def _joint(one: float, other: float, correlation: float) -> float:
     return math.sqrt(max(one**2 + other**2 - 2.0 * correlation * one * other, 0.0))
 
 
-def of_abilities(first: Ability, second: Ability, *, confidence: float = 0.95) -> Difference:
+#: By how much more than stated abilities of a model and of its changed release were apart in error.
+OF_RELEASES = 1.5
+
+
+def of_abilities(
+    first: Ability, second: Ability, *, confidence: float = 0.95, factor: float = 1.0
+) -> Difference:
     """Difference of two abilities on one scale, measured independently of each other.
 
     As an ability's own interval, that of the difference lies about where it is thought to be, and
     holds the difference of the estimates. Further items are counted as if they told as much as
     those so far.
+
+    Args:
+        first: One ability.
+        second: The other.
+        confidence: Of the interval and the verdict.
+        factor: On the error; `OF_RELEASES` where one may follow the curves less than the other.
     """
     _check_confidence(confidence)
     gap = first.stated().minus(second.stated())
+    gap = replace(gap, sd=factor * gap.sd)
     if not (math.isfinite(gap.sd) and gap.sd > 0 and math.isfinite(gap.estimate)):
         return Difference(
             delta=gap.estimate,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.engine.design.design import Preset
+from app.engine.inference.comparison import OF_RELEASES
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
 from app.engine.prediction.correction import correction_in
 from app.engine.prediction.model_error import DEGREES
@@ -248,8 +249,10 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
 
 def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
     """The metric less the baseline's; `alone` is the metric itself."""
-    between = between_scores if record.metric == "score" else between_abilities
-    found = between(one, before, 0.95)
+    if record.metric == "score":
+        found = between_scores(one, before, 0.95)
+    else:
+        found = between_abilities(one, before, 0.95, OF_RELEASES)
     if found is None:
         return _Found(value=None, lo=None, hi=None)
     advice = alone.advice

@@ -93,12 +93,14 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     return of_scores(first, second, confidence=confidence, correlation=shared)
 
 
-def between_abilities(one: Measured, other: Measured, confidence: float) -> Difference | None:
+def between_abilities(
+    one: Measured, other: Measured, confidence: float, factor: float = 1.0
+) -> Difference | None:
     """Difference of the thetas; None where one is not known, or they are on other scales."""
     first, second = one.ability, other.ability
     if first is None or second is None or one.version.bank.scale != other.version.bank.scale:
         return None
-    return of_abilities(first, second, confidence=confidence)
+    return of_abilities(first, second, confidence=confidence, factor=factor)
 
 
 def alike(one: Measured, other: Measured) -> float:
