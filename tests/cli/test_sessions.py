@@ -65,6 +65,12 @@ def test_what_another_scorer_changes_is_shown(
     unread = sextant("sessions", "answers", old["id"], "--unparsed", "--search", "no such words")
     assert "0 of 12 questions" in unread.stderr
 
+    longer = sextant("sessions", "extend", old["id"], "--max-items", "16", "--json", "-")
+    assert longer.exit_code == 0, longer.stderr
+    gone_on = json.loads(longer.stdout)
+    assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)
+    assert "Say until when" in sextant("sessions", "extend", old["id"]).stderr
+
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')
     shown = sextant(*again)
     assert shown.exit_code == 0, shown.stderr

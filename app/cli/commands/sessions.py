@@ -7,16 +7,25 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from app.cli.servers.connection import FAILED, asked, connected, given, run_to_the_end
+from app.cli.servers.connection import (
+    FAILED,
+    asked,
+    connected,
+    ended_with_us,
+    given,
+    run_to_the_end,
+)
 from app.cli.terminal import console, session_lists
 from app.cli.terminal.answers import answers
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     AskServerOption,
+    MarginOption,
     SameAsJsonOption,
     ServerKeyOption,
     ServerOption,
+    share_of,
 )
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
@@ -36,7 +45,7 @@ _ROWS = 30
 
 @app.callback()
 def sessions() -> None:
-    """List, show, watch, cancel and delete tests; read their answers, mark them again."""
+    """List, show, watch, extend, cancel and delete tests; read their answers, mark them again."""
 
 
 @app.command()
@@ -75,6 +84,46 @@ def rescore(
         report(ended)
         _show(found)
     write_json(json, found)
+    if ended["status"] != "completed":
+        err.print(f"Error: {ended['stop_detail']}", style="red", markup=False)
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+@fail_clearly
+def extend(
+    session: Annotated[str, typer.Argument(help="Id of an ended session.")],
+    margin: MarginOption = None,
+    max_items: Annotated[
+        int | None, typer.Option(help="Ask at most so many items, with those asked before.")
+    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the new session as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Go on with an ended session until another end. It makes a new one; the old one stays."""
+    told = given(score_margin=share_of(margin), max_items=max_items)
+    if not told:
+        raise InvalidInputError("Say until when to go on: --margin, --max-items or both.")
+    path = f"/v1/sessions/{quote(session, safe='')}"
+    options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
+
+    async def go_on() -> dict[str, Any]:
+        async with connected(server, server_key, bank=None, options=options) as client:
+            known = await client.request("GET", path)
+            # A goal that was reached would end it at once.
+            stopping = {**known["design"]["stopping"], "se": None, "score_margin": None, **told}
+            body = {"stopping": stopping}
+            made = await client.request("POST", f"{path}:extend", json=body)
+            async with ended_with_us(client, "sessions", made["id"]):
+                return await watch(client, made["id"], quiet=json == "-")
+
+    ended = run_to_the_end(go_on)
+    if json != "-":
+        report(ended)
+    write_json(json, ended)
     if ended["status"] != "completed":
         err.print(f"Error: {ended['stop_detail']}", style="red", markup=False)
         raise typer.Exit(FAILED)
