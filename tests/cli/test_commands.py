@@ -34,6 +34,7 @@ _MORE = {
         *("--threshold", "0.5"),
     ),
     "rank": ("--endpoint", "two"),
+    "sessions extend": ("--max-items", "9"),
     "response-sets import": ("FILE",),
     "banks import": ("--items", "FILE"),
     "report": ("--version", "x"),
