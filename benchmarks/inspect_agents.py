@@ -41,7 +41,7 @@ def works(seconds: float, asked: str) -> Solver:
     """Takes its time, and leaves word of each task that it has begun."""
 
     async def solve(state: TaskState, _: Generate) -> TaskState:
-        with Path(asked).open("a") as file:  # noqa: ASYNC230
+        with Path(asked).open("a") as file:  # noqa: ASYNC230  (a line at a time)
             file.write(f"{state.sample_id}\n")
         await asyncio.sleep(seconds)
         return state

@@ -23,7 +23,7 @@ from typing import Any
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.recorded import LeftOut, SourceFile
-from app.exchange.table_batches import BROKEN, open_parquet
+from app.exchange.table_batches import NOT_PARQUET, open_parquet
 
 _FLAT = (
     "query", "example", "question", "choices", "gold", "gold_index", "full_prompt", "predictions",
@@ -77,7 +77,7 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | Lef
                 for fields in batch.to_pylist():
                     row += 1
                     yield row, _sample(_flat(fields), row, file.path.name)
-        except (*BROKEN, UnicodeDecodeError) as exc:
+        except (*NOT_PARQUET, UnicodeDecodeError) as exc:
             raise FileFormatError(
                 f"{file.name}:{row + 1}: expected Parquet, got {shortened(str(exc))}."
             ) from exc

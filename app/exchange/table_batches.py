@@ -39,7 +39,7 @@ _MAX_RAGGED = 100_000
 
 _PARQUET = b"PAR1"
 #: What pyarrow raises on files that are no Parquet.
-BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+NOT_PARQUET = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 #: Columns that hold names, which repeat, and columns of any text; the others are numbers.
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -146,7 +146,7 @@ class TableFile:
                         problems.add(f"{self._name}:*:{self.header[j]}", detail)
                 problems.raise_any(self._name)
                 yield pa.RecordBatch.from_arrays(columns, [str(j) for j in range(len(columns))])
-        except BROKEN as exc:
+        except NOT_PARQUET as exc:
             raise FileFormatError(
                 f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
             ) from exc
@@ -167,7 +167,7 @@ def open_parquet(file: BinaryIO, name: str) -> Any:
         file.seek(0)
         opened = pa_parquet.ParquetFile(file, pre_buffer=False)
         cells = opened.metadata.num_rows * opened.metadata.num_columns
-    except BROKEN as exc:
+    except NOT_PARQUET as exc:
         raise FileFormatError(
             f"{name}: expected a Parquet file, got {shortened(str(exc))}."
         ) from exc

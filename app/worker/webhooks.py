@@ -47,19 +47,23 @@ class WebhookSender:
     def __init__(self, services: Services, networks: Networks) -> None:
         self._services = services
         self._networks = networks
-        #: Webhooks that deliveries are on their way to.
-        self._busy: set[str] = set()
-        self._calls = asyncio.Semaphore(_MOST_CALLS)
+        #: Webhook -> deliveries on their way to it.
+        self._busy: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Send until cancelled. A receiver that hangs holds up its own webhook alone."""
+        """Send until cancelled. A receiver that hangs holds up its own webhook alone.
+
+        Where more hang than calls are open, others wait until those have timed out.
+        """
         async with asyncio.TaskGroup() as tasks:
             while True:
                 try:
+                    # What is claimed is called at once: its lease is short.
+                    room = _MOST_CALLS - sum(self._busy.values())
                     async with self._services.database.unit_of_work() as uow:
-                        claimed = await uow.webhooks.claim(self._busy)
+                        claimed = await uow.webhooks.claim(room, besides=self._busy)
                     for webhook, deliveries in claimed:
-                        self._busy.add(webhook.id)
+                        self._busy[webhook.id] = len(deliveries)
                         tasks.create_task(self._send_all(webhook, deliveries))
                 except DatabaseUnavailableError:
                     logger.warning("webhooks_postponed")
@@ -73,7 +77,7 @@ class WebhookSender:
         except Exception:  # as above; what was not written is sent again
             logger.exception("webhooks_failed", webhook_id=webhook.id)
         finally:
-            self._busy.discard(webhook.id)
+            del self._busy[webhook.id]
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> None:
         """Make an attempt, and write how it went."""
@@ -108,10 +112,9 @@ class WebhookSender:
             }
             body = json_bytes(payload)
             signed = signature(signing_key(secret), delivery.id, int(time.time()), body)
-            async with self._calls:
-                reply = await network.post_json(
-                    webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
-                )
+            reply = await network.post_json(
+                webhook.url, payload, credentials=signed, timeout_s=_TIMEOUT_S, follows=False
+            )
         except SextantError as error:
             return None, error.detail
         except Exception:  # any fault must be written, or it is tried forever

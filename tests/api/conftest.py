@@ -18,8 +18,11 @@ from app.api.schemas.events import Event
 from app.deps import ScopeName
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
+from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.demo_bank import install_demo_bank
 
 #: Reads events as the API describes them.
 EVENTS: TypeAdapter[list[Any]] = TypeAdapter(list[Event])
@@ -119,3 +122,12 @@ async def client_with(app: FastAPI, database: Database) -> AsyncIterator[NewClie
 async def client(client_with: NewClient) -> Client:
     """A client that may do everything."""
     return await client_with("admin")
+
+
+@pytest.fixture
+async def working(app: FastAPI) -> AsyncIterator[Services]:
+    """The application's services, with the demo bank and a worker."""
+    services: Services = app.state.services
+    await install_demo_bank(services.database)
+    async with running_worker(services):
+        yield services

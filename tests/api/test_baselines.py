@@ -1,26 +1,14 @@
 """Baselines, and gates against them, over HTTP, on sessions that real tests have ended."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from app.services.container import Services
-from app.worker.loop import running_worker
 from tests.api.conftest import Client, NewClient
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 STOPPING = {"min_items": 50, "max_items": 50, "score_margin": None}
-
-
-@pytest.fixture
-async def working(app: FastAPI) -> AsyncIterator[Services]:
-    services: Services = app.state.services
-    await install_demo_bank(services.database)
-    async with running_worker(services):
-        yield services
 
 
 def scripted(theta: float) -> dict[str, Any]:
@@ -118,7 +106,7 @@ async def test_what_cannot_be_held_against_a_baseline_is_told(
     before = await measured(client, working, 0.5)
     gate = {"session_id": before["id"], "baseline": before["id"], "tolerance": 0.02}
     for said, sentence in (
-        ({}, "expected another session than the one held against it"),
+        ({}, "has answers of the baseline's own; gate a new session"),
         ({"threshold": 0.5}, "give exactly one of threshold and baseline"),
         ({"tolerance": None}, "a baseline and a tolerance go together"),
         ({"tag": "x"}, "against the score of the whole bank"),

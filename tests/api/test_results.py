@@ -1,29 +1,17 @@
 """Comparisons, gates and leaderboards over HTTP, on sessions that real tests have ended."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from app.demo.bank import demo_bank
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.worker.loop import running_worker
 from tests.api.conftest import Client
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 PLAN = {"stopping": {"se": 0.4, "min_items": 4, "max_items": 40}}
-
-
-@pytest.fixture
-async def working(app: FastAPI) -> AsyncIterator[Services]:
-    services: Services = app.state.services
-    await install_demo_bank(services.database)
-    async with running_worker(services):
-        yield services
 
 
 async def measured(

@@ -179,6 +179,15 @@ def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(
     assert "adjusted for 3 looks" in told["detail"]
 
 
+def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(url="http://m/v1"))
+    for option in (("--max-items", "5"), ("--metric", "theta"), ("--seed", "0")):
+        failed = gate("--policy", str(path), *option)
+        assert failed.exit_code == 64
+        assert "leave the options of a single gate out" in failed.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -202,7 +202,7 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
             "items ended without a score, more than the share of 0.5 that is allowed. Ended by",
             "expected C, P, I, N or a number from 0 to 1, got 7.0",
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
-            "each of the 300 items of bank 'arith', by id or by content: 20 of the task's 20",
+            "each of the 300 items of bank 'arith', by id: 20 of the task's 20",
             "0 of the task's 300 samples",
             "expected --max-samples 300 at least",
             "leave out --limit",
@@ -236,6 +236,16 @@ async def test_samples_without_a_name_are_known_by_what_they_ask(
     session = await sextant.get_session(log["metadata"]["sextant_session"])
     steps = await sextant.list_responses(session.id)
     assert {str(int(step.item_id) + 1) for step in steps} == set(log["samples"])
+
+    # An id that a bank has for another question says nothing: each answer would count for that.
+    await sextant.request("POST", "/v1/banks", json={"name": "other"})
+    named: list[dict[str, Any]] = [{"key": f"m{number:03d}", "b": 0.0} for number in range(1, 11)]
+    for one in named:
+        item = {"key": one["key"], "prompt": "What is 1 + 1?", "target": ["2"]}
+        await sextant.request("POST", "/v1/banks/other/items", json=item)
+    await sextant.request("POST", "/v1/banks/other/versions", json={"parameters": named})
+    (log,) = await inspect.runs({"task": {"bank": "other", "samples": 10}})
+    assert "items of bank 'other', by content: 0 of the task's 10 samples" in failed(log)
 
 
 async def test_the_readme_says_what_works(

@@ -47,7 +47,8 @@ def test_what_two_scores_are_both_wrong_by_cancels_from_their_difference() -> No
     alone, together = of_scores(one, other), of_scores(one, other, correlation=0.75)
     assert together.delta == alone.delta
     # Variances add, less twice the covariance: 1 + 1 - 2 * 0.75.
-    assert together.se == pytest.approx(alone.se * 0.5)  # type: ignore[operator]
+    assert alone.se is not None
+    assert together.se == pytest.approx(alone.se * 0.5)
 
 
 def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:

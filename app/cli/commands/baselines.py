@@ -9,6 +9,7 @@ from app.cli.servers.connection import asked
 from app.cli.terminal.console import fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import show_table, when
+from app.errors import InvalidInputError
 
 app = typer.Typer(no_args_is_help=True, help="Name results that gates hold later ones against.")
 
@@ -25,8 +26,15 @@ def set_baseline(
     json: SameAsJsonOption = None,
 ) -> None:
     """Name the result of a session, or move the name to it."""
+    if "/" in name or ":" in name:
+        raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
     path, body = f"/v1/baselines/{quote(name, safe='')}", {"session_id": session}
-    found = asked(server, server_key, lambda client: client.request("PUT", path, json=body))
+    found = asked(
+        server,
+        server_key,
+        lambda client: client.request("PUT", path, json=body),
+        options={"/session_id": "SESSION"},
+    )
     write_json(json, found)
     if json != "-":
         out.print(f"{name} is {found['examinee']} now.", markup=False)

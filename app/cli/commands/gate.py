@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
@@ -28,7 +27,7 @@ from app.cli.gating.policy import Budget, Policy, Rule, read_policy
 from app.cli.gating.reports import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, given, run_to_the_end
 from app.cli.servers.logins import target
-from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
 from app.cli.terminal.examinees import examinee, is_url, require_fitting
 from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
@@ -42,6 +41,7 @@ from app.cli.terminal.options import (
     ServerOption,
     share_of,
 )
+from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, report, watch
 from app.errors import InvalidInputError
 
@@ -60,6 +60,8 @@ _OPTIONS = {
     "/confidence": "--confidence",
     "/stopping": "--extend-to",
 }
+#: Metric, direction, confidence and kind, where nothing is said.
+_USUAL = ("score", "above", 0.95, "openai_chat")
 EXIT_CODES = {"go": 0, "no_go": 1, "inconclusive": 2}
 
 
@@ -178,8 +180,14 @@ def command(
     for target_file in (json, junit_file, markdown_file):
         require_writable(target_file)
     if policy is not None:
-        if threshold is not None or baseline or session or endpoint or model or bank:
-            raise InvalidInputError("--policy says what is held against what: leave that out.")
+        asked_for = (threshold, baseline, tolerance, tag, session, endpoint, model, bank, seed)
+        asked_how = (prediction, margin, se_target, max_items, concurrency, budget_tokens)
+        is_usual = (metric, direction, confidence, kind) == _USUAL
+        if not is_usual or any(one is not None for one in (*asked_for, *asked_how, extend_to)):
+            raise InvalidInputError(
+                "--policy says what is held against what, and how it is asked: leave the options "
+                "of a single gate out."
+            )
         rules = read_policy(policy)
     else:
         rule = _rule(
@@ -222,7 +230,7 @@ def command(
     if session is None:
         require_fitting(rules.endpoint, rules.model, asked_model)
 
-    async def decide() -> dict[str, Any]:
+    async def decide() -> list[Verdict]:
         own = connected(server, server_key, bank=rules.rules[0].bank, options=_OPTIONS)
         async with own as client:
             asked: dict[str, Any] = {}
@@ -246,11 +254,11 @@ def command(
                 watch=watched,
             )
             if session is None:
-                return {"verdicts": await judge.decide()}
+                return await judge.decide()
             begun = await client.request("GET", f"/v1/sessions/{quote(session, safe='')}")
-            return {"verdicts": await judge.by(begun, rules.rules)}
+            return await judge.by(begun, rules.rules)
 
-    verdicts: list[Verdict] = run_to_the_end(decide)["verdicts"]
+    verdicts = run_to_the_end(decide)
     whole = outcome_of(verdicts)
     if "-" not in (json, junit_file, markdown_file):
         for verdict in verdicts:
@@ -274,12 +282,6 @@ def _rule(bank: str | None, **said: Any) -> Rule:
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column()
-    if named:
-        table.add_row("rule", f"{verdict.rule.name} ({verdict.rule.tier})")
-    table.add_row("gate", verdict.outcome.replace("_", " "))
-    table.add_row("because", verdict.gate["detail"])
-    table.add_row("session", verdict.gate["session_id"])
-    out.print(table)
+    name = f"{verdict.rule.name} ({verdict.rule.tier})" if named else "gate"
+    facts = {"because": verdict.gate["detail"], "session": verdict.gate["session_id"]}
+    show_facts(f"{name}: {verdict.outcome.replace('_', ' ')}", facts)

@@ -114,7 +114,9 @@ def read_policy(path: Path) -> Policy:
         (first, *_) = error.errors()
         place = ".".join(map(str, first["loc"])) or "the whole"
         said = first["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}.") from error
+        given = first["input"]
+        came = f", got {given!r:.80}" if isinstance(given, str | int | float | None) else ""
+        raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}{came}.") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         where = " ".join(str(error).split())
         raise InvalidInputError(f"{path} is no YAML file: {where}.") from error

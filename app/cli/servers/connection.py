@@ -160,14 +160,13 @@ def asked(
     return asyncio.run(run())
 
 
-def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's coroutine; a signal ends the command quietly with code 130."""
     try:
-        result: dict[str, Any] = run_until_signal(measure())
+        return run_until_signal(measure())
     except KeyboardInterrupt:
         err.print("Interrupted; what was asked so far is kept.")
         raise typer.Exit(INTERRUPTED) from None
-    return result
 
 
 def given(**values: Any) -> dict[str, Any]:

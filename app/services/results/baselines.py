@@ -41,7 +41,7 @@ class BaselineService:
             raise InvalidInputError(f"name: {detail}.", problems=[FieldProblem("/name", detail)])
         baseline = await self.of_session(session_id)
         async with self._database.unit_of_work() as uow:
-            moved = await uow.baselines.put(name, baseline, whose_ever=is_admin)
+            moved = await uow.baselines.put(name, baseline, is_admin=is_admin)
         if moved is None:
             raise _another_keys(name)
         return moved

@@ -107,24 +107,18 @@ class GateService:
         _check_tag(version, spec.tag)
         if spec.baseline is None:
             return
+        kept = result_in(spec.baseline.summary)
+        if (kept.theta if spec.metric == "theta" else kept.accuracy) is None:
+            raise _unfit(f"it has no {spec.metric}: {kept.reason or 'none was predicted'}")
         before = await self._versions.load(spec.baseline.bank_version_id)
         if spec.metric == "theta":
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
             is_alike, what = version.item_ids == before.item_ids, "of other questions"
-        kept = result_in(spec.baseline.summary)
-        if (kept.theta if spec.metric == "theta" else kept.accuracy) is None:
-            detail = f"it has no {spec.metric}: {kept.reason or 'none was predicted'}"
-            raise InvalidInputError(
-                f"baseline: {detail}", problems=[FieldProblem("/baseline", detail)]
-            )
         if not is_alike:
-            detail = (
+            raise _unfit(
                 f"the {spec.metric} of version {before.number} of {before.bank_name!r} is {what} "
                 f"than that of version {version.number} of {version.bank_name!r}"
-            )
-            raise InvalidInputError(
-                f"baseline: {detail}.", problems=[FieldProblem("/baseline", detail)]
             )
 
     async def _require_others(self, session: SessionRecord, baseline: Baseline) -> None:
@@ -132,9 +126,8 @@ class GateService:
         async with self._database.reading() as uow:
             lineage, _ = await lineage_of(session, uow)
         if not set(lineage).isdisjoint(baseline.lineage):
-            detail = "expected another session than the one held against it, or made from it"
-            raise InvalidInputError(
-                f"baseline: {detail}.", problems=[FieldProblem("/baseline", detail)]
+            raise _unfit(
+                f"session {session.id} has answers of the baseline's own; gate a new session"
             )
 
     async def get(self, gate_id: str) -> Gate:
@@ -188,7 +181,9 @@ class GateService:
             looked_before += baseline.extensions
             results.append(before.result)
             kept = baseline.cautions[record.metric]
-            cautions += [apart([session, baseline]), kept and f"Of the baseline: {kept}"]
+            cautions.append(apart([session, baseline]))
+            if kept is not None and kept != more:
+                cautions.append(f"Of the baseline: {kept}")
         decision = gate(
             found.value,
             found.lo,
@@ -292,6 +287,11 @@ def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> Ses
     )
 
 
+def _unfit(detail: str) -> InvalidInputError:
+    """Why a baseline cannot be held against."""
+    return InvalidInputError.at("/baseline", f"baseline: {detail.removesuffix('.')}.")
+
+
 def _check_tag(version: LoadedVersion, tag: str | None) -> None:
     """Refuse a tag whose score the version does not predict."""
     if tag is None:
@@ -352,13 +352,22 @@ def _describe(
 ) -> str:
     value, (lo, hi) = found.value, decision.ci
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
-    if record.baseline is not None:
-        before = record.baseline_name or record.baseline.session_id
-        name = f"difference of the {record.metric} from that of {before}:"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
     over = f", adjusted for {looks} looks" if looks > 1 else ""
-    interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval{over})"
+    of_interval = f"({record.confidence:.0%} interval{over})"
+    if record.baseline is not None:
+        times, unit = (100, "points") if record.metric == "score" else (1, "logits")
+        value, lo, hi = (times * one for one in (value, lo, hi))
+        more = "less" if record.direction == "above" else "more"
+        said = (
+            f"{name} {value:+.3g} {unit} from that of {record.baseline_name}, {lo:+.3g} to "
+            f"{hi:+.3g} {of_interval}: up to {abs(times * record.threshold):.3g} {unit} {more} may "
+            "pass."
+        )
+        is_open = decision.outcome is GateOutcome.INCONCLUSIVE
+        return f"{said} {found.advice}" if is_open else said
+    interval = f"{lo:.3f} to {hi:.3f} {of_interval}"
     where = {
         GateOutcome.INCONCLUSIVE: "includes",
         GateOutcome.GO: f"lies {record.direction}",

@@ -19,11 +19,11 @@ class BaselineRepository:
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def put(self, name: str, baseline: Baseline, *, whose_ever: bool) -> NamedBaseline | None:
+    async def put(self, name: str, baseline: Baseline, *, is_admin: bool) -> NamedBaseline | None:
         """Store a baseline under a name, in the place of what had it; its maker stays.
 
         Returns:
-            None where another key made it; `whose_ever` moves it all the same.
+            None where another key made it, unless `is_admin`.
         """
         stored = asdict(baseline)
         is_own = BaselineRow.created_by.is_not_distinct_from(maker())
@@ -33,7 +33,7 @@ class BaselineRepository:
             .on_conflict_do_update(
                 index_elements=["project_id", "name"],
                 set_={"baseline": stored, "set_at": func.now()},
-                where=None if whose_ever else is_own,
+                where=None if is_admin else is_own,
             )
             .returning(BaselineRow.name)
         )

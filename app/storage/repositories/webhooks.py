@@ -26,7 +26,7 @@ _DUE = text("""
     SELECT d.id FROM webhooks w CROSS JOIN LATERAL (
         SELECT id FROM webhook_deliveries WHERE webhook_id = w.id AND due_at <= now()
         ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
-    ) AS d WHERE w.id <> ALL(:besides)
+    ) AS d WHERE w.id <> ALL(:besides) LIMIT :room
 """).execution_options(**of_opened("all that is due, of all projects"))
 
 
@@ -112,9 +112,11 @@ class WebhookRepository:
             raise NotFoundError("delivery", delivery_id)
         return convert(Delivery, row)
 
-    async def claim(self, besides: Collection[str]) -> list[tuple[Webhook, list[Delivery]]]:
-        """Begin an attempt of some of what is due for each webhook but these, for this worker."""
-        given = {"most": _AT_ONCE, "besides": list(besides)}
+    async def claim(
+        self, room: int, *, besides: Collection[str]
+    ) -> list[tuple[Webhook, list[Delivery]]]:
+        """Begin so many attempts of what is due, for this worker; none for these webhooks."""
+        given = {"most": _AT_ONCE, "besides": list(besides), "room": room}
         due = (await self._db.scalars(_DUE, given)).all()
         if not due:
             return []

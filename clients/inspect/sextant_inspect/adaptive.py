@@ -17,7 +17,7 @@ from sextant_inspect.stopping import SextantStopping
 try:
     from sextant_inspect.source import SextantSource
 except ImportError:  # Inspect before 0.3.250
-    SextantSource = None  # type: ignore[assignment, misc]
+    SextantSource = None  # type: ignore[assignment, misc]  # a class where it is
 
 
 def adaptive(

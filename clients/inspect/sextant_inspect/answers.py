@@ -65,7 +65,7 @@ def scored(sample: int | str, scores: Mapping[str, Score], scorer: str) -> Answe
         return Answer(outcome="unparsed", explanation=explanation)
     try:
         number = _SCORES.get(str(value), _SCORES.get(str(value).lower()))
-        number = float(value) if number is None else number  # type: ignore[arg-type]
+        number = float(value) if number is None else number  # type: ignore[arg-type]  # tried
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= 1:

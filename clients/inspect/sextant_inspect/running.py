@@ -28,7 +28,7 @@ running: ContextVar[Running] = ContextVar("running")
 def attempt() -> Attempt:
     """That of the task that runs, once it has begun."""
     begun = running.get().attempt
-    assert begun is not None  # noqa: S101
+    assert begun is not None  # noqa: S101  (Inspect starts a task before its samples)
     return begun
 
 
@@ -49,7 +49,7 @@ class _Sextant(Hooks):
 def figures() -> Metric:
     """Score and ability as Sextant tells them; nothing where a log is scored again."""
 
-    def told(scores: list[SampleScore]) -> Value:  # noqa: ARG001
+    def told(scores: list[SampleScore]) -> Value:  # noqa: ARG001  (a metric takes them)
         task = running.get(None)
         return {} if task is None or task.attempt is None else {**task.attempt.figures()}
 

@@ -17,6 +17,8 @@ _CANCELLED = ("CancelledError(", "Cancelled(")
 class SextantStopping:
     """Samples run when a session asks for them, and are stopped early once it has ended."""
 
+    # Arguments are those of Inspect's protocol, whatever their names and whether used or not.
+
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
@@ -69,7 +71,7 @@ async def _tell(sample: EvalSample) -> None:
     try:
         if sample.error is not None and sample.error.message.startswith(_CANCELLED):
             # It says nothing of who answers, and is awaited still.
-            raise RuntimeError(f"Sample {sample.id!r} was cancelled.")  # noqa: TRY301
+            raise RuntimeError(f"Sample {sample.id!r} was cancelled.")  # noqa: TRY301  (kept below)
         await attempt().ran(sample)
-    except Exception as fault:  # noqa: BLE001
+    except Exception as fault:  # noqa: BLE001  (it fails the task)
         attempt().fail(fault)
