@@ -25,6 +25,8 @@ class Usage:
 
 
 NO_USAGE = Usage()
+#: Items in flight before any is closed: most of what more would save in time, they lose in aim.
+_FIRST_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,14 @@ class CatState:
     def n_scored(self) -> int:
         """Items that entered the likelihood."""
         return len(self.responses)
+
+    def may_be_pending(self, concurrency: int) -> int:
+        """How many items may be in flight now, of a caller that can keep `concurrency`.
+
+        The first answers say most about what to ask next, so a test begins with few in flight and
+        each closed item makes room for one more.
+        """
+        return min(concurrency, _FIRST_IN_FLIGHT + self.n_asked - len(self.pending))
 
     def with_pending(self, item: ItemIndex, probability: float = 1.0) -> "CatState":
         """The state after `item` was asked, which this step drew with a probability.

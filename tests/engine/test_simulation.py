@@ -39,6 +39,16 @@ def test_a_test_with_items_in_flight_ends_with_none_pending(concurrency: int) ->
     assert state.n_scored <= 40
 
 
+def test_a_test_widens_with_its_answers() -> None:
+    bank = clean_bank(1, 120)
+    test = Design.from_dict({"stopping": {"se": None, "max_items": 120}}).build(bank)
+    left: list[int] = []
+    row = row_of(bank, 2)
+    take(test, row, seed=[1], concurrency=20, watch=lambda told: left.append(len(told.pending)))
+    # After an answer one fewer is pending than before it: 4, then 5 with one answered, up to 20.
+    assert left[:20] == [*range(3, 20), 19, 19, 19]
+
+
 def test_the_same_seed_gives_the_same_tests() -> None:
     bank = random_bank(3, 80)
     test = Design.from_dict({"selection": {"top_k": 5}, "stopping": {"max_items": 20}}).build(bank)

@@ -93,19 +93,19 @@ async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_end
 ) -> None:
     plan = {
         "stopping": {"se": None, "max_items": 300},
-        "budget": {"seconds": 1.0},
+        "budget": {"seconds": 4.2},
         "concurrency": 64,
     }
+    # Each round of answers doubles what is in flight, from four.
     created = await working.sessions.create(
-        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=60_000))
+        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=700))
     )
 
     ended = await until(working, created.id)
 
     assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
-    asked = ended.summary["progress"]["items"]
-    assert asked >= MIN_ITEMS_FOR_SHARE  # as many as would end a session by themselves
-    assert ended.summary["outcomes"]["error"] == asked
+    # As many as would end a session by themselves.
+    assert ended.summary["outcomes"]["error"] >= MIN_ITEMS_FOR_SHARE
 
 
 async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Services) -> None:

@@ -193,7 +193,7 @@ def take(
         test = replace(test, pool=test.pool.narrowed(answered))
     state, stop = test.start(), None
     while True:
-        while stop is None and len(state.pending) < concurrency:
+        while stop is None and len(state.pending) < state.may_be_pending(concurrency):
             step = test.ask(
                 state,
                 np.random.default_rng([*seed, state.n_asked + 1]),

@@ -194,7 +194,7 @@ class SessionRun:
     def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
         """Mark as many new items as asked as may be in flight; and why there are no more."""
         asked: list[SelectedItem] = []
-        while len(self.pending) < self._design.concurrency:
+        while len(self.pending) < self._state.may_be_pending(self._design.concurrency):
             if (stop := self.blocked()) is not None:
                 return asked, stop
             # Counted in items of the test: with or without items in pretest, the test is the same.
