@@ -144,11 +144,22 @@ def test_2pl_information_never_exceeds_a_squared_over_four(
 
 
 def test_3pl_information_peaks_where_birnbaum_says() -> None:
-    # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a.
+    # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a, and
+    # I_max = a^2 (1 - 20 c - 8 c^2 + (1 + 8 c)^1.5) / (8 (1 - c)^2).
     a, b, c = 1.7, 0.4, 0.25
-    grid = np.linspace(-1, 3, 40_001)
-    peak = grid[LOGISTIC.information(parameters(a, -a * b, c, 1.0), grid).argmax()]
-    assert peak == pytest.approx(b + np.log((1 + np.sqrt(1 + 8 * c)) / 2) / a, abs=1e-4)
+    peak = LOGISTIC.peak(parameters(a, -a * b, c, 1.0))
+    assert peak.z / a + b == pytest.approx(b + np.log((1 + np.sqrt(1 + 8 * c)) / 2) / a, rel=1e-12)
+    most = a * a * (1 - 20 * c - 8 * c * c + (1 + 8 * c) ** 1.5) / (8 * (1 - c) ** 2)
+    assert peak.information == pytest.approx(most, rel=1e-12)
+
+
+@given(item=items())
+def test_no_ability_tells_more_than_the_peak(item: ItemParameters) -> None:
+    peak = LOGISTIC.peak(item)
+    at = (peak.z - item.intercept) / item.a
+    near = LOGISTIC.information(item, at + np.linspace(-4, 4, 801) / item.a)
+    assert peak.information == pytest.approx(float(LOGISTIC.information(item, at)), rel=1e-9)
+    assert near.argmax() == 400
 
 
 @given(item=items(), theta=st.floats(-6, 6), score=st.floats(0, 1))

@@ -121,6 +121,15 @@ def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> No
     assert np.abs(np.mean(misses)) < 0.3
 
 
+def test_the_nodes_of_theta_have_the_moments_of_its_belief() -> None:
+    belief = ProfileMap().start(several(2, dimensions=2))
+    belief = ProfileMap().update(several(2, dimensions=2), belief, Response(ItemIndex(3), 1.0))
+    assert belief.weights @ belief.nodes == pytest.approx(belief.theta)
+    assert belief.weights @ (belief.nodes - belief.theta) ** 2 == pytest.approx(
+        belief.se**2, rel=1e-4
+    )
+
+
 @pytest.mark.parametrize("optimality", list(Optimality))
 def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> None:
     bank = several(3)
