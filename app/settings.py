@@ -114,6 +114,14 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """TCP port on `host` where `sextant worker` tells its figures; absent: nowhere."""
 
+    traces_endpoint: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+        ),
+    )
+    """Collector of OpenTelemetry that traces are sent to, over HTTP; absent: no traces."""
+
     log_format: Literal["console", "json"] = "console"
     """Log lines for people or for machines."""
 

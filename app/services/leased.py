@@ -25,6 +25,7 @@ from app.services.retrying import patiently
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork
+from app.tracing import run_span
 
 logger = structlog.get_logger(__name__)
 
@@ -207,7 +208,8 @@ class LeasedRunner(ABC, Generic[R]):
         """Go on with claimed work until it ends, or until the lease is lost."""
         failed = f"{self.kind}_failed"
         try:
-            await self._run(record)
+            with run_span(self.kind, record.id, record.lease_epoch):
+                await self._run(record)
         except LeaseLostError:
             logger.info("lease_lost", epoch=record.lease_epoch)
         except Exception as error:  # any fault must end the work, or it is run forever

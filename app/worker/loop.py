@@ -29,6 +29,7 @@ from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.storage.leased import LeasedRepository
+from app.tracing import traces_sent
 from app.worker.purging import keep_purging
 from app.worker.queue import (
     CALIBRATION,
@@ -128,7 +129,8 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
     # Who takes work looks at that of all projects; who does it, at its own's alone.
-    with acting_for(EVERYBODY), doing(None):
+    traced = traces_sent(services.settings.traces_endpoint)
+    with acting_for(EVERYBODY), doing(None), traced:
         await _work(services)
 
 

@@ -3,15 +3,23 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from app import adapters
 from app.adapters import Transport
-from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
+from app.adapters.base import (
+    Completion,
+    CompletionRequest,
+    EndpointConfig,
+    Examinee,
+    ProbeReport,
+)
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
@@ -20,11 +28,13 @@ from app.observability import CALLS, TOKENS, USD
 from app.services.endpoints.budgets import counted, most_taken, most_tokens, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.retrying import OnWait, Waiting, patiently
+from app.tracing import note, span
 
 T = TypeVar("T")
 
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
+_USAGE = "gen_ai.usage"
 _ONE_TOKEN = GenerationParams(max_tokens=1)
 #: Between two looks whether a budget that is spent lasts again, seconds; one that calls under way
 #: hold is looked at sooner.
@@ -122,13 +132,15 @@ class RateLimited:
             endpoint, config = call.ready.endpoint, call.ready.config
             most = most_taken(request, config.sampling, endpoint.settings)
             async with budgets.held(endpoint, most, timeout_s=config.timeout_s) as held:
-                try:
-                    made = await ask(call)
-                except ExamineeError as error:
-                    CALLS.labels(error.code).inc()
-                    raise
-                told = tokens_of(made)
-                into, out = counted(config.kind, told, most_tokens(request, config.sampling))
+                with _traced(config):
+                    try:
+                        made = await ask(call)
+                    except ExamineeError as error:
+                        CALLS.labels(error.code).inc()
+                        raise
+                    told = tokens_of(made)
+                    into, out = counted(config.kind, told, most_tokens(request, config.sampling))
+                    note({f"{_USAGE}.input_tokens": into, f"{_USAGE}.output_tokens": out})
                 held.taken = taken(endpoint.settings, into, out)
         CALLS.labels("answered").inc()
         TOKENS.labels("in").inc(into or 0)
@@ -151,6 +163,20 @@ class RateLimited:
         if present is not self.next.ready:
             self.next = Call(present, adapters.build(present.config, self._transport))
         self._looked = now
+
+
+def _traced(config: EndpointConfig) -> AbstractContextManager[None]:
+    """A call as traces have it, by the conventions for generative AI."""
+    operation = "text_completion" if config.kind == "openai_completions" else "chat"
+    address = urlsplit(config.base_url)
+    about = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": config.kind.partition("_")[0],
+        "gen_ai.request.model": config.model,
+        "server.address": address.hostname,
+        "server.port": address.port,
+    }
+    return span(f"{operation} {config.model}", about, is_call=True)
 
 
 def _utc_now() -> datetime:

@@ -24,6 +24,7 @@ from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.retrying import OnWait
 from app.services.sessions.repeats import combined, total
+from app.tracing import note_evaluation, span
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
@@ -221,13 +222,16 @@ class Asker:
     async def _marked(
         self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int = 0
     ) -> Closing:
-        return await self.marker.close(
-            item,
-            answer,
-            unparsed_is_wrong=self.unparsed_is_wrong,
-            on_wait=on_wait,
-            repeat=repeat,
-        )
+        with span("score", {"sextant.scorer": item.scorer.name}):
+            closing = await self.marker.close(
+                item,
+                answer,
+                unparsed_is_wrong=self.unparsed_is_wrong,
+                on_wait=on_wait,
+                repeat=repeat,
+            )
+            note_evaluation(item.scorer.name, closing.score, closing.outcome)
+        return closing
 
     def _spent(self, found: Sequence[Completion | Likelihood]) -> "_Spent":
         return _Spent(

@@ -40,6 +40,7 @@ from app.services.sessions.spare_time import SpareTime
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
+from app.tracing import note_evaluation, span
 
 logger = structlog.get_logger(__name__)
 
@@ -156,11 +157,13 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                         closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
                     )
                     await self._write_step(record, step_on)
-                if ending is not None:
-                    SESSIONS_FINISHED.labels(ending.status).inc()
-                    how = {"status": ending.status, "stop_reason": ending.stop_reason}
-                    logger.info("session_ended", **how)
-                    return
+                    if ending is not None:
+                        SESSIONS_FINISHED.labels(ending.status).inc()
+                        how = {"status": ending.status, "stop_reason": ending.stop_reason}
+                        logger.info("session_ended", **how)
+                        score = (step_on.summary["accuracy"] or {}).get("value")
+                        note_evaluation("score", score, ending.stop_reason or ending.status)
+                        return
                 for item in asked:
                     calls.begin(item.step, self.ask(live, item.step))
                 closed = await self._next_closed(live, calls)
@@ -264,7 +267,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             position
         ]
         ITEMS_ASKED.inc()
-        with acting_as(self.kind, live.record):
+        with acting_as(self.kind, live.record), span("step", {"sextant.step": step}):
             closing = await live.asker.ask(
                 item,
                 # Jitter only spreads calls in time; it does not touch the measurement.

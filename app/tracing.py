@@ -1,0 +1,181 @@
+"""Traces by OpenTelemetry: one of each session, ranking, calibration and installation.
+
+The first worker's run is the root, its trace the first half of SHA-256 of the id: whoever goes on
+after it adds to the same tree. Below it are steps, calls of endpoints and scoring, named as the
+conventions for generative AI have them. No span holds a prompt, an answer, a key or an address but
+the host of a call.
+
+The SDK reads its own variables, such as OTEL_SERVICE_NAME; it sends to the operator's collector.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import structlog
+from typing_extensions import override
+
+from app.errors import ExamineeError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
+
+Attribute = str | int | float | None
+
+logger = structlog.get_logger(__name__)
+
+_MISSING = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces, and these need the extra otel: "
+    "uv sync --extra otel, or pip install 'sextant-server[otel]'."
+)
+_tracer: "Tracer | None" = None
+#: Trace and span of a root that is about to begin.
+_root: tuple[int, int] | None = None
+
+
+def traces_sent(endpoint: str | None) -> AbstractContextManager[None]:
+    """Send traces over OTLP until the block ends; what is left is sent at its end.
+
+    Without the extra `otel` there are none, and the log says so.
+
+    Args:
+        endpoint: Of the collector, which the exporter reads from its own variable; None: no traces.
+    """
+    if endpoint is None:
+        return nullcontext()
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ModuleNotFoundError:
+        logger.warning("traces_not_sent", reason=_MISSING)
+        return nullcontext()
+    return traces_to(OTLPSpanExporter())
+
+
+@contextmanager
+def traces_to(exporter: "SpanExporter") -> Iterator[None]:
+    """Give all spans of this process to an exporter until the block ends."""
+    from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class Ids(RandomIdGenerator):
+        """Random but for roots."""
+
+        @override
+        def generate_trace_id(self) -> int:
+            return _root[0] if _root else super().generate_trace_id()
+
+        @override
+        def generate_span_id(self) -> int:
+            return _root[1] if _root else super().generate_span_id()
+
+    global _tracer
+    resource = Resource.create({SERVICE_NAME: "sextant"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, id_generator=Ids(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    _tracer = provider.get_tracer("sextant")
+    try:
+        yield
+    finally:
+        _tracer = None
+        provider.shutdown()
+
+
+@contextmanager
+def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
+    """One worker's run of a session or the like: the root, or below the root that began it.
+
+    Args:
+        kind: What it is, such as `session`.
+        resource_id: Its id.
+        run: 1 for the first worker that takes it.
+    """
+    if _tracer is None:
+        yield
+        return
+    from opentelemetry import trace
+
+    global _root
+    hashed = hashlib.sha256(resource_id.encode()).digest()
+    known = int.from_bytes(hashed[:16]), int.from_bytes(hashed[16:24])
+    attributes: dict[str, str | int] = {f"sextant.{kind}.id": resource_id, "sextant.run": run}
+    parent = None
+    if run > 1:
+        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+        context = trace.SpanContext(*known, is_remote=True, trace_flags=flags)
+        parent = trace.set_span_in_context(trace.NonRecordingSpan(context))
+    _root = known if run == 1 else None
+    try:
+        span = _tracer.start_span(kind, context=parent, attributes=attributes)
+    finally:
+        _root = None
+    with trace.use_span(
+        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    ):
+        yield
+
+
+def span(
+    name: str, attributes: Mapping[str, Attribute], *, is_call: bool = False
+) -> AbstractContextManager[None]:
+    """A part of the run that is under way.
+
+    Args:
+        name: What is done.
+        attributes: What is known of it; None is left out.
+        is_call: It waits for another machine, and says with which code that failed.
+    """
+    return nullcontext() if _tracer is None else _span(_tracer, name, attributes, is_call=is_call)
+
+
+def note(attributes: Mapping[str, Attribute]) -> None:
+    """Add to the span that is under way; None is left out."""
+    if _tracer is not None:
+        from opentelemetry import trace
+
+        trace.get_current_span().set_attributes(_known(attributes))
+
+
+def note_evaluation(name: str, value: float | None, label: str | None) -> None:
+    """Say of the span that is under way how something was scored: `gen_ai.evaluation.result`.
+
+    Args:
+        name: Of the scorer, or what the number is.
+        value: The score; None where there is none.
+        label: The same in a word.
+    """
+    if _tracer is not None:
+        from opentelemetry import trace
+
+        score = "gen_ai.evaluation.score"
+        told = {"gen_ai.evaluation.name": name, f"{score}.value": value, f"{score}.label": label}
+        trace.get_current_span().add_event("gen_ai.evaluation.result", _known(told))
+
+
+@contextmanager
+def _span(
+    tracer: "Tracer", name: str, attributes: Mapping[str, Attribute], *, is_call: bool
+) -> Iterator[None]:
+    from opentelemetry.trace import SpanKind, StatusCode
+
+    # An exception's words may quote an item: its code alone is told.
+    with tracer.start_as_current_span(
+        name,
+        kind=SpanKind.CLIENT if is_call else SpanKind.INTERNAL,
+        attributes=_known(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as one:
+        try:
+            yield
+        except ExamineeError as error:
+            one.set_attribute("error.type", error.code)
+            one.set_status(StatusCode.ERROR)
+            raise
+
+
+def _known(attributes: Mapping[str, Attribute]) -> dict[str, str | int | float]:
+    return {name: value for name, value in attributes.items() if value is not None}

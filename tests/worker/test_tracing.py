@@ -1,0 +1,103 @@
+"""Traces of real sessions, as a collector would get them."""
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanContext, StatusCode
+from structlog.testing import capture_logs
+
+from app.calling import RetryPolicy
+from app.records.endpoints import EndpointSettings
+from app.services.container import Services
+from app.services.endpoints.specs import EndpointSpec
+from app.tracing import run_span, span, traces_sent, traces_to
+from app.worker.loop import running_worker
+from tests.servers.fault_server import FaultServer
+from tests.services.sessions import spec, until
+
+RETRY = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
+
+
+async def test_a_session_is_one_tree_whose_calls_are_those_counted(
+    services: Services, faults: FaultServer, faults_url: str
+) -> None:
+    exporter = InMemorySpanExporter()
+    with traces_to(exporter):
+        async with running_worker(services):
+            endpoint = model_at(f"{faults_url}/mixed/v1", api_key="sk-never-told")
+            plan = {"stopping": {"se": None, "max_items": 40}, "concurrency": 1}
+            created = await services.sessions.create(spec(endpoint=endpoint, plan=plan))
+            ended = await until(services, created.id)
+
+    spans = exporter.get_finished_spans()
+    (root,) = [one for one in spans if one.parent is None]
+    assert root.name == "session"
+    assert {one.parent.span_id for one in spans if one.parent} <= set(map(span_id, spans))
+    hashed = hashlib.sha256(created.id.encode()).hexdigest()
+    assert {f"{ids(one).trace_id:032x}" for one in spans} == {hashed[:32]}
+
+    assert len(named(spans, "step")) == ended.summary["progress"]["items"]
+    calls = named(spans, "chat m")
+    assert len(calls) == ended.summary["usage"]["calls"]
+    failed = [told(one) for one in calls if one.status.status_code is StatusCode.ERROR]
+    assert {"endpoint_fault", "endpoint_rate_limited"} <= {one["error.type"] for one in failed}
+    tokens = sum(told(one).get("gen_ai.usage.output_tokens", 0) for one in calls)
+    assert tokens == ended.summary["usage"]["tokens_out"]
+    scores = [event.attributes for one in named(spans, "score") for event in one.events]
+    scored = [one for one in scores if one and "gen_ai.evaluation.score.value" in one]
+    assert len(scored) == ended.summary["outcomes"]["scored"]
+    (result,) = root.events
+    assert result.attributes is not None
+    assert result.attributes["gen_ai.evaluation.score.value"] == ended.summary["accuracy"]["value"]
+
+    everything = "".join(one.to_json() for one in spans)
+    prompt = faults.calls[0].body["messages"][-1]["content"]
+    assert [text for text in ("sk-never-told", prompt[:20]) if text in everything] == []
+
+
+async def test_who_goes_on_with_a_session_adds_to_its_tree() -> None:
+    exporter = InMemorySpanExporter()
+    with traces_to(exporter):
+        for run in (1, 2):
+            with run_span("session", "ses_1", run), span("step", {"sextant.step": run}):
+                pass
+    first, root, second, later = exporter.get_finished_spans()
+    assert root.parent is None
+    assert later.parent is not None
+    assert later.parent.span_id == span_id(root) == first.parent.span_id  # type: ignore[union-attr]
+    assert span_id(later) == second.parent.span_id != span_id(root)  # type: ignore[union-attr]
+
+
+def test_traces_without_the_extra_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with capture_logs() as lines, traces_sent("http://127.0.0.1:9"), span("step", {}):
+        pass
+    (line,) = lines
+    assert "uv sync --extra otel" in line["reason"]
+
+
+def ids(one: ReadableSpan) -> SpanContext:
+    assert isinstance(one.context, SpanContext)
+    return one.context
+
+
+def span_id(one: ReadableSpan) -> int:
+    return ids(one).span_id
+
+
+def named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
+    return [one for one in spans if one.name == name]
+
+
+def told(one: ReadableSpan) -> dict[str, Any]:
+    return dict(one.attributes or {})
+
+
+def model_at(url: str, **secrets: Any) -> EndpointSpec:
+    settings = EndpointSettings(kind="openai_chat", model="m", base_url=url, retry=RETRY)
+    return EndpointSpec(settings=settings, **secrets)
