@@ -1,8 +1,10 @@
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
-from app.engine.inference.sample_size import equivalent_random_items, items_for
+from app.engine.inference.sample_size import equivalent_random_items, items_for, sample_interval
 
 
 def margin_of(p: float, n: int, n_items: int) -> float:
@@ -31,3 +33,20 @@ def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:
     assert at / 2 == pytest.approx(margin_of(0.6, half, 193), rel=0.01)
     assert items_for(1e-6, reached=at, n_asked=50, n_items=193) == 193
     assert items_for(0.03, reached=0.0, n_asked=193, n_items=193) == 193
+
+
+def test_a_sample_interval_is_that_of_agresti_and_coull() -> None:
+    # 3 of 10 in a bank without end: (3 + 2) / 14 -+ 1.96 sqrt(5/14 9/14 / 14).
+    lo, hi = sample_interval(0.3, 10, 10**9)
+    assert (lo, hi) == pytest.approx((0.1061, 0.6081), abs=1e-4)
+    assert sample_interval(0.7, 360, 360) == pytest.approx((0.7, 0.7))
+
+
+@pytest.mark.parametrize("n", [5, 20, 60, 200])
+def test_a_sample_interval_holds_whatever_the_score(n: int) -> None:
+    n_items = 360
+    for right in range(18, n_items, 18):
+        among = np.arange(n + 1)
+        ends = [sample_interval(k / n, n, n_items) for k in among]
+        holds = [lo <= right / n_items <= hi for lo, hi in ends]
+        assert hypergeom(n_items, right, n).pmf(among)[holds].sum() > 0.91

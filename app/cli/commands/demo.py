@@ -13,13 +13,19 @@ from app.cli.servers.connection import ended_with_us, given, run_to_the_end
 from app.cli.servers.own_server import local_server, own_client
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import ConcurrencyOption, QuietOption, SessionAsJsonOption
+from app.cli.terminal.side_by_side import watch_both
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.watch import report, watch
 from app.errors import SextantError
 from app.sandbox import programs
+from sextant_client import AsyncSextant
 
 #: Seconds that the model server may take to come up.
 _START_S = 30.0
+#: Questions that a test asks at the most, and the random one beside it in any case.
+_MOST_ITEMS = 60
+#: Seconds that the model takes for an answer while somebody watches.
+_THINKS_S = 0.6
 
 
 @fail_clearly
@@ -39,11 +45,16 @@ def command(
     json: SessionAsJsonOption = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
+    # People are to see how the intervals narrow; a pipe has no time to lose.
+    latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 
-    async def measure() -> dict[str, Any]:
+    async def measure() -> tuple[dict[str, Any], str | None]:
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
-        async with local_server(stays=stay) as local, scripted_model(theta, seed) as base_url:
+        async with (
+            local_server(stays=stay) as local,
+            scripted_model(theta, seed, latency_s=latency_s) as base_url,
+        ):
             await local.services.banks.ensure_demo_bank()
             async with own_client(local) as client:
                 body = {
@@ -54,7 +65,7 @@ def command(
                         "model": "scripted",
                         "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
                     },
-                    "stopping": {"se": 0.25, "min_items": 8, "max_items": 60},
+                    "stopping": {"se": 0.25, "min_items": 8, "max_items": _MOST_ITEMS},
                     **given(concurrency=concurrency),
                     "seed": seed,
                     "metadata": {"made_by": "sextant demo"},
@@ -66,25 +77,43 @@ def command(
                 if stay:
                     err.print(f"Watch it in a browser: {page}", soft_wrap=True)
                 async with ended_with_us(client, "sessions", created["id"]):
-                    ended = await watch(client, created["id"], quiet=quiet)
+                    if quiet:
+                        ended, verdict = await watch(client, created["id"], quiet=True), None
+                    else:
+                        ended, verdict = await _beside_random(client, created["id"], body)
             if stay:
-                _show(ended, theta, json)
+                _show(ended, verdict, theta, json)
                 err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)
                 await asyncio.Event().wait()
-            return ended
+            return ended, verdict
 
     if stay:
         with contextlib.suppress(KeyboardInterrupt):
             run_until_signal(measure())
         return
-    _show(run_to_the_end(measure), theta, json)
+    _show(*run_to_the_end(measure), theta, json)
 
 
-def _show(session: dict[str, Any], theta: float, json: str | None) -> None:
+async def _beside_random(
+    client: AsyncSextant, chosen: str, body: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """See a session through, beside one of the same model that asks random questions."""
+    stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
+    beside = {**body, "preset": "ability", "selection": {"criterion": "random"}}
+    other = await client.request("POST", "/v1/sessions", json={**beside, "stopping": stopping})
+    async with ended_with_us(client, "sessions", other["id"]):
+        n_items = other["bank"]["n_items"]
+        shown = await watch_both(client, chosen, other["id"], n_items=n_items)
+    return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
+
+
+def _show(session: dict[str, Any], verdict: str | None, theta: float, json: str | None) -> None:
     write_json(json, session)
     if json == "-":
         return
     report(session)
+    if verdict is not None:
+        out.say(f"\n{verdict}")
     out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
     out.print(
         f"  {_started_as()} run --endpoint http://localhost:8000/v1 --model NAME --bank demo",

@@ -34,6 +34,26 @@ def equivalent_random_items(value: float, margin: float, n_items: int) -> int | 
     return min(max(round(_size(spread, margin, n_items)), 1), n_items)
 
 
+def sample_interval(mean: float, n: int, n_items: int) -> tuple[float, float]:
+    """Ends of the 95 % interval of a score by a random sample of its items, all right or wrong.
+
+    Two right and two wrong answers are added, so that it holds for few answers, too; fewer, the
+    more of the items are known.
+
+    Source: Agresti & Coull (1998), The American Statistician 52.
+
+    Args:
+        mean: Share of right answers.
+        n: Answers, at least 1.
+        n_items: All items that the score is taken over.
+    """
+    left = (n_items - n) / max(n_items - 1, 1)
+    size = n + 4.0 * left
+    middle = (n * mean + 2.0 * left) / size
+    half = Z_95 * math.sqrt(middle * (1.0 - middle) / size * left)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
 def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> int:
     """Items that a test is expected to take for a margin, as its interval has narrowed so far.
 

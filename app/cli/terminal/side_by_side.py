@@ -1,0 +1,120 @@
+"""Two tests of one model as they run: questions that are chosen, beside random ones."""
+
+import asyncio
+import contextlib
+from typing import Any, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from typing_extensions import override
+
+from app.cli.servers.connection import events
+from app.cli.terminal.console import err
+from app.cli.terminal.progress import Progress
+from app.engine.inference.sample_size import sample_interval
+from sextant_client import AsyncSextant
+
+#: Columns of a bar that runs from a score of 0 to 100 %.
+_BAR = 26
+#: Random questions between two lines, where lines cannot be redrawn.
+_EVERY = 10
+
+
+class _Score(NamedTuple):
+    """A score with its 95 % interval."""
+
+    value: float
+    lo: float
+    hi: float
+
+    @property
+    def width(self) -> float:
+        return self.hi - self.lo
+
+    def bar(self) -> str:
+        """The interval on a line from 0 to 100 %."""
+        at, lo, hi = (round(end * (_BAR - 1)) for end in self)
+        line = ["━" if lo <= column <= hi else "·" for column in range(_BAR)]
+        line[at] = "●"
+        return "".join(line)
+
+    @override
+    def __str__(self) -> str:
+        return f"score {self.value:.1%}, {self.lo:.1%} to {self.hi:.1%}"
+
+
+class SideBySide:
+    """What the events of both have told so far.
+
+    Args:
+        n_items: Items of the bank.
+    """
+
+    def __init__(self, n_items: int) -> None:
+        self._n_items = n_items
+        self._progress = Progress()
+        self._scores: dict[str, dict[int, _Score]] = {"chosen": {}, "random": {}}
+
+    def take(self, side: str, kind: str, data: dict[str, Any]) -> str | None:
+        """Take in one event of a side; returns a line for terminals that cannot be redrawn."""
+        line = self._progress.take(kind, data) if side == "chosen" else None
+        if kind == "estimate.updated":
+            n = data["progress"]["scored"]
+            if side == "random":
+                mean = data["progress"]["mean"]
+                score = _Score(mean, *sample_interval(mean, n, self._n_items))
+                line = None if n % _EVERY else f"{n} random questions: {score}"
+            elif (told := data["accuracy"]) is not None:
+                score = _Score(told["value"], told["lo"], told["hi"])
+            else:
+                return line
+            self._scores[side][n] = score
+        return line
+
+    def verdict(self) -> str | None:
+        """How many random questions were as exact as the chosen ones; None without a result."""
+        chosen, random = self._scores.values()
+        if not chosen or not random:
+            return None
+        asked = max(chosen)
+        needed = [n for n, score in random.items() if score.width <= chosen[asked].width]
+        if needed:
+            took = f"it took {min(needed)} to be as exact as with these {asked}"
+        else:
+            times = random[max(random)].width / chosen[asked].width
+            took = f"after {max(random)} the interval is {times:.1f} times as wide as with {asked}"
+        return f"The same model beside it, by the mean of random questions: {took}."
+
+    def __rich__(self) -> RenderableType:
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for side, told in self._scores.items():
+            if told:
+                score = told[max(told)]
+                table.add_row(f"{side} questions", str(max(told)), score.bar(), str(score))
+        return Group(self._progress, table)
+
+
+async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
+    """Show two sessions until both have ended.
+
+    Args:
+        client: Of the server that runs them.
+        chosen: Id of the one whose questions are chosen.
+        random: Id of the one whose questions are random.
+        n_items: Items of their bank.
+    """
+    shown = SideBySide(n_items)
+    live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
+
+    async def follow(side: str, session_id: str) -> None:
+        async for kind, data in events(client, f"/v1/sessions/{session_id}"):
+            line = shown.take(side, kind, data)
+            if live is not None:
+                live.refresh()
+            elif line:
+                err.say(line)
+
+    with live or contextlib.nullcontext():
+        await asyncio.gather(follow("chosen", chosen), follow("random", random))
+    return shown
