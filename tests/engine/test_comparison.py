@@ -79,6 +79,13 @@ def test_items_of_one_text_count_as_one() -> None:
     assert together.se > 2.5 * apart.se  # about the root of ten
 
 
+def test_two_groups_are_enough_and_each_counts_as_one_answer() -> None:
+    told = paired([1.0, 0.8, 0.2], [0.4, 0.2, 0.5], groups=["a", "a", "b"])
+    # Differences 0.6, 0.6, -0.3 of mean 0.3: groups are off by 0.6 and -0.6 in all.
+    assert (told.test, told.delta) == ("cluster_t", pytest.approx(0.3))
+    assert told.se == pytest.approx((2 * (0.6**2 + 0.6**2)) ** 0.5 / 3)
+
+
 def test_groups_of_one_item_change_nothing() -> None:
     first, second = [0.1, 0.5, 0.9, 0.3], [0.2, 0.1, 0.8, 0.6]
     assert paired(first, second, groups=["a", None, None, "b"]) == paired(first, second)

@@ -52,6 +52,22 @@ def test_lz_star_of_fitting_answers_is_standard_normal(method: EstimatorName, ki
     assert np.mean([fit.flagged for fit in fits]) == pytest.approx(0.05, abs=0.035)
 
 
+def test_lz_star_is_freed_of_the_theta_that_was_fitted() -> None:
+    """Snijders (2001), Psychometrika 66, eq. 3 and 4: c = sum of w P' / sum of r P'."""
+    bank = ItemBank.from_difficulties(
+        a=np.linspace(0.6, 2.0, 12), b=np.linspace(-2, 2, 12), c=np.full(12, 0.2)
+    )
+    theta, step = 0.4, 1e-5
+    scores = np.arange(12) % 3 != 0
+    p, above, below = (bank.expected_score(at) for at in (theta, theta + step, theta - step))
+    weight, slope = np.log(p / (1 - p)), (above - below) / (2 * step)
+    fitted = slope / (p * (1 - p))
+    left = weight - (slope @ weight) / (slope @ fitted) * fitted
+    expected = ((scores - p) @ left) / np.sqrt(left**2 @ (p * (1 - p)))
+    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
+    assert person_fit(bank, answers, theta).lz_star == pytest.approx(expected, rel=1e-6)
+
+
 def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
     bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
     backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]

@@ -47,6 +47,14 @@ def test_one_normal_has_its_own_quantiles_and_what_is_certain_no_width() -> None
     assert hi == pytest.approx([3 + 1.959963984540054 * 2, 7.0], abs=1e-9)
 
 
+def test_a_density_is_the_slope_of_the_mass_below() -> None:
+    column = np.array([[-1.0], [2.0]])
+    mixture = StudentMixture(column, np.array([[0.5], [3.0]]), column + 5.0, np.array([0.3, 0.7]))
+    at, step = np.linspace(-6.0, 6.0, 41), 1e-5
+    slope = (mixture.below(at + step) - mixture.below(at - step)) / (2.0 * step)
+    np.testing.assert_allclose(mixture.density(at), slope, rtol=1e-6)
+
+
 @given(
     middle=st.lists(st.floats(-12.0, 12.0), min_size=2, max_size=2),
     spread=st.lists(st.floats(1e-6, 20.0), min_size=2, max_size=2),

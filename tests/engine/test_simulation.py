@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,8 @@ def test_a_summary_tells_how_examinees_are_ordered_and_how_sure_its_errors_are()
     assert summary.kendall == pytest.approx(expected)
     alone = summarise(taken[:1], thetas[:1], test)
     assert (alone.spearman, alone.kendall, alone.theta_mae_se) == (None, None, None)
+    alike = summarise([replace(one, accuracy=0.5) for one in taken], thetas, test)
+    assert (alike.spearman, alike.kendall) == (None, None)
 
 
 @pytest.mark.parametrize("row", [np.zeros(9), np.full(10, np.nan)])
