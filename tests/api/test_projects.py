@@ -321,6 +321,8 @@ async def test_a_shared_bank_is_measured_on_and_stays_its_owners(
     assert (await user.post(f"{path}/responses", json=told)).status_code == 201
     assert (await owner.get("/v1/sessions")).json()["data"] == []
     assert (await owner.get(path)).status_code == 404
+    exposure = "/v1/banks/common/versions/latest/exposure"
+    assert [(await each.get(exposure)).json()["tests"] for each in (owner, user)] == [0, 1]
 
     item = {"key": "new", "prompt": "?", "target": "x"}
     head = {"If-Match": '"1"'}

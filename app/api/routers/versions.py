@@ -20,6 +20,7 @@ from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
+    ExposureRead,
     InformationRead,
     ItemStatus,
     JoinRead,
@@ -117,6 +118,13 @@ async def get_information(
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""
     return InformationRead.read(await opened.versions.information(bank, version, theta_grid(theta)))
+
+
+@router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
+async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ExposureRead:
+    """How often tests of this project asked each item, and how much of two tests is the same."""
+    found = await opened.versions.get(bank, version)
+    return ExposureRead.read(await opened.item_uses.exposure(await opened.versions.load(found.id)))
 
 
 @router.get(

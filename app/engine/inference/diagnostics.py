@@ -222,11 +222,15 @@ def overlap(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
 
     Source: Chen, Ankenmann & Spray (2003), J. Educ. Meas. 40; Chen (2005), Appl. Psychol. Meas. 29.
     """
-    counts = use_counts(tests, n_items)
+    return overlap_of_counts(use_counts(tests, n_items), len(tests))
+
+
+def overlap_of_counts(counts: IntArray, n_tests: int) -> float:
+    """The same by how many of the tests used each item, shape (n_items,)."""
     administered = int(counts.sum())
-    if len(tests) < 2 or administered == 0:
+    if n_tests < 2 or administered == 0:
         return 0.0
-    return int(counts @ (counts - 1)) / ((len(tests) - 1) * administered)
+    return int(counts @ (counts - 1)) / ((n_tests - 1) * administered)
 
 
 def jaccard(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:

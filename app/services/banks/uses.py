@@ -1,7 +1,77 @@
 """How often a version's items were asked, and how they were answered."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.inference.diagnostics import overlap_of_counts
 from app.records.item_uses import ItemAnswer, ItemUse
+from app.services.banks.loaded import LoadedVersion
 from app.storage.database import Database
+
+#: Above these, items become known: the guides of operational testing are 20 to 30 % of the tests
+#: for an item, and 10 to 15 % of its items for two tests (Way 1998, Educational Measurement 17).
+MOST_EXPOSURE, MOST_OVERLAP = 0.3, 0.15
+#: Fewer tests say little of either.
+LEAST_TESTS = 20
+_MOST_ASKED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """An item that many tests asked.
+
+    Attributes:
+        asked: How many.
+        exposure: Which share of all.
+    """
+
+    item_id: str
+    asked: int
+    exposure: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTask:
+    """Items of one tag.
+
+    Attributes:
+        asked: Their share of what was asked.
+        bank: Their share of the bank.
+    """
+
+    tag: str
+    asked: float
+    bank: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """How widely the tests of a version spread over its items.
+
+    Attributes:
+        tests: That asked anything.
+        n_items: Items of the version.
+        n_asked: Of these, asked at least once.
+        exposure_mean: Mean share of the tests that asked an item.
+        exposure_max: Largest share.
+        overlap: Share of a test's items that another one asks, too.
+        most_asked: The most used items, the most used first.
+        tasks: By tag.
+        caution: What is beyond the guides; None where nothing is, or too few tests say so.
+    """
+
+    tests: int
+    n_items: int
+    n_asked: int
+    exposure_mean: float
+    exposure_max: float
+    overlap: float
+    most_asked: Sequence[AskedItem]
+    tasks: Sequence[AskedTask]
+    caution: str | None
 
 
 class ItemUses:
@@ -11,9 +81,48 @@ class ItemUses:
         self._database = database
 
     async def of_version(self, version_id: str) -> tuple[int, dict[int, ItemUse]]:
-        """How many tests there are, and the use of each item that was asked, by position."""
+        """How many tests asked any, and the use of each item that was asked, by position."""
         async with self._database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
+
+    async def exposure(self, version: LoadedVersion) -> Exposure:
+        """How widely tests spread over a version's items; items in pretest are left out."""
+        tests, uses = await self.of_version(version.id)
+        counts = np.zeros(version.bank.n_items, dtype=np.intp)
+        for position, use in uses.items():
+            if position < counts.size:
+                counts[position] = use.asked
+        rates = counts / max(tests, 1)
+        overlap = overlap_of_counts(counts, tests)
+        order = np.argsort(-counts, kind="stable")[:_MOST_ASKED]
+        of_bank: Counter[str] = Counter()
+        of_asked: Counter[str] = Counter()
+        for tags, count in zip(version.tags, counts.tolist(), strict=True):
+            of_bank.update(tags)
+            of_asked.update(dict.fromkeys(tags, count))
+        asked = max(int(counts.sum()), 1)
+        return Exposure(
+            tests=tests,
+            n_items=counts.size,
+            n_asked=int(np.count_nonzero(counts)),
+            exposure_mean=float(rates.mean()),
+            exposure_max=float(rates.max()),
+            overlap=overlap,
+            most_asked=[
+                AskedItem(
+                    item_id=version.bank.item_ids[at],
+                    asked=int(counts[at]),
+                    exposure=float(rates[at]),
+                )
+                for at in order.tolist()
+                if counts[at]
+            ],
+            tasks=[
+                AskedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
+                for tag, n in sorted(of_bank.items())
+            ],
+            caution=_caution(tests, float(rates.max()), overlap),
+        )
 
     async def answers(
         self, version_id: str, position: int, *, limit: int, skip: int = 0
@@ -21,3 +130,19 @@ class ItemUses:
         """The latest answers to the item at a position, behind the first `skip`."""
         async with self._database.reading() as uow:
             return await uow.item_uses.answers(version_id, position, limit, skip)
+
+
+def _caution(tests: int, exposure: float, overlap: float) -> str | None:
+    if tests < LEAST_TESTS:
+        return None
+    beyond = []
+    if exposure > MOST_EXPOSURE:
+        beyond.append(f"one item was in {exposure:.0%} of the tests (guide: {MOST_EXPOSURE:.0%})")
+    if overlap > MOST_OVERLAP:
+        beyond.append(f"two tests share {overlap:.0%} of their items (guide: {MOST_OVERLAP:.0%})")
+    if not beyond:
+        return None
+    return (
+        f"These items become known: {' and '.join(beyond)}. Add items, or limit exposure "
+        "(selection.exposure)."
+    )

@@ -16,9 +16,11 @@ class ItemUseRepository:
         self._db = db
 
     async def tests(self, version_id: str) -> int:
-        """How many tests of a version there are that are not made of another one."""
-        query = select(func.count()).where(
-            SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None)
+        """How many tests of a version asked any item and are not made of another one."""
+        query = (
+            select(func.count(AdministrationRow.session_id.distinct()))
+            .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
+            .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
         )
         return await self._db.scalar(query) or 0
 

@@ -1,0 +1,53 @@
+"""How widely the tests of a version spread over its items."""
+
+import pytest
+
+from app.engine.inference.diagnostics import exposure_rates, overlap
+from app.services.banks.uses import LEAST_TESTS
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.api.test_in_flight import awaited, begun, told
+from tests.demo_bank import install_demo_bank
+
+PATH = "/v1/banks/demo/versions/latest/exposure"
+
+
+@pytest.fixture(autouse=True)
+async def bank(database: Database) -> None:
+    await install_demo_bank(database)
+
+
+async def test_exposure_is_that_of_the_tests_that_asked_anything(client: Client) -> None:
+    empty = (await client.get(PATH)).json()
+    assert (empty["tests"], empty["n_asked"], empty["overlap"], empty["most_asked"]) == (
+        0,
+        0,
+        0,
+        [],
+    )
+
+    asked: list[list[str]] = []
+    for seed in range(LEAST_TESTS):
+        path = await begun(
+            client, seed=seed, stopping={"max_items": 3}, concurrency=1, preset="ability"
+        )
+        items, seen = await awaited(client, path), []
+        while items:
+            seen.append(items[0]["item"]["id"])
+            items = (await told(client, path, items[0]))["next_items"]
+        asked.append(seen)
+
+    shown = (await client.get(PATH)).json()
+    names = sorted({name for test in asked for name in test})
+    tests = [[names.index(name) for name in test] for test in asked]
+    rates = exposure_rates(tests, len(names))
+    assert (shown["tests"], shown["n_items"]) == (LEAST_TESTS, 360)
+    assert shown["n_asked"] == len(names)
+    assert shown["exposure_max"] == pytest.approx(rates.max())
+    assert shown["exposure_mean"] == pytest.approx(rates.sum() / 360)
+    assert shown["overlap"] == pytest.approx(overlap(tests, len(names)))
+    assert [one["exposure"] for one in shown["most_asked"]] == sorted(rates, reverse=True)[:10]
+    dates = next(one for one in shown["tasks"] if one["tag"] == "dates")
+    of_dates = sum(name.startswith("dates") for test in asked for name in test)
+    assert (dates["asked"], dates["bank"]) == pytest.approx((of_dates / (3 * LEAST_TESTS), 1 / 6))
+    assert f"one item was in {rates.max():.0%} of the tests (guide: 30%)" in shown["caution"]
