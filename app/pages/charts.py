@@ -6,21 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.api.schemas.leaderboards import LeaderboardEntry
-from app.api.schemas.rankings import RankedRead
-from app.api.schemas.session_figures import AccuracyRead
-from app.pages.rendering import short
 from app.records.item_uses import ItemAnswer
-from app.reports.charts import Line, line_chart
+from app.reports.charts import Line, line_chart, trace_chart
 from app.reports.markup import Markup
-from app.reports.parts import count, percent, signed
-from app.reports.session.charts import Bar, interval_chart, trace_chart
+from app.reports.parts import percent, signed
 from app.services.banks.loaded import LoadedVersion
 
 _GRID = np.linspace(-4, 4, 65)
 _WIDEST = 10.0
-#: Groups of examinees on the picture of an item, and rows of a board's picture.
-_GROUPS, _ROWS = 8, 60
+#: Groups of examinees on the picture of an item.
+_GROUPS = 8
 #: Answers from which on they are held against the curve.
 _LEAST_HELD = 10
 
@@ -164,96 +159,6 @@ def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -
     p = version.bank.expected_score(thetas, [position])[:, 0]
     se = math.sqrt(float((p * (1 - p)).sum())) / len(known)
     return Held(len(known), float(scores.mean()), float(p.mean()), se) if se > 0 else None
-
-
-def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | None:
-    """Results one below the other with their intervals: a forest plot."""
-    return _score_chart(
-        [
-            (
-                _place(entry.rank_lo, entry.rank_hi, entry.endpoint.name or entry.endpoint.model),
-                entry.accuracy,
-            )
-            for entry in entries[:_ROWS]
-        ],
-        f"Scores on scale {short(scale)}, with their 95\u00a0% intervals",
-    )
-
-
-def _place(lo: int, hi: int, name: str) -> str:
-    return f"{lo}. {name}" if lo == hi else f"{lo}-{hi}. {name}"
-
-
-def _score_chart(scores: Sequence[tuple[str, AccuracyRead | None]], title: str) -> Markup | None:
-    """Scores with their names, one below the other; those without an interval are left out."""
-    bars = [
-        Bar(
-            label=label,
-            note=f"{percent(score.value)} ({percent(lo)} to {percent(hi)})",
-            value=score.value,
-            lo=lo,
-            hi=hi,
-        )
-        for label, score in scores
-        if score is not None
-        for lo, hi in ((score.lo, score.hi),)
-        if lo is not None and hi is not None
-    ]
-    if not bars:
-        return None
-    return interval_chart(
-        bars,
-        (0.0, 1.0),
-        [0.0, 0.25, 0.5, 0.75, 1.0],
-        title=title,
-        description=f"{count(len(bars), 'result')}, the best first.",
-        show=percent,
-        entries=[("dot", "score"), ("one", "95\u00a0% interval")],
-    )
-
-
-def _forest(bars: Sequence[Bar], title: str) -> Markup:
-    lo = math.floor(max(min(bar.lo for bar in bars), -_WIDEST))
-    hi = max(math.ceil(min(max(bar.hi for bar in bars), _WIDEST)), lo + 1)
-    step = max(1, (hi - lo) // 6)
-    return interval_chart(
-        bars,
-        (float(lo), float(hi)),
-        [float(tick) for tick in range(lo, hi + 1, step)],
-        title=title,
-        description=f"{count(len(bars), 'result')}, the best first.",
-        show=lambda tick: signed(tick, 0),
-        entries=[("dot", "ability"), ("one", "95\u00a0% interval")],
-    )
-
-
-def ranking_chart(order: Sequence[RankedRead], metric: str) -> Markup | None:
-    """The endpoints of a ranking one below the other, as far as they have a place."""
-    if (order and order[0].accuracy is not None) and metric == "score":
-        return _score_chart(
-            [
-                (_place(one.rank_lo, one.rank_hi, one.name or one.model), one.accuracy)
-                for one in order[:_ROWS]
-            ],
-            "Scores by now, with their 95\u00a0% intervals",
-        )
-    bars = [
-        Bar(
-            label=f"{place}. {one.name or one.model}",
-            note=f"{signed(one.theta, 2)} ({signed(lo, 2)} to {signed(hi, 2)})",
-            value=one.theta,
-            lo=lo,
-            hi=hi,
-        )
-        for one in order[:_ROWS]
-        if one.theta is not None and one.ci is not None
-        for lo, hi in (one.ci,)
-        if lo is not None and hi is not None
-        for place in (
-            [str(one.rank_lo)] if one.rank_lo == one.rank_hi else [f"{one.rank_lo}-{one.rank_hi}"]
-        )
-    ]
-    return _forest(bars, "Abilities by now, with their 95\u00a0% intervals") if bars else None
 
 
 @dataclass(frozen=True, slots=True)

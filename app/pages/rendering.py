@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from app import DISTRIBUTION
 from app.pages.access import visitor
 from app.pages.static import address
+from app.reports.charts import interval_bar
 from app.reports.figures import (
     answers_right,
     dollars,
@@ -98,6 +99,7 @@ def environment() -> Environment:
     made.globals |= {
         "address": address,
         "count": count,
+        "interval_bar": interval_bar,
         "link": link,
         "scored_on": scored_on,
         "uncounted": uncounted,

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from typing_extensions import override
 
 #: Elements without an end.
-_VOID = {"meta", "link", "input", "br", "hr"}
+_VOID = {"meta", "link", "input", "img", "br", "hr"}
 
 
 class Page(HTMLParser):

@@ -15,7 +15,7 @@ from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.deps import AllServices
 from app.errors import NotFoundError
 from app.pages.access import Visit
-from app.pages.charts import board_chart, held, item_chart
+from app.pages.charts import held, item_chart
 from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
 from app.pages.rendering import page
 from app.pages.reports import version_sections
@@ -204,7 +204,7 @@ async def leaderboard(
         request,
         "leaderboard.html",
         board=board,
-        boards=[(one, entries, board_chart(entries, one.scale)) for one, entries in boards_shown],
+        boards=boards_shown,
         metadata=known,
         kept=kept,
     )

@@ -15,7 +15,6 @@ from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingRules
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
-from app.pages.charts import ranking_chart
 from app.pages.forms import Faults, faults_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import Seen, see, unchanged
@@ -91,7 +90,6 @@ async def ranking_page(
         template,
         ranking=shown,
         names=names,
-        chart=ranking_chart(shown.order, shown.metric),
         running=shown.status not in ENDED,
         # That a worker has taken it, or waits for longer, is told by no event.
         seen=newest if shown.status == "running" and not shown.waiting_reason else None,

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from app.reports.charts import trace_chart
 from app.reports.document import document
 from app.reports.figures import UNPARSED_WORDS, headline_lines, interval_note
 from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import count, number, percent, section, signed, table
-from app.reports.session.charts import trace_chart
 from app.reports.session.facts import SessionReport
 from app.reports.session.glossary import glossary
 from app.reports.session.profile import ability_section, task_section

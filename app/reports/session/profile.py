@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from app.reports.charts import Bar, interval_chart
 from app.reports.markup import Markup, Node, el
 from app.reports.parts import capped, percent, section, signed, table
-from app.reports.session.charts import Bar, interval_chart
 from app.reports.session.facts import Ability, SessionReport, TaskResult
 from app.reports.session.words import interval, task_name
 

@@ -1,0 +1,30 @@
+"""Pictures of results: where their shapes lie."""
+
+import re
+
+from app.reports.charts import interval_bar
+
+
+def _shapes(svg: str) -> dict[str, tuple[float, float]]:
+    """Left and right end of each shape, by its class."""
+    found = re.findall(r'class="(bar-[a-z]+)"(?: x="([0-9.]+)")?[^>]* width="([0-9.]+)"', svg)
+    return {name: (float(x or 0), float(x or 0) + float(wide)) for name, x, wide in found}
+
+
+def test_an_interval_bar_shows_value_interval_and_threshold_on_its_line() -> None:
+    shapes = _shapes(interval_bar(0.5, 0.4, 0.7, "50 %", mark=0.9))
+    assert shapes["bar-in"] == (40.0, 70.0)
+    assert shapes["bar-at"][0] < 50.0 < shapes["bar-at"][1]
+    assert shapes["bar-mark"][0] < 90.0 < shapes["bar-mark"][1]
+
+
+def test_what_is_beyond_the_line_of_a_bar_ends_with_it() -> None:
+    shapes = _shapes(interval_bar(5.0, -1.0, 9.0, "+5", ends=(-4.0, 4.0)))
+    assert shapes["bar-in"] == (37.5, 100.0)
+    assert shapes["bar-at"][1] <= 100.0
+
+
+def test_a_known_value_has_no_interval_and_its_words_are_escaped() -> None:
+    svg = interval_bar(1.0, None, None, '"<b>')
+    assert "bar-in" not in _shapes(svg)
+    assert 'aria-label="&quot;&lt;b&gt;"' in svg
