@@ -44,7 +44,7 @@ async def test_from_the_log_in_to_a_gate(
         await _publish(page, f"{base}/calibrations/{calibration}")
         await _rank(page, base)
         await page.goto(f"{base}/gates")
-        await page.fill("[name=session_id]", tests[0])
+        await page.select_option("[name=session_id]", tests[0])
         await page.select_option("[name=metric]", "theta")
         await page.fill("[name=threshold]", "-5")
         await page.click("button.main:text('Make the gate')")
@@ -119,7 +119,7 @@ async def _publish(page: Page, path: str) -> None:
     await page.fill("[name=bank]", "published")
     await page.click("button:text('Publish')")
     await page.wait_for_url("**/banks/*/versions/1")
-    await page.click("a.button.main")
+    await page.click("main a.button.main")
     await page.fill("[name=text]", "q12")
     await page.click("button:text('Show')")
     assert await page.locator("tbody tr").count() == 1

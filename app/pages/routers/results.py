@@ -1,6 +1,7 @@
 """Results beside each other: two tests; gates."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
@@ -11,22 +12,37 @@ from app.api.schemas.gates import GateCreate, GateRead
 from app.api.schemas.sessions import SessionRead
 from app.deps import AllServices
 from app.errors import SextantError
-from app.pages.access import Form, Visit
+from app.pages.access import Form, Visit, Visitor
 from app.pages.forms import Faults, faults_in, numbers_in
+from app.pages.live import AnswerRow, answers_of
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
-from app.records.sessions import SessionFilter
-from app.services.results.gates import GateService
-from app.services.sessions.service import SessionService
+from app.records.sessions import SessionFilter, SessionRecord
+from app.services.container import Services
+from app.services.visibility import View
 from app.storage.paging import PageRequest
 
 router = make_router()
 
-_LISTED, _DIFFERING = 50, 200
+_LISTED = 50
 SessionName = Annotated[str | None, Query(pattern=r"^(ses_[0-9a-z]{26})?$")]
 GateId = Annotated[str, Path(pattern=r"^gat_[0-9a-z]{26}$")]
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A question that two tests marked differently.
+
+    Attributes:
+        first: As the baseline answered it.
+        gain: By how much the second test's mark is higher.
+    """
+
+    first: AnswerRow
+    second: AnswerRow
+    gain: float
 
 
 @router.get("/compare")
@@ -36,53 +52,55 @@ async def compare(
     opened: AllServices,
     first: SessionName = None,
     second: SessionName = None,
+    ticked: Annotated[list[SessionName] | None, Query(alias="session", max_length=100)] = None,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
 ) -> Response:
     """Two tests: how far apart they are, and on which questions they differ."""
     visit.require("read")
-    shown: dict[str, Any] = {"comparison": None, "problem": None, "differing": [], "others": []}
-    named = [
-        None if not name else SessionRead.of(await opened.sessions.get(name), visit.view)
-        for name in (first, second)
-    ]
-    if first and second:
+    shown: dict[str, Any] = {"comparison": None, "problem": None, "changed": [], "others": []}
+    if ticked:  # ids begin with their time: the older one is the baseline
+        first, second = (*sorted(filter(None, ticked)), None, None)[:2]
+        if len(ticked) > 2:
+            second = None
+            shown["problem"] = Faults(f"Two tests are compared; {len(ticked)} were ticked.")
+    named = [None if not name else await opened.sessions.get(name) for name in (first, second)]
+    one, other = named
+    if one is not None and other is not None:
         try:
-            found = await opened.comparisons.sessions(first, second, confidence=confidence)
+            found = await opened.comparisons.sessions(one.id, other.id, confidence=confidence)
             shown["comparison"] = ComparisonRead.read(found)
-            shown["differing"] = await _differing(opened.sessions, first, second)
+            shown["changed"] = await _changed(opened, visit.view, one, other)
         except SextantError as error:
             shown["problem"] = faults_in(error)
-    elif named[0] is not None:
-        wanted = SessionFilter(status="completed", bank_id=named[0].bank.id)
+    else:
+        bank_id = None if one is None else one.bank_id
+        wanted = SessionFilter(status="completed", bank_id=bank_id)
         others = await opened.sessions.list_page(PageRequest(limit=_LISTED), wanted)
         shown["others"] = [
             SessionRead.of(record, visit.view) for record in others.items if record.id != first
         ]
-    return await page(
-        request, "compare.html", first=named[0], second=named[1], confidence=confidence, **shown
-    )
+    sides = [None if record is None else SessionRead.of(record, visit.view) for record in named]
+    return await page(request, "compare.html", first=sides[0], second=sides[1], **shown)
 
 
-async def _differing(
-    sessions: SessionService, first: str, second: str
-) -> list[tuple[str, tuple[int, float], tuple[int, float]]]:
-    """Key, and of both sides step and score, of the questions that were marked differently."""
-    marks = []
-    for name in (first, second):
-        asked = await sessions.responses(name)
-        marks.append(
-            {
-                one.item_key: (one.step, one.closing.score)
-                for one in asked
-                if one.closing is not None and one.closing.score is not None
-            }
-        )
-    mine, theirs = marks
-    return [
-        (key, mine[key], theirs[key])
-        for key in mine
-        if key in theirs and mine[key][1] != theirs[key][1]
-    ][:_DIFFERING]
+async def _changed(
+    opened: Services, view: View, first: SessionRecord, second: SessionRecord
+) -> list[_Changed]:
+    """Questions of both tests with other marks, the greatest losses first."""
+    mine, theirs = [
+        {
+            row.answer.item_id: row
+            for row in await answers_of(opened.sessions, opened.versions, view, record)
+            if row.answer.score is not None and not row.answer.pretest
+        }
+        for record in (first, second)
+    ]
+    found = [
+        _Changed(mine[key], theirs[key], theirs[key].answer.score - mine[key].answer.score)
+        for key in mine.keys() & theirs.keys()
+    ]
+    changed = [one for one in found if one.gain]
+    return sorted(changed, key=lambda one: (one.gain, one.first.answer.step))
 
 
 @router.get("/gates")
@@ -91,7 +109,7 @@ async def gate_list(
 ) -> Response:
     """Gates and what they said, the newest first."""
     visit.require("read")
-    return await _gates(request, visit, opened.gates, after, {}, None)
+    return await _gates(request, visit, opened, after, {}, None)
 
 
 @router.post("/gates")
@@ -106,7 +124,7 @@ async def create_gate(request: Request, visit: Visit, form: Form, opened: AllSer
         body = GateCreate.model_validate_json(json.dumps({**plain, **numbers_in(given)}))
         made = await opened.gates.create(body.to_domain(None), body.session_id or "")
     except (ValidationError, SextantError) as error:
-        return await _gates(request, visit, opened.gates, None, form, faults_in(error))
+        return await _gates(request, visit, opened, None, form, faults_in(error))
     return see(request, f"/gates/{made.record.id}")
 
 
@@ -123,19 +141,22 @@ async def gate_page(
 
 async def _gates(
     request: Request,
-    visit: Visit,
-    gates: GateService,
+    visit: Visitor,
+    opened: Services,
     after: str | None,
     values: dict[str, str],
     problem: Faults | None,
 ) -> Response:
-    found = await gates.list_page(PageRequest(limit=_LISTED, after=after))
+    found = await opened.gates.list_page(PageRequest(limit=_LISTED, after=after))
+    wanted = SessionFilter(status="completed")
+    tests = (await opened.sessions.list_page(PageRequest(limit=_LISTED), wanted)).items
     return await page(
         request,
         "gates.html",
         status=422 if problem else 200,
         rows=[GateRead.of(gate, visit.view) for gate in found.items],
         more=found.has_more,
+        tests=[SessionRead.of(record, visit.view) for record in tests],
         values=values or dict(request.query_params),
         problem=problem,
     )

@@ -28,6 +28,15 @@
       show();
     }
   }
+  function pairs() {
+    const ticks = [...document.querySelectorAll("input[form=pair]")];
+    const limit = () => {
+      const enough = ticks.filter((one) => one.checked).length >= 2;
+      for (const one of ticks) one.disabled = enough && !one.checked;
+    };
+    for (const one of ticks) one.addEventListener("change", limit);
+    window.addEventListener("pageshow", limit);
+  }
   function confirmations(event) {
     const asked = event.target.dataset && event.target.dataset.confirm;
     if (asked && !window.confirm(asked)) event.preventDefault();
@@ -47,6 +56,7 @@
     localTimes(document);
     sliders(document);
     choices(document);
+    pairs();
   });
   window.addEventListener("pageshow", () => {
     for (const form of document.forms) delete form.dataset.sent;

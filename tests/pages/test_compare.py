@@ -1,0 +1,82 @@
+"""Two tests beside each other, from two ticks to the questions on which they differ."""
+
+from typing import Any
+
+import pytest
+
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
+from tests.pages.conftest import NewBrowser
+from tests.reports.pages import Page
+
+#: Of every test; all ask the same, for all of the bank is asked.
+_TARGETS = {"q0": "0", "q1": "2", "q2": "4", "q3": "6", "q4": "8", "q5": "10"}
+
+
+async def _bank(client: Client, visibility: str) -> None:
+    made = await client.post(
+        "/v1/banks",
+        json={"name": "sums", "default_scorer": {"name": "exact"}, "visibility": visibility},
+    )
+    assert made.status_code == 201, made.text
+    lines = [
+        f'{{"key": "{key}", "prompt": "twice {n} <i>makes</i>?", "target": "{target}"}}'
+        for n, (key, target) in enumerate(_TARGETS.items())
+    ]
+    body = {"items": {"name": "i.jsonl", "content": "\n".join(lines)}, "provisional": True}
+    imported = await client.post("/v1/banks/sums/imports", json=body)
+    assert imported.is_success, imported.text
+
+
+async def _answered(client: Client, wrong: set[str]) -> str:
+    body: dict[str, Any] = {"mode": "manual", "bank": "sums", "stopping": {"max_items": 6}}
+    made = await client.post("/v1/sessions", json={**body, "unparsed_policy": "wrong"})
+    assert made.status_code == 201, made.text
+    path = f"/v1/sessions/{made.json()['id']}"
+    while (await client.get(path)).json()["status"] == "awaiting_response":
+        asked = (await client.get(f"{path}/next-item")).json()
+        key = asked["item"]["id"]
+        answer = {"response": "none" if key in wrong else _TARGETS[key]}
+        body = {"step_token": asked["step_token"], **answer}
+        assert (await client.post(f"{path}/responses", json=body)).is_success
+    session_id: str = made.json()["id"]
+    return session_id
+
+
+@pytest.mark.parametrize("visibility", ["open", "withheld"])
+async def test_what_improved_and_what_worsened_is_told_by_text(
+    database: Database, browser_with: NewBrowser, client: Client, visibility: str
+) -> None:
+    await _bank(client, visibility)
+    older = await _answered(client, {"q0", "q1"})
+    newer = await _answered(client, {"q1", "q2", "q3"})
+    reader = await browser_with("read")
+    assert f'value="{older}" form="pair"' in (await reader.get("/sessions")).text
+    # The older one is the baseline, in whatever order they were ticked.
+    text = (await reader.get(f"/compare?session={newer}&session={older}")).text
+    Page(text)
+    assert text.index(f'href="/sessions/{older}"') < text.index(f'href="/sessions/{newer}"')
+    worse, _, better = text.partition("<h2>Worsened in the second")[2].partition("<h2>Improved")
+    told = [key for key in _TARGETS if f">{key}<" in worse]
+    assert told == ["q2", "q3"]
+    assert [key for key in _TARGETS if f">{key}<" in better] == ["q0"]
+    assert ("twice 2 &lt;i&gt;makes" in worse) == (visibility == "open")
+    assert "twice" not in text or visibility == "open"
+
+
+async def test_ticks_that_are_not_two_are_told(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    await _bank(client, "open")
+    tests = [await _answered(client, set()) for _ in range(3)]
+    reader = await browser_with("read")
+    three = (await reader.get("/compare?" + "&".join(f"session={one}" for one in tests))).text
+    assert "Two tests are compared; 3 were ticked." in three
+    one = (await reader.get(f"/compare?session={tests[0]}")).text
+    assert "Compare it with" in one
+    assert f"/compare?first={tests[0]}&amp;second={tests[1]}" in one
+    none = (await reader.get("/compare")).text
+    assert none.count('form="pair"') == 3
+    assert (await reader.get("/compare?session=ses_1")).status_code == 422
