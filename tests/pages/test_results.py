@@ -1,4 +1,4 @@
-"""Two tests beside each other, from two ticks to the questions on which they differ."""
+"""Results beside each other: the first page, and two tests that are compared."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ async def _bank(client: Client, visibility: str) -> None:
     assert imported.is_success, imported.text
 
 
-async def _answered(client: Client, wrong: set[str]) -> str:
-    body: dict[str, Any] = {"mode": "manual", "bank": "sums", "stopping": {"max_items": 6}}
+async def _answered(client: Client, wrong: set[str], **more: Any) -> str:
+    body: dict[str, Any] = {"mode": "manual", "bank": "sums", "stopping": {"max_items": 6}} | more
     made = await client.post("/v1/sessions", json={**body, "unparsed_policy": "wrong"})
     assert made.status_code == 201, made.text
     path = f"/v1/sessions/{made.json()['id']}"
@@ -80,3 +80,21 @@ async def test_ticks_that_are_not_two_are_told(
     none = (await reader.get("/compare")).text
     assert none.count('form="pair"') == 3
     assert (await reader.get("/compare?session=ses_1")).status_code == 422
+
+
+async def test_the_first_page_shows_the_last_result_of_each_model_the_best_first(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    reader = await browser_with("read")
+    assert "What to do first" in (await reader.get("/")).text
+    await _bank(client, "open")
+    good, bad = ({"examinee": {"name": name, "kind": "model"}} for name in ("good", "bad"))
+    replaced = await _answered(client, set(), **bad)
+    best = await _answered(client, {"q0"}, **good)
+    worst = await _answered(client, {"q0", "q1"}, **bad)
+    text = (await reader.get("/")).text
+    Page(text)
+    assert 0 < text.index(f"/sessions/{best}") < text.index(f"/sessions/{worst}")
+    assert replaced not in text
+    assert 'href="/sessions/new"' not in text  # the key may not run tests
+    assert 'href="/sessions/new"' in (await (await browser_with("read", "run")).get("/")).text
