@@ -1,5 +1,7 @@
 """The form of a new test, and that of an endpoint."""
 
+import re
+
 from app.storage.database import Database
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
@@ -21,7 +23,7 @@ async def test_a_test_is_forecast_looked_at_and_started(
     told = await browser.form(FORM, of=FORM, do="forecast", **SCRIPTED, input_per_1m="1",
                               output_per_1m="2", latency_ms="100")  # fmt: skip
     assert told.status_code == 200, told.text
-    assert "Medians of 60 simulated tests" in told.text
+    assert "Medians of 30 simulated tests" in told.text
     assert "not known" not in told.text
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
     assert "Counts as right" in shown.text
@@ -36,6 +38,9 @@ async def test_a_test_is_forecast_looked_at_and_started(
     assert (await client.get("/v1/sessions")).json()["data"] == []  # nothing is paid so far
     assert (await client.get("/v1/endpoints")).json()["data"] == []
 
+    no_model = {"bank": "demo", "precision": "exact"}
+    refused = await browser.form(FORM, of=FORM, do="start", **no_model)
+    assert "model: choose an endpoint, or type the address and the model of one." in refused.text
     started = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="", concurrency="2")
     assert started.status_code == 303, started.text
     (session,) = (await client.get("/v1/sessions")).json()["data"]
@@ -57,6 +62,39 @@ async def test_a_test_is_forecast_looked_at_and_started(
     reader = await browser_with("read")
     assert (await reader.get(FORM)).status_code == 403
     assert (await reader.form(FORM, of="/", do="start", **SCRIPTED)).status_code == 403
+
+
+async def test_each_precision_says_what_it_takes_and_is_asked_for(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    browser = await browser_with("read", "run")
+    typed = {"bank": "demo", "kind": "scripted", "model": "m", "latency_ms": "100"}
+    shown = await browser.form(FORM, of=FORM, do="forecast", **typed, input_per_1m="1",
+                               output_per_1m="2", precision="quick")  # fmt: skip
+    Page(shown.text)
+    told = re.findall(
+        r'id="takes-([a-z]+)"><b>&plusmn;([0-9.]+) points</b>, (\d+) questions, ([^,]+), '
+        r"\$0\.[0-9]+<",
+        shown.text,
+    )
+    assert [name for name, *_ in told] == ["quick", "normal", "exact"]
+    margins, items = ([float(one[place]) for one in told] for place in (1, 2))
+    assert margins[0] > margins[1] > margins[2] == 3
+    assert 25 == items[0] < items[1] == 60 < items[2]
+    for precision, stopping in (
+        ("quick", {"score_margin": 0.04, "max_items": 25}),
+        ("normal", {"score_margin": 0.04, "max_items": 60}),
+        ("exact", {"score_margin": 0.03, "max_items": 360}),
+    ):
+        begun = await browser.form(FORM, of=FORM, do="start", **typed, precision=precision)
+        assert begun.status_code == 303, begun.text
+        design = (await client.get(f"/v1{begun.headers['location']}")).json()["design"]
+        assert design["stopping"].items() >= stopping.items()
+    # What is set by hand counts instead.
+    own = await browser.form(FORM, of=FORM, do="start", **typed, precision="exact", max_items="21")
+    design = (await client.get(f"/v1{own.headers['location']}")).json()["design"]
+    assert (design["stopping"]["score_margin"], design["stopping"]["max_items"]) == (0.04, 21)
 
 
 async def test_an_endpoint_is_saved_and_never_shows_its_key(

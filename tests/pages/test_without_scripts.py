@@ -78,6 +78,7 @@ async def _until(page: Page, there: str) -> None:
 async def _save_endpoint(page: Page, name: str) -> None:
     await page.click("nav a:text('Endpoints')")
     await page.fill("[name=name]", name)
+    await page.click("summary:text('More')")
     await page.select_option("[name=kind]", "scripted")
     await page.fill("[name=model]", f"scripted-{name}")
     await page.fill("[name=rpm]", "many")
@@ -94,6 +95,7 @@ async def _test(page: Page, base: str, endpoint: str) -> str:
     await page.click("nav a:text('Endpoints')")
     await page.click(f"th a:has-text('{endpoint}')")
     await page.click("text=Test it")
+    await page.click("summary:text('More')")
     await page.fill("[name=max_items]", "12")
     for button, found in (
         ("Forecast", "#forecast .cards"),

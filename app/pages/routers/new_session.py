@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,35 +17,97 @@ from app.api.schemas.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
 from app.deps import AllServices
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset
+from app.engine.simulation.forecast import TOLD_MARGIN
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form, Visit, Visitor
 from app.pages.forms import Faults, faults_in, margin_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
+from app.records.sessions import SessionFilter
 from app.services.container import Services
+from app.services.sessions.meter import effort_of
 from app.storage.paging import PageRequest
 
 router = make_router()
 
 #: Simulated tests of a forecast: enough for what is shown, and soon there.
-_EXAMINEES = 60
+_EXAMINEES = 30
 _CHOICES = 100
-_STOPPING = PRESETS[Preset.SCORE]["stopping"]
-_DEFAULTS = {
-    "margin": f"{100 * _STOPPING['score_margin']:g}",
-    "max_items": str(_STOPPING["max_items"]),
-    "concurrency": str(CONCURRENCY),
-    "kind": "openai_chat",
-}
+_DEFAULTS = {"concurrency": str(CONCURRENCY), "kind": "openai_chat", "precision": "normal"}
 _SECRETS = ("api_key",)
+_GOALS = ("se", "margin", "max_items")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """One of the choices of how exactly a score is to be known.
+
+    Attributes:
+        margin: Half of the score's 95 % interval that ends a test, as a share.
+        max_items: Questions at most; None is all of the bank.
+    """
+
+    label: str
+    margin: float
+    max_items: int | None
+
+
+_NORMAL = PRESETS[Preset.SCORE]["stopping"]
+PRECISIONS = {
+    "quick": Precision(
+        label="Quick", margin=_NORMAL["score_margin"], max_items=_NORMAL["min_items"] + 5
+    ),
+    "normal": Precision(
+        label="Normal", margin=_NORMAL["score_margin"], max_items=_NORMAL["max_items"]
+    ),
+    "exact": Precision(label="Exact", margin=TOLD_MARGIN, max_items=None),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What a choice comes to, in the middle of simulated tests; None where not known.
+
+    Attributes:
+        margin: As a share; 0 where all questions are asked.
+    """
+
+    margin: float
+    items: int
+    seconds: float | None
+    usd: float | None
+    tokens: float | None
+
+    @classmethod
+    def of(cls, found: SimulationRead) -> "Takes":
+        """As tests by one design come to it."""
+        seconds, usd, tokens = (
+            None if one is None else one.median for one in (found.seconds, found.usd, found.tokens)
+        )
+        items = round(found.items.median)
+        margin = found.margin.median
+        return cls(margin=margin, items=items, seconds=seconds, usd=usd, tokens=tokens)
+
+    @classmethod
+    def exact(cls, found: SimulationRead) -> "Takes":
+        """As `TOLD_MARGIN` does by the same law."""
+        takes, every = found.for_3_points, found.for_all
+        margin = TOLD_MARGIN if takes.items < every.items else 0.0
+        return cls(margin=margin, **takes.model_dump())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a button of the form has found out."""
+    """What a button of the form has found out.
+
+    Attributes:
+        forecast: Of what was set by hand.
+        takes: Of each choice of precision, where nothing was.
+    """
 
     forecast: SimulationRead | None = None
+    takes: Mapping[str, Takes] = field(default_factory=dict)
     preview: PreviewRead | None = None
     probe: ProbeRead | None = None
     problem: Faults | None = None
@@ -65,7 +127,7 @@ async def send(request: Request, visit: Visit, form: Form, opened: AllServices) 
     wanted = form.pop("do", "start")
     try:
         if wanted == "start":
-            body = _read(SessionCreate, _session(form))
+            body = _read(SessionCreate, await _session(form, opened))
             await opened.scorer_guard.require_free(
                 visit.view, body.endpoint.name if body.endpoint else None
             )
@@ -76,7 +138,8 @@ async def send(request: Request, visit: Visit, form: Form, opened: AllServices) 
     except (ValidationError, SextantError) as error:
         found = _Found(problem=faults_in(error))
     if "hx-request" in request.headers:
-        return await page(request, "parts/found.html", found=found)
+        choices = PRECISIONS if wanted == "forecast" else {}
+        return await page(request, "parts/found.html", found=found, choices=choices)
     return await _form(request, visit, opened, form, found, status=422 if found.problem else 200)
 
 
@@ -84,10 +147,10 @@ async def _find(
     wanted: str, request: Request, visit: Visitor, form: Mapping[str, str], opened: Services
 ) -> _Found:
     match wanted:
+        case "forecast" if "bank" not in form:
+            return _Found()
         case "forecast":
-            spec = _read(SimulationCreate, _simulation(form)).to_domain()
-            made = await while_connected(request, opened.simulations.simulate(spec))
-            return _Found(forecast=SimulationRead.of(made))
+            return await while_connected(request, _forecast(form, opened))
         case "probe" | "preview" | "ask" if form.get("endpoint_id") == "manual":
             raise InvalidInputError("You answer by hand: there is no endpoint to be asked.")
         case "probe" if "endpoint_id" in form:
@@ -108,6 +171,38 @@ async def _find(
             return _Found(probe=ProbeRead.read(await opened.endpoints.probe_unsaved(spec)))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
+
+
+async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
+    known = await _known_calls(form, opened)
+
+    async def simulated(stopping: Mapping[str, Any]) -> SimulationRead:
+        body = _simulation(form) | {"stopping": stopping}
+        spec = _read(SimulationCreate, known | body).to_domain()
+        return SimulationRead.of(await opened.simulations.simulate(spec))
+
+    if any(name in form for name in _GOALS):
+        return _Found(forecast=await simulated(_stopping(form)))
+    quick, normal = [await simulated(_goals(PRECISIONS[one])) for one in ("quick", "normal")]
+    takes = {"quick": Takes.of(quick), "normal": Takes.of(normal), "exact": Takes.exact(normal)}
+    return _Found(takes=takes)
+
+
+async def _known_calls(form: Mapping[str, str], opened: Services) -> dict[str, Any]:
+    """How long a call takes, and on this bank its tokens, by the endpoint's last test."""
+    endpoint = form.get("endpoint_id", "manual")
+    if endpoint == "manual":
+        return {}
+    wanted = SessionFilter(status="completed", endpoint_id=endpoint)
+    found = (await opened.sessions.list_page(PageRequest(limit=1), wanted)).items
+    if not found:
+        return {}
+    usage, latency = found[0].summary["usage"], effort_of(found[0].summary)["latency_ms"]
+    known = {} if latency is None else {"latency_ms": latency["p50"]}
+    if form["bank"] in (found[0].bank_id, found[0].bank_name) and usage["calls"]:
+        for name in ("tokens_in", "tokens_out"):
+            known[name] = usage[name] / usage["calls"]
+    return known
 
 
 async def _form(
@@ -138,6 +233,7 @@ async def _form(
         banks=banks,
         endpoints=endpoints,
         values=values,
+        precisions=PRECISIONS,
         key_typed="api_key" in given,
         found=found,
     )
@@ -155,18 +251,28 @@ def _bank(form: Mapping[str, str]) -> str:
     return form["bank"]
 
 
-def _design(form: Mapping[str, str]) -> dict[str, Any]:
+def _goals(precision: Precision) -> dict[str, Any]:
+    return sections(score_margin=precision.margin, max_items=precision.max_items)
+
+
+def _stopping(form: Mapping[str, str]) -> dict[str, Any]:
+    """When to stop, as set by hand."""
     stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
-    if "se" not in stopping:
-        stopping |= margin_in(form)
+    return stopping if "se" in stopping else stopping | margin_in(form)
+
+
+def _design(form: Mapping[str, str]) -> dict[str, Any]:
     budget = numbers_in({name: form[name] for name in form if name in ("usd", "tokens", "seconds")})
     concurrency = numbers_in({name: form[name] for name in form if name == "concurrency"})
-    return sections(stopping=stopping, budget=budget, **concurrency)
+    return sections(stopping=_stopping(form), budget=budget, **concurrency)
 
 
 def _endpoint(form: Mapping[str, str]) -> dict[str, Any]:
     if "endpoint_id" in form:
         return {"endpoint_id": form["endpoint_id"]}
+    if "model" not in form:
+        detail = "choose an endpoint, or type the address and the model of one"
+        raise InvalidInputError(f"model: {detail}.", problems=[FieldProblem("/model", detail)])
     return {"endpoint": endpoint_in(form)}
 
 
@@ -187,12 +293,17 @@ def endpoint_in(form: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _session(form: Mapping[str, str]) -> dict[str, Any]:
+async def _session(form: Mapping[str, str], opened: Services) -> dict[str, Any]:
     by_hand = form.get("endpoint_id") == "manual"
     asked = {"mode": "manual"} if by_hand else _endpoint(form)
     design = _design(form)
     if by_hand:
         design.pop("concurrency", None)
+    if "stopping" not in design and (chosen := PRECISIONS.get(form.get("precision", ""))):
+        design["stopping"] = _goals(chosen)
+        if chosen.max_items is None:
+            version = await opened.versions.load(bank=_bank(form))
+            design["stopping"]["max_items"] = int(version.active.sum())
     return {"bank": _bank(form), **asked, **design}
 
 

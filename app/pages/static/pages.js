@@ -10,14 +10,6 @@
       }
     }
   }
-  function sliders(root) {
-    for (const slider of root.querySelectorAll("input[type=range][data-shows]")) {
-      const shown = document.getElementById(slider.dataset.shows);
-      const show = () => { shown.textContent = slider.value; };
-      slider.addEventListener("input", show);
-      show();
-    }
-  }
   function choices(root) {
     // What only one choice needs is shown with that one alone; without a script all is shown.
     for (const part of root.querySelectorAll("[data-when]")) {
@@ -54,7 +46,6 @@
   document.addEventListener("submit", confirmations);
   document.addEventListener("DOMContentLoaded", () => {
     localTimes(document);
-    sliders(document);
     choices(document);
     pairs();
   });
