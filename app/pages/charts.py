@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.api.schemas.sessions import SessionRead
+from app.pages.rendering import who
 from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart, trace_chart
 from app.reports.markup import Markup
 from app.reports.parts import percent, signed
+from app.reports.standing import Reference, standing, strip
 from app.services.banks.loaded import LoadedVersion
 
 _GRID = np.linspace(-4, 4, 65)
@@ -213,3 +216,19 @@ def _trace(
         least=ends[0],
         most=ends[1],
     )
+
+
+def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup | None:
+    """The reference models of a version, with sessions on it; None where none can be placed."""
+    curves = version.curves
+    reference = Reference(
+        population=() if curves is None else curves.population,
+        thetas=() if version.bank.abilities is not None else version.reference_abilities,
+        n=version.n_examinees,
+    )
+    placed = [
+        (who(one), standing(one.estimate.model_dump(), reference))
+        for one in sessions
+        if one.headline is not None and one.bank.scale == version.bank.scale
+    ]
+    return strip(reference, placed)

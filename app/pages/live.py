@@ -18,6 +18,7 @@ from cachetools import TTLCache
 from app.api.schemas.session_answers import ResponseRead
 from app.api.schemas.sessions import SessionRead
 from app.items import ItemContent
+from app.pages.charts import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
@@ -233,9 +234,9 @@ async def _frames(
             )
             if row.answer.step in steps
         ]
-    figures = await asyncio.to_thread(
-        fragment, "parts/figures.html", {"session": shown, "status": record.status}
-    )
+    version = await versions.load(record.bank_version_id)
+    told_of = {"session": shown, "strip": strip_of(version, [shown])}
+    figures = await asyncio.to_thread(fragment, "parts/figures.html", told_of)
     told = await asyncio.to_thread(_rows, rows, shown)
     over = record.status in ENDED and events[-1].seq >= record.event_seq
     data = {"figures": figures, "rows": told, "points": _points(events), "over": over}

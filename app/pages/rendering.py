@@ -89,7 +89,7 @@ def environment() -> Environment:
         "time": _time,
         "short": short,
         "name": _name,
-        "examinee": _examinee,
+        "examinee": who,
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
         "outcome": lambda word: OUTCOME_NAMES.get(word, word),
         "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
@@ -126,7 +126,7 @@ def short(text: object, most: int = _SHORT) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _examinee(session: Any) -> str:
+def who(session: Any) -> str:
     """What people call who answers a session."""
     if session.endpoint is not None:
         return str(session.endpoint.name or session.endpoint.model)

@@ -201,6 +201,7 @@ def interval_chart(
     description: str,
     show: Callable[[float], str],
     entries: Sequence[tuple[str, str]],
+    among: Sequence[float] = (),
 ) -> Markup:
     """Values with their intervals, one below the other.
 
@@ -212,9 +213,11 @@ def interval_chart(
         description: What there is to see.
         show: A value of the axis as text.
         entries: Of the legend: style and meaning.
+        among: Other values, as dots above them.
     """
     lo, hi = ends
-    height = _ROW * len(bars) + _AXIS
+    above = _ROW // 2 if among else 0
+    height = above + _ROW * len(bars) + _AXIS
 
     def x(value: float) -> float:
         inside = min(max(value, lo), hi)
@@ -226,8 +229,11 @@ def interval_chart(
         shapes.append(el("line", class_="grid", x1=at, x2=at, y1=0, y2=height - _AXIS + 4))
         anchor = "mid" if lo < tick < hi else "end" if tick >= hi else None
         shapes.append(el("text", show(tick), x=at, y=height - 8, class_=anchor))
+    for value in among:
+        at = place(x(value))
+        shapes.append(el("circle", class_="dot among", cx=at, cy=above // 2, r=6))
     for row, bar in enumerate(bars):
-        top = row * _ROW
+        top = above + row * _ROW
         y, kind = top + _TRACK, " never" if bar.never else ""
         name = bar.label if len(bar.label) <= _NAME else bar.label[: _NAME - 1] + "…"
         shapes += [

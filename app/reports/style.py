@@ -46,9 +46,11 @@ svg .whisker { stroke: var(--one); stroke-width: 4; }
 svg .whisker.never { stroke-dasharray: 3 5; }
 svg .dot { fill: var(--one); stroke: var(--paper); stroke-width: 2; }
 svg .dot.never { fill: var(--paper); stroke: var(--one); stroke-width: 2.5; }
+svg .dot.among { fill: var(--soft); fill-opacity: .4; stroke: none; }
 svg .typical { stroke: var(--two); stroke-width: 3; }
 .key.dot { width: .8rem; height: .8rem; border-radius: 50%; background: var(--one); }
 .key.dot.never { background: var(--paper); border: 2.5px solid var(--one); }
+.key.dot.among { background: var(--soft); opacity: .5; }
 .key.typical { width: .25rem; height: .9rem; background: var(--two); }
 .key.shade { background: var(--band); height: .8rem; }
 .one-wide { max-width: 40rem; }
@@ -84,5 +86,6 @@ dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; color: var(--soft); 
   --good: #1a6e34; --acceptable: #3f6212; --marginal: #8a5300; --poor: #b3261e; }
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
   .pair { grid-template-columns: 1fr 1fr; }
+  details::details-content { content-visibility: visible; height: auto; }
   .wide { overflow: visible; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """

@@ -21,7 +21,7 @@ from tests.pages.chromium import Watched, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
 
-_WIDTHS = (320, 768, 1440)
+_WIDTHS = (320, 390, 768, 1440)
 _PAGE_BYTES = 250_000
 #: Pages of a bank, behind its address.
 _OF_A_BANK = ("", "/versions/1", "/versions/1/items", "/leaderboard")
@@ -208,7 +208,7 @@ async def _for_everybody(
     await page.wait_for_selector("text=Last results")
     bank = await page.get_attribute("main a[href^='/banks/']", "href")
     assert bank is not None
-    version = bank.partition("/versions/")[0] + "/versions/1"
+    version = "/".join(bank.split("/")[:3]) + "/versions/1"
     await page.goto(f"{watched.base}{version}/items")
     item = await page.get_attribute("tbody a", "href")
     pages = (

@@ -15,11 +15,13 @@ from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.deps import AllServices
 from app.errors import NotFoundError
 from app.pages.access import Visit
-from app.pages.charts import held, item_chart
+from app.pages.charts import held, item_chart, strip_of
 from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
+from app.pages.latest import LOOKED_AT, last_results
 from app.pages.rendering import page
 from app.pages.reports import version_sections
 from app.pages.routing import router as make_router
+from app.records.sessions import SessionFilter
 from app.reports.version.words import FLAG_WORDS
 from app.storage.paging import PageRequest
 
@@ -56,7 +58,13 @@ async def bank_page(bank: BankRef, request: Request, visit: Visit, opened: AllSe
     found = await opened.versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
     numbers = {version.id: version.number for version in rows}
-    return await page(request, "bank.html", bank=shown, versions=rows, numbers=numbers)
+    strip = None
+    if rows:
+        wanted = SessionFilter(status="completed", bank_id=shown.id)
+        ended = await opened.sessions.list_page(PageRequest(limit=LOOKED_AT), wanted)
+        latest = last_results(ended.items, visit.view).get(shown.id, [])
+        strip = strip_of(await opened.versions.load(bank=shown.id), latest)
+    return await page(request, "bank.html", bank=shown, versions=rows, numbers=numbers, strip=strip)
 
 
 @router.get("/banks/{bank}/versions/{version}")

@@ -14,7 +14,7 @@ from app.api.schemas.sessions import SessionExtend, SessionRead, SessionStatus
 from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
-from app.pages.charts import course_pictures, step_chart
+from app.pages.charts import course_pictures, step_chart, strip_of
 from app.pages.forms import faults_in, margin_in, numbers_in
 from app.pages.live import AnswerKind, Live, answers_of, course_of, is_over
 from app.pages.rendering import page
@@ -83,6 +83,7 @@ async def session_page(
         "session.html",
         session=shown,
         course=course,
+        strip=strip_of(await opened.versions.load(record.bank_version_id), [shown]),
         pictures=course_pictures(course.points),
         last=last,
         answers=answers[::-1],

@@ -35,6 +35,7 @@ from app.reports.session.facts import (
     TaskResult,
     TracePoint,
 )
+from app.reports.standing import Reference, standing
 
 #: Rows of the table of items; the rest is counted.
 MAX_ITEMS = 300
@@ -71,6 +72,12 @@ class Known:
     standard: bool = False
     test: AdaptiveTest
     join: JoinCheck | None = None
+
+    def reference(self, n: int | None) -> Reference:
+        """The models, so many of them, that the version was calibrated on."""
+        several = self.bank.abilities is not None
+        thetas = () if several else self.quantiles
+        return Reference(population=self.population, thetas=thetas, n=n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +152,7 @@ def session_report(
         else _answered_tasks(figures["estimate"]["theta"], positions, scores, known)
     )
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
+    reference = known.reference(identity.n_calibrated_on)
     return SessionReport(
         identity=identity,
         score=score,
@@ -169,6 +177,8 @@ def session_report(
         n_asked=len(asked),
         join=known.join,
         headline=headline,
+        reference=reference,
+        standing=None if score is None else standing(figures["estimate"], reference),
     )
 
 

@@ -9,6 +9,7 @@ from app.items import JsonObject
 from app.reports.figures import whole_bank
 from app.reports.headline import Headline
 from app.reports.plain import plain
+from app.reports.standing import Reference, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,8 @@ class SessionReport:
         join: What all answers to the version so far say of its parameters; None where nobody
             looked.
         headline: None before there is a score.
+        reference: The models that the bank was calibrated on.
+        standing: Among them; None where nobody can tell.
     """
 
     identity: SessionIdentity
@@ -228,6 +231,8 @@ class SessionReport:
     n_asked: int
     join: JoinCheck | None = None
     headline: Headline | None = None
+    reference: Reference | None = None
+    standing: Standing | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""

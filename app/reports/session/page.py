@@ -15,6 +15,7 @@ from app.reports.session.glossary import glossary
 from app.reports.session.profile import ability_section, task_section
 from app.reports.session.questions import answer_section, item_section
 from app.reports.session.words import details, interval, scored_on, summary
+from app.reports.standing import strip
 
 _WIDEST_THETA = 6.0
 
@@ -64,7 +65,11 @@ def _in_short(report: SessionReport) -> Markup:
         _, *lines = headline_lines(asdict(report.headline))
         told = [el("p", line) for line in lines]
     shown = [el("li", sentence) for sentence in sentences]
-    return section("In short", figure, *told, el("ul", *shown, class_="short"))
+    stands = None
+    if report.reference is not None:
+        picture = strip(report.reference, [(report.identity.examinee, report.standing)])
+        stands = None if picture is None else el("figure", picture, class_="one-wide")
+    return section("In short", figure, *told, stands, el("ul", *shown, class_="short"))
 
 
 def _cautions(report: SessionReport) -> Markup:

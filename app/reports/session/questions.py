@@ -91,7 +91,11 @@ def item_section(report: SessionReport) -> Markup:
             "In the order in which they were asked. “Expected” is the mean score of models of the "
             "ability found here: a miss at 90\u00a0% or a hit at 10\u00a0% is a surprise.",
         ),
-        table("Questions asked", heads, rows, names=True),
+        el(
+            "details",
+            el("summary", f"Show {count(len(rows), 'question')}"),
+            table("Questions asked", heads, rows, names=True),
+        ),
         capped(len(report.items), report.n_asked, "questions"),
     )
 

@@ -1,0 +1,33 @@
+"""The last result of each model and bank."""
+
+from collections.abc import Sequence
+
+from app.api.schemas.sessions import SessionRead
+from app.records.sessions import SessionRecord
+from app.services.visibility import View
+
+#: Sessions that are looked through.
+LOOKED_AT = 100
+_SHOWN = 10
+
+
+def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[SessionRead]]:
+    """The last result of each model by bank, the newest bank first, in it the best first.
+
+    Args:
+        ended: The newest first.
+        view: Whose.
+    """
+    found: dict[str, dict[tuple[str, ...], SessionRead]] = {}
+    for record in ended:
+        if record.summary.get("accuracy") is None:
+            continue
+        of_bank = found.setdefault(record.bank_id, {})
+        who = record.examinee.name if record.examinee else record.endpoint_name
+        key = (record.mode, who or record.endpoint_model or record.id)
+        if key not in of_bank and len(of_bank) < _SHOWN:
+            of_bank[key] = SessionRead.of(record, view)
+    return {
+        bank: sorted(models.values(), key=lambda one: -one.accuracy.value if one.accuracy else 0.0)
+        for bank, models in list(found.items())[:_SHOWN]
+    }

@@ -1,0 +1,117 @@
+"""Where results stand among the reference models: a strip of dots, and an interval for each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.engine.estimation.estimators import Z_95
+from app.engine.prediction.extrapolation import share_below
+from app.engine.prediction.placing import PopulationPosition
+from app.reports.charts import Bar, interval_chart
+from app.reports.markup import Markup, el, join
+from app.reports.parts import count, percent
+
+#: Dots, and how far beyond them something is drawn, as a share of their range.
+_DOTS, _BEYOND = 100, 0.5
+#: Marks nearer than this share of the axis would run into each other.
+_APART = 0.09
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The models that a bank was calibrated on.
+
+    Attributes:
+        population: Quantiles of their general ability, evenly spaced, in standard deviations.
+        thetas: The same of theta, which places where the first is not known.
+        n: How many they are; None where nobody knows.
+    """
+
+    population: Sequence[float]
+    thetas: Sequence[float]
+    n: int | None
+
+    @property
+    def quantiles(self) -> Sequence[float]:
+        """Those that results are placed by."""
+        return self.population or self.thetas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where one stands, with the ends of the 95 % interval, on the scale of the quantiles."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+def standing(estimate: Mapping[str, Any], reference: Reference) -> Standing | None:
+    """Where a session's examinee stands; None where nobody can tell.
+
+    Args:
+        estimate: Of the session.
+        reference: Of its bank version.
+    """
+    stands = estimate.get("extrapolation") or {}
+    if stands.get("standing") == PopulationPosition.UNKNOWN:
+        return None
+    if reference.population:
+        if stands.get("sd") is None:
+            return None
+        at, reach = stands["position"], Z_95 * stands["sd"]
+        return Standing(value=at, lo=at - reach, hi=at + reach)
+    value, (lo, hi) = estimate["theta"], estimate["ci"]
+    if len(reference.thetas) < 2 or value is None or lo is None or hi is None:
+        return None
+    return Standing(value=value, lo=lo, hi=hi)
+
+
+def strip(reference: Reference, results: Sequence[tuple[str, Standing | None]]) -> Markup | None:
+    """The inside of a figure: reference models as dots, results below them by name.
+
+    None where no result can be placed.
+    """
+    known = [(name, one) for name, one in results if one is not None]
+    if not known:
+        return None
+    quantiles = np.asarray(reference.quantiles)
+    grid = np.linspace(0.0, 1.0, len(quantiles))
+    dots = np.interp(np.linspace(0.0, 1.0, min(reference.n or _DOTS, _DOTS)), grid, quantiles)
+    first, last = float(quantiles[0]), float(quantiles[-1])
+    room = _BEYOND * (last - first)
+    ends = (
+        max(min(first, *(one.lo for _, one in known)), first - room) - 0.02 * room,
+        min(max(last, *(one.hi for _, one in known)), last + room) + 0.02 * room,
+    )
+    quarter, half, most = np.quantile(quantiles, [0.25, 0.5, 0.75]).tolist()
+    words = {quarter: "25\u00a0%", half: "50\u00a0%", most: "75\u00a0%"}
+    if min(half - quarter, most - half) < _APART * (ends[1] - ends[0]):
+        words = {half: words[half]}
+    bars = [
+        Bar(
+            label=name,
+            note=f"better than {percent(share_below(one.value, quantiles.tolist()))}",
+            value=one.value,
+            lo=one.lo,
+            hi=one.hi,
+        )
+        for name, one in known
+    ]
+    models = "the reference models" if reference.n is None else f"{reference.n:,} reference models"
+    chart = interval_chart(
+        bars,
+        ends,
+        list(words),
+        title=f"Among {models}",
+        description="; ".join(f"{bar.label} is {bar.note} of them" for bar in bars) + ".",
+        show=lambda at: words[at],
+        entries=[("dot among", "reference models"), ("one", "95\u00a0% interval of a result")],
+        among=dots.tolist(),
+    )
+    said = f"Among {models}: the axis says how many of them are weaker"
+    if reference.n is not None and reference.n > _DOTS:
+        said += f"; each dot stands for about {count(round(reference.n / _DOTS), 'model')}"
+    return join(el("figcaption", f"{said}."), chart)

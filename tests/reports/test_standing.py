@@ -1,0 +1,57 @@
+"""Where results stand among the reference models."""
+
+from typing import Any
+
+import pytest
+
+from app.reports.standing import Reference, Standing, standing, strip
+from tests.reports.pages import Page
+
+QUARTERS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+BY_POSITION = Reference(population=QUARTERS, thetas=(9.0, 10.0), n=40)
+BY_THETA = Reference(population=(), thetas=QUARTERS, n=4_000)
+
+
+def _estimate(**stands: Any) -> dict[str, Any]:
+    return {"theta": 0.5, "ci": [0.1, 0.9], "extrapolation": stands or None}
+
+
+def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None:
+    found = standing(_estimate(standing="within", position=1.0, sd=0.5), BY_POSITION)
+    assert found is not None
+    assert (found.value, found.hi - found.lo) == (1.0, pytest.approx(2 * 1.959964 * 0.5))
+    assert standing(_estimate(), BY_THETA) == Standing(value=0.5, lo=0.1, hi=0.9)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "reference"),
+    [
+        (_estimate(standing="unknown", position=1.0, sd=3.0), BY_POSITION),
+        (_estimate(standing="within", position=1.0, sd=None), BY_POSITION),
+        (_estimate(), BY_POSITION),
+        (_estimate() | {"theta": None}, BY_THETA),
+        (_estimate() | {"ci": [None, 0.9]}, BY_THETA),
+        (_estimate(), Reference(population=(), thetas=(), n=None)),
+    ],
+)
+def test_nobody_is_placed_where_nobody_can_tell(
+    estimate: dict[str, Any], reference: Reference
+) -> None:
+    assert standing(estimate, reference) is None
+    assert strip(reference, [("m", None)]) is None
+
+
+def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> None:
+    at = Standing(value=1.5, lo=1.0, hi=2.0)
+    picture = strip(BY_POSITION, [("<b>m</b>", at), ("unknown", None)])
+    assert picture is not None
+    page = Page(picture)
+    dots = [one for tag, one in page.elements if tag == "circle" and one["class"] == "dot among"]
+    assert len(dots) == 40
+    assert "better than 80\u00a0%" in page.text
+    assert "<b>" in page.text
+    assert "unknown" not in page.text
+    many = strip(BY_THETA, [("m", at)])
+    assert many is not None
+    assert many.count("dot among") == 100 + 1
+    assert "each dot stands for about 40 models" in many
