@@ -255,6 +255,35 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     assert entries["weak"]["ci"][0] < entries["weak"]["theta"] < entries["weak"]["ci"][1]
 
 
+async def test_few_questions_replace_no_longer_test_and_new_settings_do(
+    client: Client, working: Services
+) -> None:
+    async def shown() -> list[str]:
+        board = (await client.get("/v1/banks/demo/leaderboard")).json()
+        assert board["unranked"] == []
+        return [entry["session_id"] for entry in board["data"]]
+
+    def asking(n: int) -> dict[str, Any]:
+        return {"stopping": {"min_items": n, "max_items": n}}
+
+    await measured(client, working, "one", 0.5, **asking(60))
+    longest = await measured(client, working, "one", 0.5, **asking(60), seed=5)
+    quick = await measured(client, working, "one", 0.5, **asking(10), seed=6)
+    assert (
+        longest["accuracy"]["hi"] - longest["accuracy"]["lo"]
+        < (quick["accuracy"]["hi"] - quick["accuracy"]["lo"]) / 1.25
+    )
+    assert await shown() == [longest["id"]]
+    (endpoint,) = (await client.get("/v1/endpoints", params={"name": "one"})).json()["data"]
+    body = {"options": {"theta": -0.5, "seed": 3}}
+    revision = {"If-Match": f'"{endpoint["revision"]}"'}
+    path = f"/v1/endpoints/{endpoint['id']}"
+    changed = await client.patch(path, json=body, headers=revision)
+    assert changed.status_code == 200, changed.text
+    changed_since = await measured(client, working, "one", -0.5, **asking(10), seed=7)
+    assert await shown() == [changed_since["id"]]
+
+
 async def test_who_is_beyond_those_calibrated_is_above_by_what_is_thought_true_of_him(
     client: Client, working: Services
 ) -> None:

@@ -30,7 +30,7 @@ async def get_leaderboard(
         bool | None, Query(description="Of clients alone, or of endpoints alone.")
     ] = None,
 ) -> LeaderboardRead:
-    """The latest completed session of each examinee, in tie groups with rank ranges.
+    """The newest precise session of each examinee, in tie groups with rank ranges.
 
     Examinees are endpoints, and those who answer by hand under a name (`self_reported`).
 

@@ -15,7 +15,7 @@ from app.services.sessions.meter import effort_of
 
 
 class LeaderboardEntry(Output):
-    """The latest result of one endpoint, or of one who answers by hand under a name."""
+    """The newest precise result of one endpoint, or of one who answers by hand under a name."""
 
     rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
     rank_hi: int = Field(description="Worst rank that is left open.")
@@ -82,7 +82,7 @@ def _endpoint(record: SessionRecord) -> dict[str, str | None]:
 
 
 class UnrankedEntry(Output):
-    """An endpoint whose latest session has no result, and so no rank."""
+    """An endpoint whose last sessions have no result, and so no rank."""
 
     endpoint: SessionEndpoint
     session_id: str
@@ -103,7 +103,7 @@ class BoardRead(Output):
     scale: str
     data: list[LeaderboardEntry]
     unranked: list[UnrankedEntry] = Field(
-        description="Endpoints whose latest session has too few marked answers for a result."
+        description="Endpoints whose last sessions have too few marked answers for a result."
     )
     caution: str | None = Field(
         default=None,
@@ -123,7 +123,7 @@ class BoardRead(Output):
 
 
 class LeaderboardRead(BoardRead):
-    """Latest results on the scale of the bank's latest version; those on others apart."""
+    """Results on the scale of the bank's latest version; those on others apart."""
 
     object: Literal["leaderboard"] = "leaderboard"
     bank_id: str

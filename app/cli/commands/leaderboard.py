@@ -1,4 +1,4 @@
-"""`sextant leaderboard`: the latest results on a bank."""
+"""`sextant leaderboard`: the results on a bank."""
 
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -25,7 +25,7 @@ def command(
     server_key: ServerKeyOption = None,
     json: SameAsJsonOption = None,
 ) -> None:
-    """Show the latest result of each examinee on a bank, best first; ties stay ties."""
+    """Show the newest precise result of each examinee on a bank, best first; ties stay ties."""
     path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?metric={metric}&confidence={confidence}"
     options = {"/query/confidence": "--confidence"}
     found = asked(server, server_key, lambda client: client.request("GET", path), options)

@@ -195,7 +195,7 @@ async def leaderboard(
     name: Word = None,
     value: Word = None,
 ) -> Response:
-    """Who is ahead on a bank: the latest result of each endpoint, ties as ties."""
+    """Who is ahead on a bank: a result of each endpoint, ties as ties."""
     visit.require("read")
     found = await opened.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]

@@ -1,4 +1,4 @@
-"""A bank's leaderboard: the latest result of each examinee, with ties where nothing is decided."""
+"""A bank's leaderboard: a present result of each examinee, with ties where nothing is decided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ _EVERYBODY = Wanted()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One examinee's latest result.
+    """One examinee's present result: the most precise of the last.
 
     Attributes:
         rank_lo: Best rank that the decided pairs leave open; 1 is best.
@@ -64,7 +64,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unranked:
-    """An endpoint whose latest session has no result.
+    """An endpoint whose last sessions have no result.
 
     Attributes:
         reason: Why.
@@ -126,10 +126,10 @@ class LeaderboardService:
         async with self._database.reading() as uow:
             found = await uow.banks.find(bank)
             version = await uow.versions.find(found)
-            latest = list(filter(wanted.takes, await uow.sessions.latest_results(found.id)))
-            taught = await uow.versions.learned({record.bank_version_id for record in latest})
+            present = list(filter(wanted.takes, await uow.sessions.present_results(found.id)))
+            taught = await uow.versions.learned({record.bank_version_id for record in present})
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
-        for record in latest:
+        for record in present:
             scales.setdefault(record.provenance["scale"], []).append(record)
         learned = {key: correction_in(known) for key, known in taught.items()}
         board, *others = (

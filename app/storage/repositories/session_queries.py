@@ -3,7 +3,21 @@
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Boolean, Select, Text, bindparam, column, func, literal_column, select, text
+from sqlalchemy import (
+    Boolean,
+    Float,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    column,
+    func,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
 
 from app.records.sessions import SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -45,25 +59,87 @@ SESSIONS: Select[Any] = (
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
 )
-# The newest result of each endpoint on each version of a bank. It goes from one pair to the next by
+#: Results of an endpoint on a scale among which one is chosen; older ones are of the past.
+_LAST = 10
+#: An interval of so many times the narrowest width is about as precise: of these the newest is
+#: told, for the narrowest of several alike would be one that luck has brought near 0 or 1.
+_AS_PRECISE = 1.25
+# The last results of each endpoint on each version of a bank. It goes from one pair to the next by
 # the index `ix_sessions_results`, so it costs as much as there are pairs, not as sessions.
 _NEXT = """
     SELECT s.endpoint_id, s.id FROM sessions s
     WHERE {where} AND s.status = 'completed' AND s.endpoint_id IS NOT NULL
         AND (s.relation IS NULL OR s.relation = 'extend')
-    ORDER BY s.bank_version_id, s.endpoint_id, s.finished_at DESC LIMIT 1
+    ORDER BY s.bank_version_id, s.endpoint_id, s.finished_at DESC LIMIT {n}
 """
-NEWEST_RESULTS = text(f"""
+_LAST_RESULTS = text(f"""
     WITH RECURSIVE pair AS (
-        SELECT v.id AS version_id, s.endpoint_id AS last_id, s.id FROM bank_versions v
-        CROSS JOIN LATERAL ({_NEXT.format(where="s.bank_version_id = v.id")}) s
+        SELECT v.id AS version_id, s.endpoint_id AS last_id FROM bank_versions v
+        CROSS JOIN LATERAL ({_NEXT.format(where="s.bank_version_id = v.id", n=1)}) s
         WHERE v.bank_id = :of_bank
         UNION ALL
-        SELECT pair.version_id, s.endpoint_id, s.id FROM pair CROSS JOIN LATERAL (
-            {_NEXT.format(where="s.bank_version_id = version_id AND s.endpoint_id > last_id")}
+        SELECT pair.version_id, s.endpoint_id FROM pair CROSS JOIN LATERAL (
+            {_NEXT.format(where="s.bank_version_id = version_id AND s.endpoint_id > last_id", n=1)}
         ) s
-    ) SELECT id FROM pair
-""").columns(column("id", Text()))  # noqa: S608 (built from the constant above)
+    ) SELECT s.id FROM pair CROSS JOIN LATERAL (
+        {_NEXT.format(where="s.bank_version_id = version_id AND s.endpoint_id = last_id", n=_LAST)}
+    ) s
+""").columns(column("id", Text()))  # noqa: S608 (built from the constants above)
+
+
+def present_results(bank_id: str) -> Select[Any]:
+    """Of each endpoint on each scale of a bank the newest of its most precise last results.
+
+    Only results by the endpoint's present settings, asked and aimed as the newest was, count: a
+    gate's or a ranking's few questions replace no longer test, and a changed model does.
+    Endpoints without a name are one when they call the same model at the same address.
+    """
+    asked, score = SessionRow.provenance["endpoint"], SessionRow.summary["accuracy"]
+    address = func.concat_ws(" ", asked["base_url"].astext, asked["model"].astext)
+    of_whom = (
+        SessionRow.provenance["scale"].astext,
+        EndpointRow.kind,
+        func.coalesce(EndpointRow.name, address),
+    )
+    settings = func.jsonb_build_array(
+        asked.op("-")(cast(["id", "name", "revision", "price"], ARRAY(Text))),
+        SessionRow.provenance["asking"],
+        score["target"],
+    )
+    newest: dict[str, Any] = {
+        "partition_by": of_whom,
+        "order_by": (SessionRow.finished_at.desc(), SessionRow.id.desc()),
+    }
+    width = score["hi"].astext.cast(Float) - score["lo"].astext.cast(Float)
+    found = (
+        select(
+            SessionRow.id,
+            func.dense_rank().over(order_by=of_whom).label("whose"),
+            func.row_number().over(**newest).label("nth"),
+            settings.label("settings"),
+            func.first_value(settings).over(**newest).label("present"),
+            # All was asked: the score is known.
+            func.coalesce(width, case((score["value"].astext.is_not(None), 0.0))).label("width"),
+        )
+        .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
+        .where(SessionRow.id.in_(_LAST_RESULTS.bindparams(of_bank=bank_id)))
+        .subquery()
+    )
+    narrowest = func.min(found.c.width).over(partition_by=found.c.whose)
+    now = (
+        select(found, narrowest.label("narrowest"))
+        .where(found.c.nth <= _LAST, found.c.settings == found.c.present)
+        .subquery()
+    )
+    chosen = (
+        select(now.c.id)
+        .where(now.c.narrowest.is_(None) | (now.c.width <= _AS_PRECISE * now.c.narrowest))
+        .ext(distinct_on(now.c.whose))
+        .order_by(now.c.whose, now.c.nth)
+    )
+    return SESSIONS.where(SessionRow.id.in_(chosen)).order_by(SessionRow.finished_at.desc())
+
+
 IDLE = (
     text("""
     SELECT s.id FROM sessions s WHERE s.finished_at IS NULL AND s.status = 'awaiting_response'

@@ -16,7 +16,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
+from sqlalchemy.dialects.postgresql import JSONPATH
 from typing_extensions import override
 
 from app.acting import maker, owner, request_id
@@ -48,10 +48,10 @@ from app.storage.repositories.session_queries import (
     IDLE,
     LOCKED_SESSION,
     LOCKED_WITH_AWAITED,
-    NEWEST_RESULTS,
     SESSION,
     SESSIONS,
     WITH_AWAITED,
+    present_results,
 )
 from app.storage.repositories.session_steps import ADD, ADVANCE, as_json, step_values, taken_over
 from app.storage.room import require_room
@@ -214,24 +214,13 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
         return [_read(row) for row in rows.mappings()]
 
-    async def latest_results(self, bank_id: str) -> list[SessionRecord]:
-        """The newest completed session of each endpoint on each scale of a bank.
+    async def present_results(self, bank_id: str) -> list[SessionRecord]:
+        """The most precise of the last results of each endpoint on each scale of a bank.
 
-        Endpoints without a name are one when they call the same model at the same address.
         Sessions that only estimate or mark old answers again are no results of their own.
         """
-        scale = SessionRow.provenance["scale"].astext
-        asked = SessionRow.provenance["endpoint"]
-        address = func.concat_ws(" ", asked["base_url"].astext, asked["model"].astext)
-        who = func.coalesce(EndpointRow.name, address)
-        query = (
-            SESSIONS.where(
-                SessionRow.id.in_(NEWEST_RESULTS.bindparams(of_bank=bank_id)),
-            )
-            .ext(distinct_on(scale, EndpointRow.kind, who))
-            .order_by(scale, EndpointRow.kind, who, SessionRow.finished_at.desc())
-        )
-        return [_read(row) for row in (await self._db.execute(query)).mappings()]
+        rows = await self._db.execute(present_results(bank_id))
+        return [_read(row) for row in rows.mappings()]
 
     @override
     async def claim(

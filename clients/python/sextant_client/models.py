@@ -320,7 +320,7 @@ class Match(Model):
 
 
 class Entry(Model):
-    """The latest result of one endpoint, or of one who answers by hand under a name."""
+    """The newest precise result of one endpoint, or of one who answers by hand under a name."""
 
     rank_lo: int
     rank_hi: int
@@ -337,7 +337,7 @@ class Entry(Model):
 
 
 class Leaderboard(Model):
-    """Latest results on a bank, best first, on the scale of its latest version."""
+    """Results on a bank, best first, on the scale of its latest version."""
 
     bank: str
     scale: str

@@ -281,7 +281,7 @@ def list_gates(*, limit: int | None = None, **filters: Param) -> Steps[list[Gate
 
 
 def get_leaderboard(bank: str, **filters: Param) -> Request[Leaderboard]:
-    """The latest results on a bank; `model`, `scaffold`, `self_reported`, `metric`."""
+    """The results on a bank; `model`, `scaffold`, `self_reported`, `metric`."""
     return Request("GET", _path("banks", bank, "leaderboard"), _as(Leaderboard), params=filters)
 
 
