@@ -89,15 +89,16 @@ async def _changed(
     """Questions of both tests with other marks, the greatest losses first."""
     mine, theirs = [
         {
-            row.answer.item_id: row
+            row.answer.item_id: (row.answer.score, row)
             for row in await answers_of(opened.sessions, opened.versions, view, record)
             if row.answer.score is not None and not row.answer.pretest
         }
         for record in (first, second)
     ]
     found = [
-        _Changed(mine[key], theirs[key], theirs[key].answer.score - mine[key].answer.score)
-        for key in mine.keys() & theirs.keys()
+        _Changed(row, theirs[key][1], theirs[key][0] - score)
+        for key, (score, row) in mine.items()
+        if key in theirs
     ]
     changed = [one for one in found if one.gain]
     return sorted(changed, key=lambda one: (one.gain, one.first.answer.step))
