@@ -7,7 +7,7 @@ from app.records.sessions import SessionRecord
 from app.services.visibility import View
 
 #: Sessions that are looked through.
-LOOKED_AT = 100
+LOOKED_AT = 60
 _SHOWN = 10
 
 

@@ -25,7 +25,7 @@ from app.storage.paging import PageRequest
 
 router = make_router()
 
-_LISTED = 50
+_LISTED = 25
 SessionName = Annotated[str | None, Query(pattern=r"^(ses_[0-9a-z]{26})?$")]
 GateId = Annotated[str, Path(pattern=r"^gat_[0-9a-z]{26}$")]
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]

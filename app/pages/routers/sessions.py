@@ -28,7 +28,7 @@ from app.storage.paging import PageRequest
 router = make_router()
 _live = Live()
 
-_LISTED = 50
+_LISTED = 25
 #: Questions that a page shows; the rest is a click away.
 _ANSWERS = 25
 Step = Annotated[int, Path(ge=1, le=10**9)]
