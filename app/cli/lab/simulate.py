@@ -192,8 +192,8 @@ def command(
 
     Each examinee is tested on its own recorded answers; an item without an answer is never asked.
     Without --responses simulated examinees answer by the bank's model: items, cost and time.
-    The selectors v-optimal, d-optimal, a-optimal and trace learn several abilities from --train,
-    and need no bank.
+    The selectors v-optimal, v-optimal-loadings, d-optimal, a-optimal and trace learn several
+    abilities from --train, and need no bank.
     """
     design = Design.from_dict(
         {

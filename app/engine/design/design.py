@@ -42,7 +42,13 @@ from app.engine.design.parts import (
     StoppingDesign,
 )
 from app.engine.design.prediction import Predictors
-from app.engine.design.selection import BankFacts, CriterionName, SelectionDesign, weights_of
+from app.engine.design.selection import (
+    OF_SCORES,
+    BankFacts,
+    CriterionName,
+    SelectionDesign,
+    weights_of,
+)
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
@@ -126,7 +132,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
 
 #: Goals and criteria of a design that asks for theta.
 _OF_THETA = ("se", "cut_score", "theta_change", "min_information")
-_BY_THETA = frozenset(CriterionName) - {CriterionName.V_OPTIMAL, CriterionName.RANDOM}
+_BY_THETA = frozenset(CriterionName) - OF_SCORES - {CriterionName.RANDOM}
 #: How exactly: of these a preset has one.
 _PRECISION = ("se", "score_margin")
 

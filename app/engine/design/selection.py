@@ -53,10 +53,15 @@ class CriterionName(StrEnum):
     MUTUAL_INFORMATION = "mutual_information"
     A_STRATIFIED = "a_stratified"
     V_OPTIMAL = "v_optimal"
+    V_OPTIMAL_LOADINGS = "v_optimal_loadings"
     D_OPTIMAL = "d_optimal"
     A_OPTIMAL = "a_optimal"
     TRACE = "trace"
     RANDOM = "random"
+
+
+#: Criteria about a score, which may be that of some tags.
+OF_SCORES = frozenset({CriterionName.V_OPTIMAL, CriterionName.V_OPTIMAL_LOADINGS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +147,7 @@ class SelectionDesign(Part):
             are active.
         content: None without content balancing.
         exposure: None without a limit on the use of items.
-        target: What V-optimality is to predict: shares by tag, "all" for the whole bank; None is
+        target: What either V-optimality is to predict: shares by tag, "all" for the whole bank; None is
             the whole bank.
     """
 
@@ -172,8 +177,8 @@ class SelectionDesign(Part):
         """Note what does not go together."""
         if self.exposure is not None and self.top_k > 1:
             section.note("top_k", "expected 1 together with exposure control")
-        if self.target is not None and self.criterion is not CriterionName.V_OPTIMAL:
-            section.note("target", "belongs to the criterion v_optimal")
+        if self.target is not None and self.criterion not in OF_SCORES:
+            section.note("target", "belongs to the criteria v_optimal and v_optimal_loadings")
         if self.criterion is CriterionName.RANDOM:
             for key, value in (("cost_weight", self.cost_weight), ("exposure", self.exposure)):
                 if value:

@@ -3,6 +3,7 @@
 | criterion | makes small |
 |---|---|
 | V-optimality | the variance of a predicted score (the target) |
+| V-optimality of loadings | the mean variance of the logits of the target's items |
 | D-optimality | det V: the volume of the abilities' joint interval |
 | A-optimality | trace V: the sum of the abilities' variances |
 | trace | nothing: it makes the trace of the Fisher information large |
@@ -13,7 +14,7 @@ answered, in V as in the target's variance: they will shrink both whatever their
 
 Sources: Segall (1996), Psychometrika 61, for D; van der Linden (1999), Journal of Educational and
 Behavioral Statistics 24, for A; Atkinson, Donev & Tobias (2007), Optimum Experimental Designs,
-chapter 10, for V.
+chapter 10, for V; eq. 6 and 14 of the WILD study for V of loadings.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Optimality(StrEnum):
     """What is made small (or, for the trace, large)."""
 
     V = "v_optimal"
+    V_LOADINGS = "v_optimal_loadings"
     D = "d_optimal"
     A = "a_optimal"
     TRACE = "trace"
@@ -66,7 +68,7 @@ class AbilityDesign:
 
     Attributes:
         optimality: Which.
-        weights: Of the items in the target of V-optimality, shape (n_items,).
+        weights: Of the items in the target of either V-optimality, shape (n_items,).
     """
 
     optimality: Optimality
@@ -97,6 +99,11 @@ class AbilityDesign:
             return np.asarray(np.log1p(informed))
         if self.optimality is Optimality.A:
             along = _squares(covariance, across)
+        elif self.optimality is Optimality.V_LOADINGS:
+            # M of eq. 6 is the sum of s s' over the target's items, here their weighted mean.
+            moment = (across * self.weights) @ slopes
+            turned = (covariance @ moment @ covariance) @ across
+            along = np.einsum("dj,dj->j", turned, across)
         else:
             along = ((covariance @ (across @ (self.weights * weight))) @ across) ** 2
         gain: FloatArray = weight * along / (1.0 + informed)
