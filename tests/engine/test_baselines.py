@@ -4,7 +4,7 @@ import pytest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import IntArray
-from app.engine.simulation.baselines import Baseline, _ridge, baselines, p_irt
+from app.engine.simulation.baselines import Baseline, baselines, p_irt, ridge, shrunk
 from app.engine.simulation.simulate import draw_scores
 
 RNG = np.random.default_rng(11)
@@ -23,7 +23,7 @@ def held(n: int, rows: FloatArray = ROWS, fixed: IntArray | None = None) -> dict
 
 def test_all_questions_tell_the_score_itself() -> None:
     every = held(N, fixed=np.arange(N))
-    for name in ("random", "stratified", "anchors", "p-irt", "gp-irt", "fixed"):
+    for name in ("random", "stratified", "anchors", "anchors-irt", "p-irt", "gp-irt", "fixed"):
         assert every[name].accuracy_mae == pytest.approx(0.0, abs=1e-9), name
 
 
@@ -60,10 +60,23 @@ def test_strata_tasks_and_the_reference_models_mean_help() -> None:
         assert found[name] < 0.7 * found["random"], name
 
 
+def test_means_of_tasks_are_those_of_eq_15_of_the_wild_study() -> None:
+    items, row = np.array([2, 7, 25, 26, 40]), ROWS[0]
+    by_hand = 0.0
+    for task in ("law", "maths"):
+        inside = [item for item in range(N) if TASKS[item] == task]
+        asked = [item for item in items if TASKS[item] == task]
+        mu = OTHERS[:, inside].mean()
+        alpha, beta = 5 * mu, 5 * (1 - mu)
+        mean = (alpha + row[asked].sum()) / (alpha + beta + len(asked))
+        by_hand += len(inside) / N * mean
+    assert shrunk(OTHERS, TASKS, items).of(row[None])[0] == pytest.approx(by_hand, abs=1e-9)
+
+
 def test_the_ridge_penalty_is_the_one_with_the_least_error_on_models_left_out() -> None:
     items = np.arange(15)
-    rule = _ridge(OTHERS, items)
     answers, scores = OTHERS[:, items], OTHERS.mean(axis=1)
+    rule = ridge(OTHERS, scores, items)
 
     def fitted(rows: IntArray, penalty: float) -> tuple[FloatArray, float]:
         x, y = answers[rows], scores[rows]

@@ -5,10 +5,11 @@
 | random | any | the mean of the answers |
 | stratified | one of each of n strata of like difficulty | the mean of the answers |
 | tasks | as many of each task | the tasks' means, each by its size |
-| beta-binomial | any | the mean, drawn to that of the reference models |
+| beta-binomial | any | the tasks' means, drawn to those of the reference models |
 | ridge | any | a regression of the reference models' scores on their answers |
 | anchors | nearest to the centres of n clusters of answers | the answers, by the clusters' sizes |
-| p-irt | the same | the answers, and what theta expects of all other items |
+| anchors-irt | the same of slopes and intercepts | the answers, by the clusters' sizes |
+| p-irt | those of anchors | the answers, and what theta expects of all other items |
 | gp-irt | the same | both of the last two, weighed |
 | fixed | a list that is given | the mean of the answers |
 | fixed, regressed | the same | a regression on that mean |
@@ -18,7 +19,8 @@ means over several draws. An item that an examinee has no answer to is neither a
 in its test.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, for anchors, p-IRT and gp-IRT;
-Kipnis et al. (2025), metabench, arXiv 2407.12844, for a regression on a fixed list.
+Kipnis et al. (2025), metabench, arXiv 2407.12844, for a regression on a fixed list; eq. 15 of the
+WILD study for beta-binomial.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -36,6 +38,8 @@ from app.engine.models.base import IntArray
 FIXED, REGRESSED = "fixed", "fixed, regressed"
 _DRAWS = 20
 _ROUNDS = 30
+#: Answers that the reference models' mean of a task counts for, lambda of eq. 15.
+_WORTH = 5.0
 #: Penalties that the ridge regression chooses among by its error on each model left out.
 _PENALTIES = 10.0 ** np.arange(-2.0, 4.0)
 
@@ -98,7 +102,6 @@ def baselines(
     sums = np.where(known, others, 0.0).sum(axis=0)
     usual = sums.sum() / max(answers.sum(), 1)  # for an item that none of them answered
     others = np.where(known, others, np.where(answers, sums / np.maximum(answers, 1), usual))
-    named = tasks if 1 < len(set(tasks)) <= n_items else None
     masks, alike = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
     errors: dict[str, FloatArray] = {}
     for nth, mask in enumerate(masks):
@@ -108,7 +111,7 @@ def baselines(
             rows[np.ix_(who, at)],
             min(n_items, len(at)),
             bank=bank.take(at),
-            tasks=None if named is None else [named[item] for item in at.tolist()],
+            tasks=[tasks[item] for item in at.tolist()],
             fixed=None if fixed is None else np.flatnonzero(np.isin(at, fixed)),
             seed=seed,
         )
@@ -132,7 +135,7 @@ def _errors(
     n: int,
     *,
     bank: ItemBank,
-    tasks: Sequence[Hashable] | None,
+    tasks: Sequence[Hashable],
     fixed: IntArray | None,
     seed: int,
 ) -> dict[str, FloatArray]:
@@ -141,20 +144,23 @@ def _errors(
     drawn: dict[str, Callable[[np.random.Generator], Rule]] = {
         "random": lambda rng: _mean_of(_any(others, n, rng)),
         "stratified": lambda rng: _stratified(means, n, rng),
-        "beta-binomial": lambda rng: _shrunk(others, _any(others, n, rng)),
-        "ridge": lambda rng: _ridge(others, _any(others, n, rng)),
+        "beta-binomial": lambda rng: shrunk(others, tasks, _any(others, n, rng)),
+        "ridge": lambda rng: ridge(others, others.mean(axis=1), _any(others, n, rng)),
     }
-    if tasks is not None:
+    if 1 < len(set(tasks)) <= n:
         drawn["tasks"] = lambda rng: _of_tasks(tasks, n, rng)
     found = {}
     for name, make in drawn.items():
         rules = [make(np.random.default_rng([seed, draw])) for draw in range(_DRAWS)]
         found[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
-    anchors = _anchors(others, n, np.random.default_rng(seed))
+    anchors = anchors_of(others.T, n, np.random.default_rng(seed))
+    curves = np.column_stack([bank.a, bank.intercept])
     by_anchors, by_theta = anchors.of(rows), p_irt(bank, anchors.items, rows)
     missed = np.abs(p_irt(bank, anchors.items, others) - others.mean(axis=1)).mean()
     share = missed**2 / (missed**2 + others.var(axis=1).mean() / (4 * n)) if missed else 0.0
     found["anchors"] = np.abs(by_anchors - truth)
+    by_curves = anchors_of(curves, n, np.random.default_rng(seed)).of(rows)
+    found["anchors-irt"] = np.abs(by_curves - truth)
     found["p-irt"] = np.abs(by_theta - truth)
     found["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
     if fixed is not None:
@@ -198,17 +204,19 @@ def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Ru
     return Rule(np.concatenate(items), np.concatenate(weights))
 
 
-def _shrunk(others: FloatArray, items: IntArray) -> Rule:
-    """Posterior mean of a beta-binomial whose beta is that of the reference models' scores."""
-    scores = others.mean(axis=1)
-    centre, spread = scores.mean(), max(scores.var(), 1e-9)
-    worth = max(centre * (1 - centre) / spread - 1.0, 0.0)  # answers that the prior counts for
-    each = 1.0 / (len(items) + worth)
-    return Rule(items, np.full(len(items), each), float(worth * centre * each))
+def shrunk(others: FloatArray, tasks: Sequence[Hashable], items: IntArray) -> Rule:
+    """Posterior means of the tasks, beta-binomial about those of the reference models."""
+    _, of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
+    sizes = np.bincount(of)
+    prior = np.bincount(of, others.mean(axis=0)) / sizes
+    asked = np.bincount(of[items], minlength=len(sizes))
+    each = sizes / len(of) / (_WORTH + asked)
+    return Rule(items, each[of[items]], float(_WORTH * each @ prior))
 
 
-def _ridge(others: FloatArray, items: IntArray) -> Rule:
-    answers, scores = others[:, items], others.mean(axis=1)
+def ridge(others: FloatArray, scores: FloatArray, items: IntArray) -> Rule:
+    """Regression of some scores of the reference models on their answers."""
+    answers = others[:, items]
     centre, middle = answers.mean(axis=0), scores.mean()
     u, s, vt = np.linalg.svd(answers - centre, full_matrices=False)
     projected = u.T @ (scores - middle)
@@ -228,9 +236,8 @@ def _on_mean(others: FloatArray, plain: Rule) -> Rule:
     return Rule(plain.items, slope * plain.weights, constant)
 
 
-def _anchors(others: FloatArray, n: int, rng: np.random.Generator) -> Rule:
-    """Items nearest to the centres of n clusters (k-means) of the reference models' answers."""
-    points = others.T
+def anchors_of(points: FloatArray, n: int, rng: np.random.Generator) -> Rule:
+    """Items nearest to the centres of n clusters (k-means) of points, shape (n_items, any)."""
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster without items has no anchor
         centres, nearest = kmeans2(points, n, iter=_ROUNDS, minit="points", rng=rng)
