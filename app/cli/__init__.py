@@ -50,6 +50,7 @@ PANELS = {
         "simulate": "Try a test design on recorded answers.",
         "rank-simulate": "Rank models by their recorded answers.",
         "estimate": "Estimate theta from a bank file and a response file.",
+        "reproduce": "Run a published study's protocol on recorded answers.",
         "compose": "Build the best fixed short form of a benchmark.",
         "calibrate": "Estimate item parameters from a response file.",
         "lint": "Check the parameters of a bank file.",

@@ -12,7 +12,7 @@ from app.cli import PANELS, build
 
 #: These work on files, on this machine itself, on a database beside any server, or on the login.
 _WITHOUT = {
-    *("estimate", "simulate", "rank-simulate", "calibrate", "lint"),
+    *("estimate", "simulate", "rank-simulate", "calibrate", "lint", "reproduce"),
     *(
         "demo",
         "demo-model",

@@ -1,5 +1,7 @@
 """Eq. 6, 9, 14 and 15 of the WILD study by hand, against the criterion and the baseline."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -29,9 +31,9 @@ IS_LAW = np.arange(N_ITEMS) % 3 == 0
 TAGS = tuple(frozenset({"law" if law else "maths"}) for law in IS_LAW)
 
 
-def map_abilities(asked: list[int], scores: FloatArray) -> FloatArray:
+def map_abilities(asked: Sequence[int], scores: FloatArray) -> FloatArray:
     """Eq. 9: the mode of N(mu, Sigma) and the answers, by Newton's steps."""
-    theta = MU.copy()
+    theta, asked = MU.copy(), list(asked)
     slopes = A[asked, None] * LOADINGS[asked]
     precision = np.linalg.inv(SIGMA)
     for _ in range(50):
@@ -42,7 +44,7 @@ def map_abilities(asked: list[int], scores: FloatArray) -> FloatArray:
     return np.asarray(theta)
 
 
-def covariance(asked: list[int], w: FloatArray) -> FloatArray:
+def covariance(asked: Sequence[int], w: FloatArray) -> FloatArray:
     """Eq. 14: from Sigma, one answer after the other."""
     c = SIGMA.copy()
     for x in asked:

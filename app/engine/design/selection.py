@@ -147,8 +147,8 @@ class SelectionDesign(Part):
             are active.
         content: None without content balancing.
         exposure: None without a limit on the use of items.
-        target: What either V-optimality is to predict: shares by tag, "all" for the whole bank; None is
-            the whole bank.
+        target: What either V-optimality is to predict: shares by tag, "all" for the whole bank;
+            None is the whole bank.
     """
 
     criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION

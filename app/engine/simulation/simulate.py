@@ -274,7 +274,8 @@ def summarise(
     items = [one.items for one in taken]
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
-    spearman, kendall, moved = _ranks(np.array([one.theta for one in thetas]), accuracies)
+    thetas_told = np.array([one.theta for one in thetas])
+    spearman, kendall, moved = ranks_alike(thetas_told, accuracies)
     return Summary(
         n_examinees=len(taken),
         items_mean=float(np.mean([len(one) for one in items])),
@@ -305,10 +306,14 @@ def _standard_error(values: FloatArray) -> float | None:
     return None if values.size < 2 else float(values.std(ddof=1)) / values.size**0.5
 
 
-def _ranks(
-    thetas: FloatArray, accuracies: Sequence[float]
+def ranks_alike(
+    thetas: FloatArray, accuracies: Sequence[float] | FloatArray
 ) -> tuple[float | None, float | None, float]:
-    """How alike examinees are ordered by theta and by the real score; see `Summary`."""
+    """How alike examinees are ordered by theta and by the real score.
+
+    Returns:
+        Spearman, Kendall and the share of those who moved; see `Summary`.
+    """
     from scipy.stats import kendalltau, rankdata, spearmanr
 
     by_theta, by_score = rankdata(thetas), rankdata(accuracies)

@@ -1,0 +1,296 @@
+"""ATLAS: adaptive tests on a 3PL bank, beside 100 random items and 100 anchors.
+
+`FOLDER/BENCHMARK/bank.csv` and `responses.csv.gz` give the tests, `FOLDER/tiny/BENCHMARK.csv.gz`
+what is calibrated. By default the tests for theta and for the score ask as many items as the
+published one did on average. What is learned from other models (anchors, the default score) is
+learned by each half of the models for the other.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.calibration.fit.goodness import goodness_of_fit
+from app.calibration.logistic.calibrate import calibrate
+from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.pipeline.fit import prepared
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.cli.lab.inputs import load_bank, load_responses
+from app.cli.lab.papers.exhibit import Cell, Exhibit, Scatter
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.baselines import anchors_of, p_irt
+from app.engine.simulation.simulate import Taken, ranks_alike, simulate, summarise
+from app.exchange.names import align
+
+_STOPS = (0.1, 0.2, 0.3)
+_ITEMS = 100  # of the baselines
+_FIT, _SUBJECTS = "Table 1: RMSEA of M2", "Table 7: MMLU by subject"
+_THETA, _SCORE = "Table 2: error of theta", "Table 3: error of the score"
+_USE = "Table 6: use of the bank"
+_RANKS = "Figures 2, 4-6: theta beside the mean score"
+_KINDS = ("MAE", "SE of the MAE", "items", "IES")
+_USES = ("overlap", "mean exposure", "seconds a model")
+
+#: Of a benchmark and a row: MAE, its SE, items, IES of theta; MAE, its SE, IES of the score; test
+#: overlap, mean exposure, seconds of choosing. The first three are of the study's repository.
+_PRINTED = """
+arc_mixtral SE-0.1  0.0905 - 49.0 -     - - -                 - - -
+arc_mixtral SE-0.2  0.107 -  32.9 -     - - -                 - - -
+arc_mixtral SE-0.3  0.109 -  30.0 -     - - -                 - - -
+arc random          0.183 0.007 100 1.0   0.029 0.001 1.0     - - -
+arc anchors         0.172 0.007 99 0.932  0.031 0.001 1.041   - - -
+arc SE-0.1          0.084 0.006 89 0.407  0.032 0.002 0.974   0.1915 0.1115 30.99
+arc SE-0.2          0.120 0.008 35 0.332  0.034 0.002 0.404   0.1709 0.0541 13.98
+arc SE-0.3          0.117 0.007 30 0.193  0.034 0.002 0.350   0.1960 0.0921 11.82
+gsm8k random        0.150 0.014 100 1.0   0.026 0.001 1.0     - - -
+gsm8k anchors       0.164 0.014 100 1.089 0.028 0.001 1.071   - - -
+gsm8k SE-0.1        0.150 0.011 70 0.701  0.039 0.001 1.055   0.2127 0.0721 45.69
+gsm8k SE-0.2        0.177 0.012 36 0.428  0.044 0.002 0.612   0.2078 0.0440 24.08
+gsm8k SE-0.3        0.173 0.012 31 0.363  0.042 0.002 0.516   0.2370 0.0554 19.06
+winogrande random   0.167 0.007 100 1.0   0.049 0.001 1.0     - - -
+winogrande anchors  0.204 0.008 100 1.221 0.050 0.001 1.010   - - -
+winogrande SE-0.1   0.155 0.012 70 0.655  0.048 0.001 0.678   0.1822 0.0824 40.99
+winogrande SE-0.2   0.166 0.010 27 0.322  0.051 0.002 0.383   0.1493 0.0471 19.92
+winogrande SE-0.3   0.179 0.011 32 0.342  0.050 0.001 0.324   0.1703 0.0404 16.74
+hellaswag random    0.240 0.010 100 1.0   0.024 0.001 1.0     - - -
+hellaswag anchors   0.198 0.009 97 0.797  0.019 0.001 0.782   - - -
+hellaswag SE-0.1    0.157 0.010 41 0.266  0.020 0.001 0.348   0.1126 0.0386 75.52
+hellaswag SE-0.2    0.163 0.009 30 0.203  0.021 0.001 0.258   0.1372 0.0478 56.93
+hellaswag SE-0.3    0.165 0.010 30 0.205  0.021 0.001 0.261   0.1367 0.0482 57.06
+truthfulqa random   0.103 0.004 100 1.0   0.021 0.001 1.0     - - -
+truthfulqa anchors  0.145 0.007 97 1.370  0.025 0.001 1.154   - - -
+truthfulqa SE-0.1   0.064 0.002 48 0.300  0.023 0.001 0.532   0.1732 0.0786 15.97
+truthfulqa SE-0.2   0.073 0.003 30 0.211  0.024 0.001 0.338   0.1843 0.0958 9.37
+truthfulqa SE-0.3   0.071 0.003 30 0.206  0.023 0.001 0.331   0.1807 0.0949 9.72
+"""
+_PUBLISHED: Mapping[tuple[str, str], list[float | None]] = {
+    (name, row): [None if each == "-" else float(each) for each in figures]
+    for name, row, *figures in map(str.split, _PRINTED.strip().splitlines())
+}
+_PUBLISHED_FIT = {
+    "arc": 0.0595,
+    "gsm8k": 0.0438,
+    "hellaswag": 0.0482,
+    "truthfulqa": 0.0690,
+    "winogrande": 0.0565,
+}
+#: Spearman and Kendall of theta and the mean score.
+_PUBLISHED_RANKS = {"arc": (0.91, 0.77), "truthfulqa": (0.97, 0.87), "winogrande": (0.86, 0.70)}
+
+
+def published(name: str, row: str) -> dict[str, list[float | None]]:
+    """What was printed, by table; of a part of a benchmark what is not printed apart."""
+    whole = _PUBLISHED.get((name.split("_")[0], row), [None] * 10)
+    return {
+        _THETA: (_PUBLISHED.get((name, row)) or whole)[:4],
+        _SCORE: [*whole[4:6], whole[2], whole[6]],
+        _USE: whole[7:],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one way did on all models.
+
+    Attributes:
+        items: Mean number.
+        theta: Absolute errors against the whole bank's WLE, shape (n_models,).
+        score: Absolute errors of the score.
+        use: Overlap, mean exposure, seconds of choosing; None of a list.
+    """
+
+    items: float
+    theta: FloatArray
+    score: FloatArray
+    use: tuple[float | None, ...] = (None, None, None)
+
+    def figures(self, random: "Outcome") -> dict[str, tuple[float | None, ...]]:
+        """Of each table; IES of eq. 4 is beside random items."""
+
+        def of(errors: FloatArray, beside: FloatArray) -> tuple[float | None, ...]:
+            mae, se = float(errors.mean()), float(errors.std(ddof=1)) / len(errors) ** 0.5
+            worst = float(beside.mean()) * random.items
+            return mae, se, self.items, mae * self.items / worst if worst else None
+
+        return {
+            _THETA: of(self.theta, random.theta),
+            _SCORE: of(self.score, random.score),
+            _USE: self.use,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Benchmark:
+    """A bank, and models that answered it."""
+
+    name: str
+    bank: ItemBank
+    scores: FloatArray
+    references: FloatArray
+    seed: int
+
+    @classmethod
+    def load(cls, folder: Path, seed: int) -> "Benchmark":
+        """From a folder with `bank.csv` and `responses.csv.gz`; models without answers are out."""
+        bank = load_bank(folder / "bank.csv")
+        scores = align(load_responses(folder / "responses.csv.gz"), bank).scores
+        scores = scores[~np.isnan(scores).all(axis=1)]
+        references, _ = whole_bank_abilities(bank, scores)
+        return cls(name=folder.name, bank=bank, scores=scores, references=references, seed=seed)
+
+    @property
+    def halves(self) -> list[np.ndarray]:
+        """Two halves of the models."""
+        order = np.random.default_rng(self.seed).permutation(len(self.scores))
+        return [np.sort(order[::2]), np.sort(order[1::2])]
+
+    @cached_property
+    def _learned(self) -> list[LearnedCurves]:
+        """What the other half teaches each half."""
+        whole = {WHOLE_BANK: np.full(self.bank.n_items, 1.0 / self.bank.n_items)}
+        return [
+            learn_curves(self.scores[others], whole, np.random.default_rng(self.seed))
+            for others in self.halves[::-1]
+        ]
+
+    def of_design(self, design: Mapping[str, Any], score_by: Mapping[str, Any]) -> Outcome:
+        """By adaptive tests; the score by those of another design, where that is not the same."""
+        test = Design.from_dict(design).build(self.bank)
+        started = time.perf_counter()
+        taken = simulate(test, self.scores, seed=self.seed)
+        seconds = (time.perf_counter() - started) / len(taken)
+        summary = summarise(taken, self.references, test)
+        for_score = taken if score_by == design else self._for_score(score_by)
+        return Outcome(
+            items=summary.items_mean,
+            theta=np.abs([one.estimate.theta for one in taken] - self.references),
+            score=np.array([abs(one.prediction.value - one.accuracy) for one in for_score]),
+            use=(summary.overlap, summary.exposure_mean, seconds),
+        )
+
+    def _for_score(self, design: Mapping[str, Any]) -> list[Taken]:
+        taken: dict[int, Taken] = {}
+        for mine, curves in zip(self.halves, self._learned, strict=True):
+            test = Design.from_dict(design).build(self.bank, curves=curves)
+            found = simulate(test, self.scores[mine], seed=self.seed)
+            taken |= dict(zip(mine.tolist(), found, strict=True))
+        return [taken[model] for model in sorted(taken)]
+
+    def of_anchors(self) -> Outcome:
+        """By clusters of the other half's answers: theta by WLE, the score by p-IRT."""
+        theta, score = np.empty((2, len(self.scores)))
+        known = np.flatnonzero(~np.isnan(self.scores).any(axis=0))
+        n = min(_ITEMS, known.size)
+        for mine, others in (self.halves, self.halves[::-1]):
+            rng = np.random.default_rng(self.seed)
+            anchors = known[anchors_of(self.scores[np.ix_(others, known)].T, n, rng).items]
+            rows = np.full((len(mine), self.bank.n_items), np.nan)
+            rows[:, anchors] = self.scores[np.ix_(mine, anchors)]
+            thetas, _ = whole_bank_abilities(self.bank, rows)
+            theta[mine] = np.abs(thetas - self.references[mine])
+            whole = self.scores[np.ix_(mine, known)]
+            told = p_irt(self.bank.take(known), np.flatnonzero(np.isin(known, anchors)), whole)
+            score[mine] = np.abs(told - whole.mean(axis=1))
+        return Outcome(items=float(n), theta=theta, score=score)
+
+
+def _of_length(preset: str, items: float, **selection: str) -> dict[str, Any]:
+    """A test of so many items, whatever it finds."""
+    n = round(items)
+    stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
+    return {"preset": preset, "stopping": stopping, "selection": selection}
+
+
+def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
+    tables: dict[str, list[list[Cell]]] = {_THETA: [], _SCORE: [], _USE: []}
+    for one in benchmarks:
+        plain = _of_length("atlas", min(_ITEMS, one.bank.n_items), criterion="random")
+        random = one.of_design(plain, plain)
+        rows: dict[str, tuple[Outcome, Outcome | None]] = {
+            "random": (random, None),
+            "anchors": (one.of_anchors(), None),
+        }
+        for stop in _STOPS:
+            design = {"preset": "atlas", "stopping": {"se": stop}}
+            theirs = one.of_design(design, design)
+            n = theirs.items
+            ours = one.of_design(_of_length("ability", n), _of_length("score", n))
+            rows[f"SE-{stop}"] = theirs, ours
+        for row, (theirs, default) in rows.items():
+            here = theirs.figures(random)
+            ours_here = {} if default is None else default.figures(random)
+            for title, printed in published(one.name, row).items():
+                kinds = _USES if title == _USE else _KINDS
+                default_here = ours_here.get(title, (None,) * len(kinds))
+                tables[title] += [
+                    [f"{one.name}, {row}: {kind}", *cells]
+                    for kind, *cells in zip(kinds, printed, here[title], default_here, strict=True)
+                    if any(cell is not None for cell in cells)
+                ]
+    missing = "" if benchmarks else "BENCHMARK/bank.csv and BENCHMARK/responses.csv.gz"
+    heads = ("", "published", "by their method", "by default")
+    note = "Of Mixtral models the study's repository tells theta; the rest is of all of ARC."
+    for title, table in tables.items():
+        yield Exhibit(title=title, heads=heads, rows=table, missing=missing, note=note)
+
+
+def _calibrated(files: list[Path]) -> Iterator[Exhibit]:
+    """Fit of the 3PL and of the default model, and what theta does to the order of the models."""
+    fits: list[list[Cell]] = []
+    ranks: list[list[Cell]] = []
+    scatter = None
+    for path in files:
+        name, table = path.name.split(".")[0], load_responses(path)
+        words: list[Cell] = []
+        banks = []
+        for model in ("3pl", "2pl"):
+            plan = CalibrationPlan(model=model)
+            matrix = prepared(table, plan).matrix
+            found = calibrate(matrix, plan.settings())
+            fit = goodness_of_fit(matrix, found)
+            words += [None if fit.m2 is None else fit.m2.rmsea, fit.verdict]
+            banks.append(found.bank())
+        fits.append([name, _PUBLISHED_FIT.get(name), *words])
+        scores = align(table, banks[0]).scores
+        scores = scores[~np.isnan(scores).all(axis=1)]
+        thetas, means = whole_bank_abilities(banks[0], scores)[0], np.nanmean(scores, axis=1)
+        kinds = ("Spearman", "Kendall", "moved more than ten ranks")
+        printed = (*_PUBLISHED_RANKS.get(name, (None, None)), None)
+        ranks += [
+            [f"{name}: {kind}", said, here]
+            for kind, said, here in zip(kinds, printed, ranks_alike(thetas, means), strict=True)
+        ]
+        scatter = scatter or Scatter(thetas, means, "theta", f"mean score, {name}")
+    missing = "" if files else "tiny/BENCHMARK.csv.gz"
+    yield Exhibit(
+        title=_FIT,
+        heads=("", "published", "3PL", "in a word", "2PL, the default", "in a word"),
+        rows=fits,
+        missing=missing,
+        note="The words read SRMSR as well. Of TinyBenchmarks and MetaBench there is no data.",
+    )
+    yield Exhibit(
+        title=_RANKS,
+        heads=("", "published", "by their method"),
+        rows=ranks,
+        missing=missing,
+        scatter=scatter,
+    )
+
+
+def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
+    """The study's tables."""
+    ready = sorted(path.parent for path in folder.glob("*/responses.csv.gz"))
+    benchmarks = [Benchmark.load(one, seed) for one in ready if (one / "bank.csv").exists()]
+    yield from _tables(benchmarks)
+    yield from _calibrated(sorted((folder / "tiny").glob("*.csv.gz")))
+    yield Exhibit(title=_SUBJECTS, missing="banks of MMLU's 57 subjects")

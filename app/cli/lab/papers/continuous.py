@@ -1,0 +1,270 @@
+"""Continuous adaptive testing: rankings of held-out models by continuous scores.
+
+Each `FOLDER/DATASET/judge_scores.csv.gz` is a matrix of models and items. Four models are held out
+at a time, or whole families of them, and the items are calibrated from the others. A pair that is
+not decided is a tie; it truly is one where the bootstrap over items cannot tell the full means
+apart.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
+from pathlib import Path
+
+import numpy as np
+
+from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.moments import calibrate_by_moments
+from app.calibration.filters import FilterSettings
+from app.calibration.pipeline.fit import prepared
+from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
+from app.calibration.pipeline.ranking import bank_by_moments, bank_from
+from app.cli.lab.inputs import load_responses
+from app.cli.lab.papers.exhibit import Exhibit
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.ranking.ranking import Ranking
+from app.engine.ranking.rules import (
+    RANKING_PRESETS,
+    RankingBudget,
+    RankingPreset,
+    RankingRules,
+    usual_criterion,
+)
+from app.engine.ranking.simulation import kendall_tau, simulate_ranking
+from app.engine.responses import ResponseTable
+
+_HELD_OUT, _SPLITS, _BOOTSTRAPS = 4, 40, 1000
+_BUDGET = RankingBudget(items=50 * _HELD_OUT)
+_PUBLISHED = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
+
+
+#: Figures by table: of the study's LLM judge of TruthfulQA, and the mean of its nine pairs of data
+#: set and metric.
+_PRINTED: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = {
+    "Table 2: ranking": {
+        "tau": (0.490, 0.73),
+        "tau, random items": (0.400, 0.61),
+        "items": (93.0, 88.0),
+        "share of the scores": (0.029, 0.020),
+    },
+    "Table 3: ties": {
+        "share of ties": (0.76, 0.52),
+        "share that is tied": (0.47, 0.26),
+        "precision of ties": (0.50, 0.46),
+        "recall of ties": (0.89, 0.94),
+        "F1 of ties": (0.60, 0.52),
+        "accuracy of decided pairs": (0.77, 0.95),
+    },
+    "Table 4: beside tests of one length": {
+        "tau": (0.490, 0.73),
+        "tau, one length": (0.52, 0.73),
+        "items saved": (0.29, 0.32),
+        "cost saved": (0.41, 0.42),
+    },
+    "Table 5: families held out": {
+        "families: tau": (0.60, 0.84),
+        "families: tau, random items": (0.40, 0.68),
+    },
+    "Table 6: form of the variance": {
+        "discrimination": (2.59, 3.16),
+        "R2 of the variance": (-1.2, None),
+    },
+}
+_HEADS = ("", "published, a judge", "published, mean", "by their method", "by default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Split:
+    """Held-out models on a bank that was calibrated from the others.
+
+    Attributes:
+        bank: Its items.
+        rows: Of the held-out models on these items.
+        full: Of all their scores, from 0 to 1, shape (n_models, n_items).
+        tied: Pairs that the bootstrap cannot tell apart.
+    """
+
+    seed: int
+    bank: ItemBank
+    rows: FloatArray
+    full: FloatArray
+    tied: frozenset[tuple[int, int]]
+
+    @property
+    def means(self) -> FloatArray:
+        """What the order is to be of."""
+        return np.asarray(np.nanmean(self.full, axis=1))
+
+    def ranking(
+        self, rules: RankingRules, budget: RankingBudget = _BUDGET, **asking: object
+    ) -> Ranking:
+        """Of the held-out models, who are asked what there is a score of."""
+        test = Design.from_dict({"preset": "ability", **asking}).build(self.bank)
+        tests = tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in self.rows)
+        return Ranking(tests=tests, rules=rules, budget=budget)
+
+    def of_one_length(self, length: int, criterion: str) -> Ranking:
+        """The same number of items for all, whatever they show."""
+        n = min(length, *(int(np.count_nonzero(~np.isnan(row))) for row in self.rows))
+        rules = RankingRules(min_items=n, max_items=n, shared_items=False)
+        return self.ranking(rules, RankingBudget(), selection={"criterion": criterion})
+
+
+def ties(full: FloatArray, rng: np.random.Generator) -> frozenset[tuple[int, int]]:
+    """Pairs of whom 95 % of the differences of their means, items drawn anew, hold zero."""
+    drawn = rng.integers(0, full.shape[1], (_BOOTSTRAPS, full.shape[1]))
+    means = np.nanmean(full[:, drawn], axis=2)
+    apart = {
+        (one, other): np.quantile(means[one] - means[other], [0.025, 0.975])
+        for one, other in permutations(range(len(full)), 2)
+    }
+    return frozenset(pair for pair, (lo, hi) in apart.items() if lo <= 0.0 <= hi)
+
+
+def family(name: str) -> str:
+    """What stands before the first digit, dash or slash of a model's name."""
+    return re.split(r"[-/\d]", name, maxsplit=1)[0].lower()
+
+
+def held_out(names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Choices of four models, evenly over all of them."""
+    every = list(combinations(range(len(names)), min(_HELD_OUT, len(names) - 2)))
+    return [every[nth * len(every) // _SPLITS] for nth in range(min(_SPLITS, len(every)))]
+
+
+def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Choices of families of three or four models in all, at least two of them."""
+    of: dict[str, list[int]] = defaultdict(list)
+    for row, name in enumerate(names):
+        of[family(name)].append(row)
+    chosen = [
+        tuple(sorted(row for members in some for row in members))
+        for n in (2, 3, 4)
+        for some in combinations(of.values(), n)
+    ]
+    fit = [rows for rows in chosen if len(rows) in (3, 4)]
+    return [fit[nth * len(fit) // _SPLITS] for nth in range(min(_SPLITS, len(fit)))]
+
+
+def splits(
+    table: ResponseTable, chosen: Sequence[tuple[int, ...]], seed: int
+) -> Iterator[tuple[Split, Split]]:
+    """The same models on the published bank and on the default one."""
+    scores = table.scores
+    at = {item: column for column, item in enumerate(table.items)}
+    for nth, held in enumerate(chosen):
+        others = [row for row in range(len(scores)) if row not in held]
+        names = tuple(table.examinees[row] for row in others)
+        known = ResponseTable(names, table.items, scores[others])
+        full = scores[list(held)]
+        tied = ties(full, np.random.default_rng([seed, nth]))
+        theirs, ours = (
+            Split(
+                seed=seed + nth,
+                bank=bank,
+                rows=full[:, [at[item] for item in bank.item_ids]],
+                full=full,
+                tied=tied,
+            )
+            for bank in (bank_by_moments(known), bank_from(known))
+        )
+        yield theirs, ours
+
+
+class Counts:
+    """What rankings found, summed over splits."""
+
+    def __init__(self) -> None:
+        self.means: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, split: Split, ranking: Ranking, criterion: str, prefix: str = "") -> None:
+        """Run one ranking, and those that it is held beside."""
+        state, _ = simulate_ranking(ranking, list(split.rows), seed=split.seed)
+        asked = [member.n_asked for member in state.members]
+        ranks = ranking.ranks(state)
+        found = self.means
+        found[f"{prefix}tau"].append(kendall_tau(ranks.order, split.means))
+        random = split.of_one_length(sum(asked) // len(asked), "random")
+        found[f"{prefix}tau, random items"].append(_tau(split, random))
+        if prefix:
+            return
+        found["items"].append(sum(asked))
+        found["share of the scores"].append(sum(asked) / np.count_nonzero(~np.isnan(split.full)))
+        found["tau, one length"].append(_tau(split, split.of_one_length(max(asked), criterion)))
+        found["items saved"].append(1 - sum(asked) / (len(asked) * max(asked)))
+        for pair in ranks.pairs:
+            is_tied = (pair.above, pair.below) in split.tied
+            found["share of ties"].append(not pair.decided)
+            found["share that is tied"].append(is_tied)
+            if pair.decided:
+                right = split.means[pair.above] > split.means[pair.below]
+                found["accuracy of decided pairs"].append(bool(right))
+            else:
+                found["precision of ties"].append(is_tied)
+            if is_tied:
+                found["recall of ties"].append(not pair.decided)
+
+    def of(self, name: str) -> float | None:
+        """The mean of one figure; None where nothing was counted."""
+        if name == "F1 of ties":
+            precision, recall = self.of("precision of ties"), self.of("recall of ties")
+            both = (precision or 0.0) + (recall or 0.0)
+            return 2 * (precision or 0.0) * (recall or 0.0) / both if both else None
+        return float(np.mean(self.means[name])) if self.means[name] else None
+
+
+def _tau(split: Split, ranking: Ranking) -> float:
+    state, _ = simulate_ranking(ranking, list(split.rows), seed=split.seed)
+    return kendall_tau(ranking.ranks(state).order, split.means)
+
+
+def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
+    """The study's tables, of each data set."""
+    files = sorted(folder.glob("*/judge_scores.csv.gz"))
+    if not files:
+        needed = "DATASET/judge_scores.csv.gz"
+        yield from (Exhibit(title=title, missing=needed) for title in _PRINTED)
+    for path in files:
+        table = load_responses(path, score_range=None)
+        lo, hi = np.nanmin(table.scores), np.nanmax(table.scores)
+        table = ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
+        theirs, ours = _counted(table, seed)
+        note = (
+            f"{path.parent.name}: {len(table.examinees)} models, {len(table.items)} items. No data "
+            "for what models cost. Families are what names begin with."
+        )
+        for title, figures in _PRINTED.items():
+            rows = [
+                [name, *printed, theirs.of(name), ours.of(name)]
+                for name, printed in figures.items()
+            ]
+            yield Exhibit(title=title, heads=_HEADS, rows=rows, note=note)
+
+
+def _counted(table: ResponseTable, seed: int) -> tuple[Counts, Counts]:
+    """By the published method, and by default."""
+    theirs, ours = Counts(), Counts()
+    for prefix, chosen in (
+        ("", held_out(table.examinees)),
+        ("families: ", held_out_families(table.examinees)),
+    ):
+        for published, default in splits(table, chosen, seed):
+            rules = RankingRules(**_PUBLISHED.rules)
+            ranking = published.ranking(rules, **_PUBLISHED.asking)
+            theirs.add(published, ranking, "maximum_information", prefix)
+            usual = usual_criterion(default.bank).value
+            ranking = default.ranking(RankingRules(), selection={"criterion": usual})
+            ours.add(default, ranking, usual, prefix)
+    filters = replace(FilterSettings.none(), keep_for_score=False)
+    measured = prepared(table, CalibrationPlan(model=CONTINUOUS_SCORES, filters=filters)).matrix
+    for counts, calibrated in (
+        (theirs, calibrate_by_moments(measured)),
+        (ours, calibrate_continuous(measured)),
+    ):
+        counts.means["discrimination"].append(calibrated.k_common**-0.5)
+        if calibrated.conformance is not None:
+            counts.means["R2 of the variance"].append(calibrated.conformance)
+    return theirs, ours

@@ -1,0 +1,405 @@
+"""WILD: the score of a task from few items, of this task or of others.
+
+Models are split into known and tested ones; of each task a share of the items is held out, which
+nobody may ask. In turn one task is not asked at all. Predicted are the held-out items of the tasks
+that are asked (interpolation), and those of the other one (extrapolation). Items that all known
+models answered alike are predicted to be answered so (appendix A.1), and are never asked.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.multidimensional.fit import fit_multidimensional
+from app.calibration.multidimensional.score_model import learn_scores
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.cli.lab.inputs import load_responses
+from app.cli.lab.papers.exhibit import NOT_PRINTED, Exhibit
+from app.engine.adaptive import AdaptiveTest, Ask
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.design.design import Design
+from app.engine.design.selection import OF_SCORES
+from app.engine.index import BoolArray
+from app.engine.models.base import IntArray
+from app.engine.models.multidimensional import MultidimensionalModel
+from app.engine.multidimensional.belief import ProfileBelief, ProfileMap, abilities_of
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.baselines import anchors_of, ridge, shrunk
+from app.engine.simulation.simulate import take
+from app.engine.state import Belief, CatState, Response
+
+_COUNTS = (4, 16, 64)
+_TOLD = 16  # items at which tasks are shown apart
+_LEAST, _KNOWN, _TESTED, _PARTITIONS = 40, 65, 20, 3  # models; splits of them
+_HELD_OUT = 0.4
+_TARGET = "target"
+
+NESTED, TWO_PL, TODAY = "MIRT", "2PL", "Sextant's default"
+MIRT_V, FISHER = f"{NESTED}, V-optimal, adaptive", f"{TWO_PL}, Fisher, adaptive"
+#: Without a general ability, by number of abilities; what the study calls MIRT is nested.
+_FLAT = {f"MIRT not nested, K = {k}": k for k in (1, 2, 3)}
+_FLAT_V = "MIRT not nested, V-optimal, adaptive"
+_LARGEST = list(_FLAT)[-1]
+
+_TITLES = (
+    "Figures 2, 3, 10: MAE of tasks never asked",
+    "Figure 4: MAE of items never asked, of tasks that are asked",
+    "Figure 6: MAE of tasks never asked, and cost of an examinee",
+    "Figure 8: MAE of tasks never asked by K, random items",
+    "Figure 9: MAE of tasks never asked by model",
+    f"Figures 12, 13: MAE of each task, never asked, after {_TOLD} items",
+)
+
+#: Scores of the tested models on all items, shape (n_tested, n_items), after so many items.
+Predicted = dict[int, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Models that answered every item of several tasks.
+
+    Attributes:
+        names: Of the tasks.
+        scores: Shape (n_models, n_items).
+        tasks: Of the items, positions in `names`.
+    """
+
+    names: tuple[str, ...]
+    scores: FloatArray
+    tasks: IntArray
+
+    @classmethod
+    def load(cls, folder: Path) -> "Joined | None":
+        """Of the response files in a folder; None of fewer than two tasks, or too few models."""
+        files = sorted(folder.glob("*.csv.gz"))
+        if len(files) < 2:
+            return None
+        tables = {path.name.split(".")[0]: load_responses(path) for path in files}
+        shared = sorted(set.intersection(*(set(one.examinees) for one in tables.values())))
+        parts = []
+        for table in tables.values():
+            row = {name: i for i, name in enumerate(table.examinees)}
+            parts.append(table.scores[[row[name] for name in shared]])
+        scores = np.hstack(parts)
+        scores = scores[~np.isnan(scores).any(axis=1)]
+        tasks = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
+        return None if len(scores) < _LEAST else cls(tuple(tables), scores, tasks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Split:
+    """One partition of the models, and one task that is not asked.
+
+    Attributes:
+        known: Answers of the known models, shape (n_known, n_items).
+        tested: Of the tested ones.
+        tasks: Of the items.
+        target: The task that is not asked.
+        held_out: Mask of the items that nobody may ask.
+    """
+
+    known: FloatArray
+    tested: FloatArray
+    tasks: IntArray
+    target: int
+    held_out: BoolArray
+    seed: int
+
+    @property
+    def at(self) -> IntArray:
+        """The items that tell known models apart."""
+        return np.flatnonzero(self.known.std(axis=0) > 0.0)
+
+    @property
+    def askable(self) -> BoolArray:
+        """Mask of the items of `at` that may be asked."""
+        return np.asarray(~self.held_out & (self.tasks != self.target))[self.at]
+
+    def wanted(self, *, extrapolated: bool) -> BoolArray:
+        """Mask of the items to be predicted."""
+        return np.asarray(self.held_out & ((self.tasks == self.target) == extrapolated))
+
+    def errors(self, predicted: FloatArray, *, extrapolated: bool) -> FloatArray:
+        """Absolute errors of the tasks' scores, each task's of all tested models in turn."""
+        mask = self.wanted(extrapolated=extrapolated)
+        missed = predicted - self.tested
+        of_tasks = [mask & (self.tasks == task) for task in np.unique(self.tasks[mask])]
+        return np.concatenate([np.abs(missed[:, one].mean(axis=1)) for one in of_tasks])
+
+
+def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
+    """Each partition of the models, with each task in turn not asked."""
+    for partition in range(_PARTITIONS):
+        rng = np.random.default_rng([seed, partition])
+        models = rng.permutation(len(data.scores))
+        n_known = min(_KNOWN, len(models) * 3 // 4)
+        held_out = rng.random(data.tasks.size) < _HELD_OUT
+        yield [
+            Split(
+                known=data.scores[models[:n_known]],
+                tested=data.scores[models[n_known : n_known + _TESTED]],
+                tasks=data.tasks,
+                target=target,
+                held_out=held_out,
+                seed=seed + partition,
+            )
+            for target in range(len(data.names))
+        ]
+
+
+def fitted(split: Split) -> dict[str, ItemBank]:
+    """Banks of the items that vary, by the response model; K counts the general ability."""
+    known = split.known[:, split.at]
+    ids = [str(item) for item in split.at]
+
+    def several(dimensions: int, *, nested: bool) -> ItemBank:
+        settings = MultidimensionalSettings(
+            nested=nested, dimensions=dimensions - nested, method=FitMethod.JOINT
+        )
+        fit = fit_multidimensional(known, settings, np.random.default_rng(split.seed))
+        return ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), ids)
+
+    matrix = ScoreMatrix.of(known, items=ids)
+    return {
+        NESTED: several(3, nested=True),
+        **{name: several(k, nested=False) for name, k in _FLAT.items()},
+        TWO_PL: calibrate(matrix, CalibrationSettings(with_errors=False)).bank(),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assessor:
+    """A response model, and tests by it."""
+
+    split: Split
+    bank: ItemBank
+
+    def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
+        """A test of as many items as there are counts for; see `Design.build`."""
+        selection: dict[str, Any] = {"criterion": criterion, "quarantine": False}
+        if criterion in OF_SCORES:
+            selection["target"] = {_TARGET: 1.0}
+        most = min(_COUNTS[-1], int(self.split.askable.sum()))
+        lengths = {"se": None, "score_margin": None, "min_items": most, "max_items": most}
+        design = {
+            "selection": selection,
+            "stopping": lengths,
+            "prediction": {"method": "combined" if "curves" in facts else "p-irt"},
+        }
+        if "targets" not in facts:  # which know their items themselves
+            facts["tags"] = [frozenset({_TARGET} if one else ()) for one in target[self.split.at]]
+        return Design.from_dict(design).build(self.bank, active=self.split.askable, **facts)
+
+    def states(self, test: AdaptiveTest) -> list[dict[int, CatState]]:
+        """Of each tested model after each of the counts."""
+        found = []
+        for i, row in enumerate(self.split.tested[:, self.split.at]):
+            seen: list[CatState] = []
+            take(test, row, seed=[self.split.seed, i], watch=seen.append)
+            found.append({n: seen[n - 1] for n in _COUNTS if n <= len(seen)})
+        return found
+
+    def adaptive(self, test: AdaptiveTest) -> Predicted:
+        """By tests that each choose their own items."""
+        return _each(self.states(test), lambda state: self._expected(state.belief))
+
+    def listed(self, test: AdaptiveTest, lists: Iterable[IntArray]) -> Predicted:
+        """By the answers to lists of items, by position in the bank."""
+        start, predicted = test.start().belief, {}
+        for items in lists:
+            rows = self.split.tested[:, self.split.at[items]].tolist()
+            asked = [ItemIndex(item) for item in items.tolist()]
+            beliefs = [
+                test.estimator.update(self.bank, start, *map(Response, asked, row)) for row in rows
+            ]
+            predicted[len(items)] = np.array([self._expected(belief) for belief in beliefs])
+        return predicted
+
+    def combined(self, criterion: str, target: BoolArray) -> Predicted:
+        """As sessions predict scores, with what the known models' records teach."""
+        split, rng = self.split, np.random.default_rng(self.split.seed)
+        masks = {str(task): target & (split.tasks == task) for task in np.unique(split.tasks)}
+        masks = {_TARGET: target} | {name: one for name, one in masks.items() if one.any()}
+        weights = {name: one[split.at] / one[split.at].sum() for name, one in masks.items()}
+        known, askable = split.known[:, split.at], split.askable
+        scores = learn_scores(known, weights, rng, askable=askable).targets
+        curves = learn_curves(known, weights, rng, askable=askable)
+        test = self.test(
+            criterion, target, targets={WHOLE_BANK: scores[_TARGET], **scores}, curves=curves
+        )
+
+        def told(state: CatState) -> FloatArray:
+            every: FloatArray = split.known[0].copy()
+            for name in list(masks)[1:]:
+                predictor = test.tasks[name]
+                found = predictor.predict(self.bank, state.responses, state.belief)
+                every[split.at[masks[name][split.at]]] = found.value
+            return every
+
+        return _each(self.states(test), told)
+
+    def _expected(self, belief: Belief) -> FloatArray:
+        if isinstance(belief, ProfileBelief):
+            items = [ItemIndex(item) for item in range(self.bank.n_items)]
+            told = ProfileMap().expected_scores(self.bank, belief, items)
+        else:
+            told = belief.weights @ self.bank.expected_score(belief.nodes)
+        every: FloatArray = self.split.known[0].copy()  # as all known models answered
+        every[self.split.at] = told
+        return every
+
+
+def _each(
+    states: Sequence[Mapping[int, CatState]], told: Callable[[CatState], FloatArray]
+) -> Predicted:
+    return {n: np.array([told(of_model[n]) for of_model in states]) for n in states[0]}
+
+
+def at_once(test: AdaptiveTest) -> IntArray:
+    """What a test would ask, were no answer to come back, in order."""
+    state = test.start()
+    while isinstance(step := test.ask(state, np.random.default_rng(0)), Ask):
+        state = test.administer(state, step.item, step.probability)
+    return np.array(state.pending, dtype=np.intp)
+
+
+def first(items: IntArray) -> list[IntArray]:
+    """The beginning of a list, for each of the counts."""
+    return [items[:n] for n in _COUNTS if n <= items.size]
+
+
+def lists(split: Split, bank: ItemBank) -> dict[str, list[IntArray]]:
+    """Choices that no test makes, by position in the bank."""
+    rng = np.random.default_rng([split.seed, split.target])
+    open_to = np.flatnonzero(split.askable)
+    mixed = rng.permutation(open_to)
+    of = split.tasks[split.at[mixed]]
+    turn = [int(np.count_nonzero(of[:nth] == task)) for nth, task in enumerate(of)]
+    items = abilities_of(bank).items
+    points = {
+        "anchors of answers": split.known[:, split.at[open_to]].T,
+        "anchors of items": np.column_stack([items.slopes, items.intercept])[open_to],
+    }
+    return {
+        "random": first(mixed),
+        "uniform over tasks": first(mixed[np.argsort(turn, kind="stable")]),
+        **{
+            name: [open_to[anchors_of(each, len(some), rng).items] for some in first(open_to)]
+            for name, each in points.items()
+        },
+    }
+
+
+def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predicted]:
+    """Baselines that know answers alone: one number for all items of a task."""
+    means = np.tile(split.known.mean(axis=0), (len(split.tested), 1))
+    told: dict[str, Predicted] = {"ridge a task": {}, "task mean": {}, "task mean (EB)": {}}
+    for some in asked:
+        items, n = split.at[some], len(some)
+        for by in told.values():
+            by[n] = means.copy()
+        for task in np.unique(split.tasks):
+            inside = np.flatnonzero(split.tasks == task)
+            held = inside[split.held_out[inside]]
+            own = np.flatnonzero(np.isin(inside, items))
+            regressed = ridge(split.known, split.known[:, held].mean(axis=1), items)
+            drawn = shrunk(split.known[:, inside], [0] * len(inside), own)
+            told["ridge a task"][n][:, held] = regressed.of(split.tested)[:, None]
+            told["task mean (EB)"][n][:, held] = drawn.of(split.tested[:, inside])[:, None]
+            if own.size:
+                mean = split.tested[:, inside[own]].mean(axis=1)
+                told["task mean"][n][:, held] = mean[:, None]
+    return told
+
+
+def ways(
+    split: Split, banks: Mapping[str, ItemBank], target: BoolArray
+) -> Iterator[tuple[str, Predicted]]:
+    """What each way predicts, where it chooses items for the target."""
+    by = {name: Assessor(split=split, bank=bank) for name, bank in banks.items()}
+    nested, two_pl, flat = by[NESTED], by[TWO_PL], by[_LARGEST]
+    asked = lists(split, nested.bank)
+    loadings = nested.test("v_optimal_loadings", target)
+    for name, items in asked.items():
+        yield f"{NESTED}, {name}", nested.listed(loadings, items)
+    yield f"{NESTED}, V-optimal, static", nested.listed(loadings, first(at_once(loadings)))
+    yield MIRT_V, nested.adaptive(loadings)
+    fisher = two_pl.test("maximum_information", target)
+    yield f"{TWO_PL}, random", two_pl.listed(fisher, asked["random"])
+    yield f"{TWO_PL}, Fisher, static", two_pl.listed(fisher, first(at_once(fisher)))
+    yield FISHER, two_pl.adaptive(fisher)
+    yield from without_a_model(split, asked["random"]).items()
+    yield "eq. 6, predicted by default", nested.combined("v_optimal_loadings", target)
+    yield TODAY, nested.combined("v_optimal", target)
+    for name in _FLAT:
+        yield name, by[name].listed(by[name].test("trace", target), asked["random"])
+    yield _FLAT_V, flat.adaptive(flat.test("v_optimal_loadings", target))
+
+
+def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
+    """The study's figures as tables."""
+    data = Joined.load(folder / "tiny")
+    if data is None:
+        needed = f"tiny/TASK.csv.gz of two tasks, answered by the same {_LEAST} models"
+        yield from (Exhibit(title=title, missing=needed) for title in _TITLES)
+        return
+    of: dict[tuple[str, bool, int, int], list[FloatArray]] = defaultdict(list)
+    for partition in splits(data, seed):
+        banks = fitted(partition[0])
+        for split in partition:
+            for kind in (True, False):
+                for way, told in ways(split, banks, split.wanted(extrapolated=kind)):
+                    for n, scores in told.items():
+                        missed = split.errors(scores, extrapolated=kind)
+                        of[way, kind, n, split.target].append(missed)
+
+    def mae(
+        way: str, n: int, *, extrapolated: bool = True, task: int | None = None
+    ) -> float | None:
+        """Eq. 11, over tasks, models and partitions; None where a split has fewer items."""
+        asked = range(len(data.names)) if task is None else (task,)
+        found = [of[way, extrapolated, n, one] for one in asked]
+        return float(np.concatenate([*chain(*found)]).mean()) if all(found) else None
+
+    def table(title: str, names: Iterable[str], *, extrapolated: bool = True) -> Exhibit:
+        printed = {MIRT_V: "< 0.07 at 16"} if extrapolated else {}
+        rows = [
+            (
+                name,
+                printed.get(name, NOT_PRINTED),
+                *(mae(name, n, extrapolated=extrapolated) for n in _COUNTS),
+            )
+            for name in names
+        ]
+        heads = ("model and choice", "published", *(f"{n} items" for n in _COUNTS))
+        return Exhibit(title=title, heads=heads, rows=rows, note=note)
+
+    note = (
+        f"{_PARTITIONS} partitions of at most {_KNOWN} known and {_TESTED} tested models, "
+        f"{len(data.names)} tasks, each in turn not asked; the study has 163 tasks, 112 not asked."
+    )
+    main = [name for name in dict.fromkeys(key[0] for key in of) if name not in _FLAT]
+    extrapolation, interpolation, costs, ablation, adaptive, tasks = _TITLES
+    yield table(extrapolation, main)
+    yield table(interpolation, main, extrapolated=False)
+    yield Exhibit(title=costs, missing="expected tokens of the items")
+    yield table(ablation, _FLAT)
+    yield table(adaptive, (FISHER, _FLAT_V, MIRT_V))
+    shown = (FISHER, MIRT_V, TODAY)
+    yield Exhibit(
+        title=tasks,
+        heads=("task", "published", *shown),
+        rows=[
+            (name, NOT_PRINTED, *(mae(way, _TOLD, task=task) for way in shown))
+            for task, name in enumerate(data.names)
+        ],
+        note=note,
+    )

@@ -1,0 +1,109 @@
+"""`sextant reproduce`: the tables of a published study, by its method and by default."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from app.cli.lab.inputs import JsonOption
+from app.cli.lab.papers.exhibit import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.cli.terminal import console
+from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.files import write_file
+from app.reports.charts import line_chart
+from app.reports.document import document
+from app.reports.markup import Markup, el
+from app.reports.parts import section, table
+
+#: Points of a picture; more hide each other.
+_MOST_POINTS = 400
+
+
+class Paper(StrEnum):
+    """A module of `app.cli.lab.papers` each."""
+
+    ATLAS = "atlas"
+    CONTINUOUS = "continuous"
+    WILD = "wild"
+
+
+@fail_clearly
+def command(
+    paper: Annotated[Paper, typer.Argument(help="The study.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder of recorded answers; see the docs."
+        ),
+    ],
+    output: Annotated[
+        str | None, typer.Option(help="Write one HTML page there; - is stdout.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Run a published study's protocol on data at hand: its tables, and ours beside them.
+
+    A table that the folder has no data for says what it needs.
+    """
+    screen = console.err if "-" in (json, output) else console.out
+    exhibits: list[Exhibit] = []
+    for exhibit in import_module(f"app.cli.lab.papers.{paper.value}").reproduce(data, seed):
+        exhibits.append(exhibit)
+        if exhibit.missing:
+            screen.print(f"{exhibit.title}: no data for it; needs {exhibit.missing}.", markup=False)
+            continue
+        shown = Table(*exhibit.heads, title=exhibit.title, caption=exhibit.note or None)
+        for row in exhibit.rows:
+            shown.add_row(*map(_text, row))
+        screen.print(shown)
+    if output is not None:
+        write_file(output, _page(paper.value, exhibits).encode())
+    tables = [
+        {name: value for name, value in asdict(one).items() if name != "scatter"}
+        for one in exhibits
+    ]
+    write_json(json, {"paper": paper.value, "seed": seed, "tables": tables})
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return NOT_PRINTED
+    return f"{cell:.4g}" if isinstance(cell, int | float) else cell
+
+
+def _page(paper: str, exhibits: Sequence[Exhibit]) -> str:
+    """One HTML page of all tables, with their pictures."""
+    sections = [
+        section(
+            one.title,
+            el("p", f"No data for it; needs {one.missing}.")
+            if one.missing
+            else table(one.title, one.heads, [[*map(_text, row)] for row in one.rows]),
+            el("p", one.note, class_="note") if one.note else None,
+            None if one.scatter is None else _picture(one.scatter, one.title),
+        )
+        for one in exhibits
+    ]
+    return document(f"Tables of the study {paper}", f"Sextant: {paper}", "Reproduction", *sections)
+
+
+def _picture(of: Scatter, title: str) -> Markup:
+    some = np.linspace(0, len(of.x) - 1, min(len(of.x), _MOST_POINTS)).astype(int)
+    lo, hi = float(of.x.min()), float(of.x.max())
+    return line_chart(
+        (lo, max(hi, lo + 1e-9)),
+        (),
+        title=title,
+        description=f"{of.y_label} over {of.x_label}, a point a model.",
+        x_label=of.x_label,
+        y_label=of.y_label,
+        top=max(float(of.y.max()), 1e-9),
+        points=list(zip(of.x[some].tolist(), of.y[some].tolist(), strict=True)),
+    )

@@ -1,0 +1,151 @@
+"""`sextant reproduce` on a small folder, and ATLAS on real answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.lab.papers import atlas, continuous, wild
+from app.cli.lab.reproduce import command
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.simulation.simulate import draw_scores
+
+app = typer.Typer()
+app.command()(command)
+
+
+def run(paper: str, folder: Path, out: Path, *flags: str) -> dict[str, dict[str, Any]]:
+    given = [paper, "--data", str(folder), "--json", str(out / "out.json"), *flags]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    tables = json.loads((out / "out.json").read_text())["tables"]
+    return {table["title"].partition(":")[0]: table for table in tables}
+
+
+def figures(table: dict[str, Any]) -> dict[str, list[Any]]:
+    return {row[0]: row[1:] for row in table["rows"]}
+
+
+def written(path: Path, scores: FloatArray, prefix: str = "", name: str = "m{}") -> None:
+    import gzip
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [",".join(["model", *(f"{prefix}{item}" for item in range(scores.shape[1]))])]
+    for row, each in enumerate(scores):
+        lines.append(",".join([name.format(row), *(f"{score:g}" for score in each)]))
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(2)
+    n = 120
+    bank = ItemBank.from_difficulties(
+        a=rng.lognormal(0.2, 0.2, n), b=rng.normal(size=n), c=np.full(n, 0.1)
+    )
+    thetas = rng.normal(size=36)  # too few halves to learn from: no time is spent on it
+    scores = np.array(list(draw_scores(bank, thetas, rng)))
+    written(made / "own" / "responses.csv.gz", scores)
+    lines = ["item,a,b,c,d", *(f"{i},{bank.a[i]},{bank.b[i]},0.1,1" for i in range(n))]
+    (made / "own" / "bank.csv").write_text("\n".join(lines))
+    written(made / "tiny" / "law.csv.gz", scores[:, :40])
+    written(made / "tiny" / "maths.csv.gz", scores[:, 40:80])
+    mu = 1 / (1 + np.exp(-(rng.normal(size=(8, 1)) - bank.b)))
+    judged = np.clip(mu + 0.1 * rng.normal(size=mu.shape), 0, 1)[:, :60]
+    path = made / "judged" / "judge_scores.csv.gz"
+    written(path, 1 + 9 * judged, name="f{}")
+    return made
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer of everything than the protocols have."""
+    monkeypatch.setattr(atlas, "_STOPS", (0.3,))
+    monkeypatch.setattr(wild, "_LEAST", 30)
+    monkeypatch.setattr(wild, "_PARTITIONS", 1)
+    monkeypatch.setattr(wild, "_TESTED", 4)
+    monkeypatch.setattr(continuous, "_SPLITS", 2)
+
+
+@pytest.mark.usefixtures("short")
+def test_atlas_has_all_tables_and_a_page(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    tables = run("atlas", folder, tmp_path, "--output", str(page))
+    theta = figures(tables["Table 2"])
+    assert theta["own, random: IES"] == [None, pytest.approx(1.0), None]
+    published, theirs, ours = theta["own, SE-0.3: MAE"]
+    assert published is None
+    items, beside = theta["own, SE-0.3: items"][1], theta["own, random: MAE"][1]
+    ies = theirs / beside * items / theta["own, random: items"][1]
+    assert theta["own, SE-0.3: IES"][1] == pytest.approx(ies)
+    assert 0 < ours < 1
+    assert figures(tables["Table 6"])["own, SE-0.3: overlap"][1] > 0.3
+    assert tables["Table 1"]["rows"][0][0] == "law"
+    assert "57 subjects" in tables["Table 7"]["missing"]
+    text = page.read_text()
+    assert "<svg" in text
+    assert "No data for it; needs banks of MMLU" in text
+
+
+@pytest.mark.usefixtures("short")
+def test_continuous_counts_pairs_and_items(folder: Path, tmp_path: Path) -> None:
+    tables = run("continuous", folder, tmp_path)
+    ties = figures(tables["Table 3"])
+    for way in (2, 3):
+        assert 0 <= ties["share of ties"][way] <= 1
+    published = ties["precision of ties"][:2]
+    assert published == [0.5, 0.46]
+    ranking = figures(tables["Table 2"])
+    assert ranking["share of the scores"][2] == pytest.approx(ranking["items"][2] / (4 * 60))
+    assert figures(tables["Table 6"])["discrimination"][2] > 1
+
+
+@pytest.mark.usefixtures("short")
+def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path, tmp_path: Path) -> None:
+    tables = run("wild", folder, tmp_path)
+    never = figures(tables["Figures 2, 3, 10"])
+    own = figures(tables["Figure 4"])
+    assert never["MIRT, V-optimal, adaptive"][0] == "< 0.07 at 16"
+    # Of a task never asked its mean among the known models is all that is known.
+    assert len(set(never["task mean"][1:3])) == 1
+    assert len(set(own["task mean"][1:3])) == 2
+    assert never["MIRT, V-optimal, adaptive"][3] is None  # there are no 64 items
+    assert [row[0] for row in tables["Figures 12, 13"]["rows"]] == ["law", "maths"]
+    assert tables["Figure 6"]["missing"]
+
+
+@pytest.mark.parametrize("paper", ["atlas", "continuous", "wild"])
+def test_an_empty_folder_has_no_data_for_any_table(paper: str, tmp_path: Path) -> None:
+    assert all(table["missing"] for table in run(paper, tmp_path, tmp_path).values())
+
+
+@pytest.mark.slow
+def test_atlas_on_real_answers_is_near_what_was_published(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """Tables 1 to 3 and 6, and figures 4 to 6."""
+    tables = run("atlas", shared_data, tmp_path)
+    theta, score = figures(tables["Table 2"]), figures(tables["Table 3"])
+    use = figures(tables["Table 6"])
+    for stop in ("SE-0.1", "SE-0.2", "SE-0.3"):
+        row = f"arc_mixtral, {stop}"
+        # Items are drawn by chance: a mean error varies by some 0.005.
+        for table, kind, within in (
+            (theta, "MAE", 0.015),
+            (theta, "items", 4),
+            (score, "MAE", 0.005),
+            (use, "overlap", 0.06),
+        ):
+            published, theirs, ours = table[f"{row}: {kind}"]
+            assert theirs == pytest.approx(published, abs=within)
+            assert kind != "MAE" or ours < theirs
+    for name, published, rmsea, *_ in tables["Table 1"]["rows"]:
+        assert rmsea == pytest.approx(published, abs=0.01), name
+    ranks = figures(tables["Figures 2, 4-6"])
+    assert ranks["arc: Spearman"][1] == pytest.approx(0.91, abs=0.03)
+    assert ranks["arc: Kendall"][1] == pytest.approx(0.77, abs=0.03)
