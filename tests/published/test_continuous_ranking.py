@@ -41,9 +41,13 @@ def published() -> Ranking:
 def test_difficulty_and_dispersion_are_those_of_eq_8_and_9() -> None:
     scores = OTHERS.scores[:, [ITEMS.index(item) for item in BANK.item_ids]]
     lo, hi = scores.min(axis=0), scores.max(axis=0)
-    mean = (0.01 + 0.98 * (scores - lo) / (hi - lo)).mean(axis=0)
-    assert BANK.b == pytest.approx(-np.log(mean / (1 - mean)), abs=1e-9)
-    assert np.ptp(BANK.k) == 0.0
+    scaled = 0.01 + 0.98 * (scores - lo) / (hi - lo)
+    mean, of_model = scaled.mean(axis=0), scaled.mean(axis=1)
+    b, theta = -np.log(mean / (1 - mean)), np.log(of_model / (1 - of_model))
+    assert BANK.b == pytest.approx(b, abs=1e-9)
+    mu = 1 / (1 + np.exp(b - theta[:, None]))
+    k = ((scaled - mu) ** 2).sum() / (mu * (1 - mu)).sum()
+    assert BANK.k == pytest.approx(k, abs=1e-9)
     assert np.ptp(BANK.a) == 0.0
 
 

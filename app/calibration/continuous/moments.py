@@ -2,13 +2,15 @@
 
 Each item's scores are stretched to [0, 1] by its own lowest and highest score, which become its c
 and d, and pulled inwards to [EPSILON, 1 - EPSILON]; its difficulty is minus the logit of their
-mean, its slope 1. One dispersion serves all items. Kept for comparison: `calibrate_continuous`
+mean, its slope 1. Abilities are logits of the examinees' means of the same, and one dispersion
+serves all items. Kept for comparison: `calibrate_continuous`
 predicts examinees that it has not seen better, and does not depend on two extreme scores an item.
 
-Source: Balkir et al. (2026), arXiv 2601.13885.
+Source: Balkir et al. (2026), arXiv 2601.13885, eq. 8 and 9.
 """
 
 import numpy as np
+from scipy.special import expit, logit
 
 from app.calibration.continuous.checks import (
     Answers,
@@ -19,8 +21,6 @@ from app.calibration.continuous.checks import (
 )
 from app.calibration.logistic.expectation import LatentDensity
 from app.engine.bank import ItemBank
-from app.engine.estimation.batch import estimate_many
-from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.responses import ResponseTable
 
 EPSILON = 0.01
@@ -43,23 +43,16 @@ def calibrate_by_moments(table: ResponseTable) -> ContinuousCalibration:
     c, d = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)
     share = EPSILON + (1 - 2 * EPSILON) * (scores - c) / (d - c)
     mean = np.nanmean(share, axis=0)
-    b = -np.log(mean / (1 - mean))
+    b = -logit(mean)
     answers = Answers.of(scores)
 
-    def bank_with(k: float) -> ItemBank:
-        return ItemBank.from_difficulties(
-            a=np.ones(n_items), b=b, c=c, d=d, k=np.full(n_items, k), item_ids=table.items
-        )
-
-    thetas = np.empty(len(scores))
-    for block in estimate_many(bank_with(1.0), scores, GridEstimator(method=EstimatorName.MLE)):
-        thetas[block.rows] = [belief.theta for belief in block.beliefs]
-    loose = bank_with(1.0)
-    expected = loose.expected_score(thetas)
-    squares = np.nansum((scores - expected) ** 2)
-    variance = loose.model.score_variance(loose.parameters, thetas[:, None])
-    k = float(squares / (variance * answers.seen).sum())
-    bank = bank_with(k)
+    thetas = logit(np.nanmean(share, axis=1))
+    expected = expit(thetas[:, None] - b)
+    squares = np.nansum((share - expected) ** 2)
+    k = float(squares / (expected * (1 - expected) * answers.seen).sum())
+    bank = ItemBank.from_difficulties(
+        a=np.ones(n_items), b=b, c=c, d=d, k=np.full(n_items, k), item_ids=table.items
+    )
     density = LatentDensity.normal(
         mean=float(thetas.mean()),
         sd=max(float(thetas.std()), _LEAST_SD),
