@@ -32,6 +32,7 @@ import numpy as np
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from
 from app.cli.lab.inputs import load_responses
+from app.cli.lab.papers.continuous import ties
 from app.engine import AdaptiveTest, Design, ItemBank
 from app.engine.bank import FloatArray
 from app.engine.ranking.ranking import Ranking
@@ -143,18 +144,6 @@ def splits(table: ResponseTable, count: int) -> Iterator[Split]:
             published,
             full[:, [at[item] for item in published.item_ids]],
         )
-
-
-def ties(full: FloatArray, rng: np.random.Generator) -> frozenset[tuple[int, int]]:
-    """Pairs whose full means the bootstrap over items cannot tell apart."""
-    drawn = rng.integers(0, full.shape[1], (1000, full.shape[1]))
-    means = np.nanmean(full[:, drawn], axis=2)
-    tied = set()
-    for one, other in itertools.permutations(range(len(full)), 2):
-        lo, hi = np.quantile(means[one] - means[other], [0.025, 0.975])
-        if lo <= 0.0 <= hi:
-            tied.add((one, other))
-    return frozenset(tied)
 
 
 def take_down(line: Line, split: Split, ranking: Ranking) -> int:

@@ -31,25 +31,14 @@ def simulate(out: Path, *flags: str, responses: Path | None = None) -> dict[str,
     return summary
 
 
-@pytest.mark.parametrize(
-    ("preset", "se", "items", "theta", "score"),
-    [
-        ("atlas", 0.1, 49.0, 0.0905, 0.032),
-        ("atlas", 0.2, 32.9, 0.107, 0.034),
-        ("atlas", 0.3, 30.0, 0.109, 0.034),
-        ("atlas-traces", 0.1, 49.0, 0.0905, 0.032),
-    ],
-)
-def test_the_published_procedure_gives_its_published_error_and_length(
-    tmp_path: Path, preset: str, se: float, items: float, theta: float, score: float
-) -> None:
-    """ATLAS, tables 2 and 3, of ARC."""
-    summary = simulate(tmp_path / "out.json", "--preset", preset, "--se-target", str(se))
+def test_the_traced_procedure_gives_its_published_error_and_length(tmp_path: Path) -> None:
+    """ATLAS, tables 2 and 3, of ARC; what it prints as its algorithm is reproduced elsewhere."""
+    summary = simulate(tmp_path / "out.json", "--preset", "atlas-traces", "--se-target", "0.1")
     assert summary["n_examinees"] == 160
     # Theirs are other models. Items are drawn by chance: the mean error varies by some 0.005.
-    assert summary["items_mean"] == pytest.approx(items, abs=4)
-    assert summary["theta_mae"] == pytest.approx(theta, abs=0.015)
-    assert summary["accuracy_mae"] == pytest.approx(score, abs=0.005)
+    assert summary["items_mean"] == pytest.approx(49.0, abs=4)
+    assert summary["theta_mae"] == pytest.approx(0.0905, abs=0.015)
+    assert summary["accuracy_mae"] == pytest.approx(0.032, abs=0.005)
 
 
 def test_the_test_for_theta_is_closer_with_fewer_items(tmp_path: Path) -> None:
