@@ -124,6 +124,23 @@ def test_an_empty_folder_has_no_data_for_any_table(paper: str, tmp_path: Path) -
     assert all(table["missing"] for table in run(paper, tmp_path, tmp_path).values())
 
 
+@pytest.mark.parametrize(
+    ("paper", "name", "complaint"),
+    [
+        ("atlas", "own/responses.csv.gz", "expected at least 4 models, got 3"),
+        ("continuous", "own/judge_scores.csv.gz", "expected at least 6 models"),
+    ],
+)
+def test_too_few_models_are_refused(
+    folder: Path, tmp_path: Path, paper: str, name: str, complaint: str
+) -> None:
+    written(tmp_path / name, np.eye(3))
+    (tmp_path / "own" / "bank.csv").write_bytes((folder / "own" / "bank.csv").read_bytes())
+    result = CliRunner().invoke(app, [paper, "--data", str(tmp_path)])
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
+
+
 @pytest.mark.slow
 def test_atlas_on_real_answers_is_near_what_was_published(
     shared_data: Path, tmp_path: Path
@@ -145,7 +162,7 @@ def test_atlas_on_real_answers_is_near_what_was_published(
             assert theirs == pytest.approx(published, abs=within)
             assert kind != "MAE" or ours < theirs
     for name, published, rmsea, *_ in tables["Table 1"]["rows"]:
-        assert rmsea == pytest.approx(published, abs=0.01), name
+        assert rmsea == pytest.approx(published, abs=0.015), name
     ranks = figures(tables["Figures 2, 4-6"])
     assert ranks["arc: Spearman"][1] == pytest.approx(0.91, abs=0.03)
     assert ranks["arc: Kendall"][1] == pytest.approx(0.77, abs=0.03)

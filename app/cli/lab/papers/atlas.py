@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.filters import FilterSettings
 from app.calibration.fit.goodness import goodness_of_fit
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.multidimensional.curve_errors import learn_curves
@@ -29,10 +30,11 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.baselines import anchors_of, p_irt
 from app.engine.simulation.simulate import Taken, ranks_alike, simulate, summarise
+from app.errors import InvalidInputError
 from app.exchange.names import align
 
 _STOPS = (0.1, 0.2, 0.3)
-_ITEMS = 100  # of the baselines
+_ITEMS, _LEAST = 100, 4  # items of the baselines, models
 _FIT, _SUBJECTS = "Table 1: RMSEA of M2", "Table 7: MMLU by subject"
 _THETA, _SCORE = "Table 2: error of theta", "Table 3: error of the score"
 _USE = "Table 6: use of the bank"
@@ -144,6 +146,11 @@ class Benchmark:
         bank = load_bank(folder / "bank.csv")
         scores = align(load_responses(folder / "responses.csv.gz"), bank).scores
         scores = scores[~np.isnan(scores).all(axis=1)]
+        if len(scores) < _LEAST:
+            raise InvalidInputError(
+                f"{folder.name}/responses.csv.gz: expected at least {_LEAST} models, got "
+                f"{len(scores)}."
+            )
         references, _ = whole_bank_abilities(bank, scores)
         return cls(name=folder.name, bank=bank, scores=scores, references=references, seed=seed)
 
@@ -253,7 +260,7 @@ def _calibrated(files: list[Path]) -> Iterator[Exhibit]:
         words: list[Cell] = []
         banks = []
         for model in ("3pl", "2pl"):
-            plan = CalibrationPlan(model=model)
+            plan = CalibrationPlan(model=model, filters=FilterSettings(keep_for_score=False))
             matrix = prepared(table, plan).matrix
             found = calibrate(matrix, plan.settings())
             fit = goodness_of_fit(matrix, found)
@@ -261,8 +268,9 @@ def _calibrated(files: list[Path]) -> Iterator[Exhibit]:
             banks.append(found.bank())
         fits.append([name, _PUBLISHED_FIT.get(name), *words])
         scores = align(table, banks[0]).scores
-        scores = scores[~np.isnan(scores).all(axis=1)]
-        thetas, means = whole_bank_abilities(banks[0], scores)[0], np.nanmean(scores, axis=1)
+        known = ~np.isnan(scores).all(axis=1)
+        thetas = whole_bank_abilities(banks[0], scores[known])[0]
+        means = np.nanmean(table.scores[known], axis=1)
         kinds = ("Spearman", "Kendall", "moved more than ten ranks")
         printed = (*_PUBLISHED_RANKS.get(name, (None, None)), None)
         ranks += [

@@ -35,6 +35,7 @@ from app.engine.ranking.rules import (
 )
 from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError
 
 _HELD_OUT, _SPLITS, _BOOTSTRAPS = 4, 40, 1000
 _BUDGET = RankingBudget(items=50 * _HELD_OUT)
@@ -131,7 +132,7 @@ def family(name: str) -> str:
 
 def held_out(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Choices of four models, evenly over all of them."""
-    every = list(combinations(range(len(names)), min(_HELD_OUT, len(names) - 2)))
+    every = list(combinations(range(len(names)), _HELD_OUT))
     return [every[nth * len(every) // _SPLITS] for nth in range(min(_SPLITS, len(every)))]
 
 
@@ -229,6 +230,11 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         yield from (Exhibit(title=title, missing=needed) for title in _PRINTED)
     for path in files:
         table = load_responses(path, score_range=None)
+        if len(table.examinees) < _HELD_OUT + 2:
+            raise InvalidInputError(
+                f"{path.parent.name}/{path.name}: expected at least {_HELD_OUT + 2} models, "
+                f"{_HELD_OUT} of them to be ranked, got {len(table.examinees)}."
+            )
         lo, hi = np.nanmin(table.scores), np.nanmax(table.scores)
         table = ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
         theirs, ours = _counted(table, seed)
