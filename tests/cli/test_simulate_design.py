@@ -180,7 +180,7 @@ def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
     assert document["summary"]["items_max"] < 40
 
 
-@pytest.mark.parametrize("selector", ["d-optimal", "a-optimal", "trace"])
+@pytest.mark.parametrize("selector", ["v-optimal-loadings", "d-optimal", "a-optimal", "trace"])
 def test_the_abilities_own_criteria_measure_the_main_one(
     files: dict[str, str], tmp_path: Path, selector: str
 ) -> None:
