@@ -24,7 +24,7 @@ class Result:
         accuracy: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
         extrapolation: Where the examinee stands among those calibrated; see
-            `app.services.sessions.population_position`.
+            `app.services.sessions.figures`.
         reason: Why there is no ability, and where there is none either no score.
     """
 

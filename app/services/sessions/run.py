@@ -42,12 +42,10 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
+from app.services.sessions.figures import person_fit_of, position_of, profile_of
 from app.services.sessions.meter import Meter
-from app.services.sessions.person_fit import person_fit_of
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.population_position import position_of
 from app.services.sessions.pretest import PretestItems, window_of
-from app.services.sessions.profile import profile_of
 from app.services.sessions.repeats import Answering
 from app.services.sessions.shown_figures import no_result, right_in, shown
 from app.services.sessions.spare_time import SpareTime

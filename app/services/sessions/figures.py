@@ -1,19 +1,91 @@
-"""What a session tells of several abilities: each with its error, and the score of each task."""
+"""What a session's page and report show beside its estimate: fit, position and profile."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from app.engine import Response, inversions, person_fit
 from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray
 from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.prediction.extrapolation import extrapolation
 from app.engine.prediction.nonresponse import allowing_for_nonresponse
+from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import NORMAL_95
-from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
 from app.services.banks.loaded import LoadedVersion
+
+
+def person_fit_of(
+    version: LoadedVersion, responses: Sequence[Response], theta: float | FloatArray
+) -> dict[str, Any]:
+    """The fit of these answers at the final estimate, JSON-able."""
+    fit = person_fit(version.bank, responses, theta)
+    turned = inversions(version.bank, responses, theta)
+    return {
+        "lz": _finite(fit.lz),
+        "p_value": _finite(fit.p_value),
+        "flagged": fit.flagged,
+        "inversions": {
+            "observed": round(turned.observed, 3),
+            "expected": round(turned.expected, 3),
+        },
+        "surprises": [
+            {
+                "item_id": version.key_at(surprise.item),
+                "score": surprise.score,
+                "expected": round(surprise.expected, 4),
+            }
+            for surprise in turned.surprises
+        ],
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def position_of(
+    version: LoadedVersion,
+    test: AdaptiveTest,
+    state: CatState,
+    target: Mapping[str, float] | None = None,
+) -> dict[str, Any] | None:
+    """The extrapolation as JSON; None where the version has learned nothing to judge it by.
+
+    Args:
+        version: What is asked.
+        test: How.
+        state: The test so far.
+        target: The score that the test is about; None is that of the whole bank.
+    """
+    learned = version.curves
+    if learned is None or (placing := learned.placing) is None:
+        return None
+    predictor = test.predictor
+    if not isinstance(predictor, ScoreEstimator):
+        # Whatever predicts the score: how far the examinee is from those calibrated is told.
+        weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
+        curves = learned.curves.towards(weights, version.active)
+        error = learned.error_of(WHOLE_BANK)
+        explanations = Explanations(curves, prior_doubt(learned.n_reference))
+        predictor = ScoreEstimator(explanations, weights, error, version.active)
+    found = extrapolation(
+        predictor.estimate(state.responses), placing.of(state.responses), learned.population
+    )
+    return {
+        **asdict(found),
+        "agrees": found.agrees,
+        "detail": found.detail,
+        "caution": found.caution,
+    }
+
 
 #: Tasks whose scores are predicted; a page of more is read by no one.
 _MOST_TASKS = 50
