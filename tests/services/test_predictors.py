@@ -14,7 +14,7 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
-from app.services.sessions.copies import moved
+from app.services.sessions.derived import moved
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.services.sessions.spare_time import SpareTime

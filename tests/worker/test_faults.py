@@ -19,7 +19,7 @@ from app.services.container import Services, open_services
 from app.services.endpoints import calls
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
-from app.services.sessions.failure_limits import FailureLimits
+from app.services.sessions.failures import FailureLimits
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database

@@ -1,10 +1,12 @@
 """Sessions made from an ended one: gone on with, estimated again, marked again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.errors import InvalidStateError
+import numpy as np
+
+from app.errors import InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
@@ -16,7 +18,6 @@ from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.checks import check_plan, check_reachable
-from app.services.sessions.copies import as_asked, moved, renumbered
 from app.services.sessions.drafts import SessionDraft, provenance_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
@@ -296,3 +297,49 @@ class DerivedSessions:
         if not endpoint.settings.is_called:
             return endpoint
         return as_begun(endpoint, parent.provenance["endpoint"] or {})
+
+
+def renumbered(administrations: Sequence[Administration]) -> list[Administration]:
+    """Steps and arrivals counted from 1 without gaps, their order kept."""
+    arrivals = {
+        item.step: nth
+        for nth, item in enumerate(sorted(administrations, key=lambda i: i.arrival or 0), 1)
+    }
+    return [
+        replace(item, step=nth, arrival=arrivals[item.step])
+        for nth, item in enumerate(sorted(administrations, key=lambda i: i.step), 1)
+    ]
+
+
+def as_asked(administrations: Sequence[Administration]) -> list[Administration]:
+    """The same items, their answers awaited."""
+    return [replace(item, arrival=None, answered_at=None, closing=None) for item in administrations]
+
+
+def moved(
+    administrations: Sequence[Administration], source: LoadedVersion, target: LoadedVersion
+) -> list[Administration]:
+    """The same answers at the positions that their items have in another version.
+
+    Chances to be drawn are those among the items that could be asked: among others nobody knows
+    them, and they are dropped.
+
+    Raises:
+        InvalidInputError: The other version has none of the items.
+    """
+    same = _askable(source) == _askable(target)
+    moved = [
+        replace(item, position=position, probability=item.probability if same else None)
+        for item in administrations
+        if (position := target.position_of(source.key_at(item.position))) is not None
+    ]
+    if not moved:
+        raise InvalidInputError(
+            f"None of the {len(administrations)} answered items is in version {target.number} of "
+            f"bank {target.bank_name!r}."
+        )
+    return moved
+
+
+def _askable(version: LoadedVersion) -> frozenset[str]:
+    return frozenset(version.keys[at] for at in np.flatnonzero(version.active))

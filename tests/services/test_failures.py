@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.services.sessions.failure_limits import FailureLimits
+from app.services.sessions.failures import FailureLimits
 
 
 @pytest.mark.parametrize(
