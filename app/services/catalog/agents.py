@@ -1,7 +1,6 @@
 """A benchmark of agents: what they solved becomes a response set, a calibration and a bank."""
 
 import asyncio
-import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -42,7 +41,6 @@ async def prepare_agents(
     calibrations: CalibrationService,
     report: Report,
     *,
-    own: bool,
     installed: str | None,
 ) -> Prepared:
     """Read and calibrate what agents solved; nothing is written.
@@ -52,7 +50,6 @@ async def prepare_agents(
         file: What they solved.
         calibrations: Keeps the calibration.
         report: Told of its phases.
-        own: The file is the operator's own, from this machine's disk.
         installed: Hash of the file that the bank of that name was made of, if there is one.
 
     Raises:
@@ -60,7 +57,7 @@ async def prepare_agents(
         CalibrationError: Answers from which nothing can be estimated.
     """
     try:
-        agents, table = await _read(entry, file, own=own)
+        agents, table = await _read(entry, file)
     except InvalidInputError:
         file.forget()
         raise
@@ -126,14 +123,10 @@ async def _gone(_: UnitOfWork) -> BankVersion:
 
 
 async def _read(
-    entry: AgentsEntry, file: FoundFile, *, own: bool
+    entry: AgentsEntry, file: FoundFile
 ) -> tuple[Sequence[Mapping[str, Any]], ResponseTable]:
-    """The agents of a file and what they solved; read in a child unless it is the operator's."""
+    """The agents of a file and what they solved; read in a child process."""
     argument = {"name": file.name, "expected": entry.responses.model_dump(mode="json")}
-    if own:
-        output = io.BytesIO()
-        value = await asyncio.to_thread(read_confined, argument, [file.content], output)
-        return _table(value, output.getvalue())
     async with sandbox().made(
         read_confined,
         argument,
@@ -146,7 +139,7 @@ async def _read(
 
 
 def read_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Runs in the child as a rule: a byte an answer is written, the rest is the value."""
+    """Runs in the child: a byte an answer is written, the rest is the value."""
     expected = Responses.model_validate(argument["expected"], strict=False)
     solved = read_agents(attachments[0], argument["name"], expected)
     output.write(solved.scores.tobytes())

@@ -11,6 +11,7 @@ from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankVersion
+from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.service import BankService
@@ -22,8 +23,6 @@ from app.services.catalog.joined import Joined, joined
 from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.storage.unit_of_work import UnitOfWork
 
-#: Part of what a version knows: how its answers were got.
-ASKED = "asked"
 #: Rows that were left out and are listed.
 _LISTED = 20
 
@@ -76,11 +75,9 @@ async def prepare(
         if file.checked_by == "nothing":
             origin = file.origin if folder is None else f"{file.name} of a folder"
             file = replace(file, checked_by="content", origin=origin)
-        return await prepare_agents(
-            entry, file, calibrations, report, own=folder is not None, installed=installed
-        )
+        return await prepare_agents(entry, file, calibrations, report, installed=installed)
     report({"phase": "joining"})
-    made = await joined(entry, files.found, own=folder is not None)
+    made = await joined(entry, files.found)
     spec = _spec(entry, made)
     await require_usable(spec.default_scorer)
     if calls_out(spec.default_scorer):

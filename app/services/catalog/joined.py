@@ -1,7 +1,6 @@
-"""The join of an entry's files; those that came over the network are read in a child process."""
+"""The join of an entry's files, read in a child process."""
 
 import asyncio
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -49,13 +48,12 @@ class Joined:
     join_check: Mapping[str, Any] | None
 
 
-async def joined(entry: Entry, found: Mapping[str, FoundFile], *, own: bool) -> Joined:
+async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
     """Join an entry's questions to its parameters.
 
     Args:
         entry: Says how.
         found: Its files by group.
-        own: They are the operator's own, from this machine's disk.
 
     Raises:
         InvalidInputError: As `build_bank`, or beyond a limit.
@@ -65,47 +63,24 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile], *, own: bool) -> 
         "entry": entry.model_dump(mode="json"),
         "names": {group: file.name for group, file in given.items()},
     }
-    contents = [file.content for file in given.values()]
-    if own:
-        value, records = await asyncio.to_thread(_built_here, argument, contents)
-        return _joined(value, records)
     async with sandbox().made(
         build_confined,
         argument,
-        contents,
+        [file.content for file in given.values()],
         limits=_LIMITS,
         subject=f"The catalogue's {entry.name}",
         advice=_ADVICE,
     ) as (value, output):
         records = await asyncio.to_thread(_records, output)
-    return _joined(value, records)
-
-
-def _built_here(argument: Any, contents: Sequence[bytes]) -> tuple[Any, list[ItemRecord]]:
-    output = io.BytesIO()
-    value = build_confined(argument, contents, output)
-    output.seek(0)
-    return value, _records(output)
+    return Joined(records=records, **value)
 
 
 def _records(output: BinaryIO) -> list[ItemRecord]:
     return [parse_item(json.loads(line)) for line in output]
 
 
-def _joined(value: Any, records: list[ItemRecord]) -> Joined:
-    return Joined(
-        records=records,
-        prompt=value["prompt"],
-        examples_from=value["examples_from"],
-        example_rows=value["example_rows"],
-        n_rows=value["n_rows"],
-        left_out=value["left_out"],
-        join_check=value["join_check"],
-    )
-
-
 def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
-    """Runs in the child as a rule: items are written as lines, the rest is the value."""
+    """Runs in the child: items are written as lines, the rest is the value."""
     entry = entry_of(argument["entry"])
     files = {
         group: GivenFile(name, content)
