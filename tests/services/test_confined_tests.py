@@ -10,9 +10,8 @@ import pytest
 from app.engine.design.design import Design
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.engine.simulation.forecast import calls_of, forecast
-from app.services.banks.confined_tests import Materials
-from app.services.results import forecasts
-from app.services.results.forecasts import ForecastWork, forecast_confined
+from app.services.banks import confined_tests
+from app.services.banks.confined_tests import ForecastWork, Materials, forecast_confined
 from tests.engine.random_banks import KINDS, Kind, clean_bank
 
 TWICE = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
@@ -50,7 +49,7 @@ async def test_a_forecast_is_the_same_from_a_child(
     here = forecast(
         materials.test(design), thetas, seed=5, concurrency=2, se_target=0.4, calls=calls
     )
-    monkeypatch.setattr(forecasts, "processes", _Here)
+    monkeypatch.setattr(confined_tests, "processes", _Here)
     work = ForecastWork(design=design, thetas=thetas, seed=5, calls=calls)
     assert await forecast_confined(materials, work) == here
 

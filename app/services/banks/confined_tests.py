@@ -7,7 +7,7 @@ and sessions of the same process waiting.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -19,10 +19,11 @@ from app.engine.models.base import ItemParameters
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, with_abilities
 from app.engine.prediction.correction import correction_in
-from app.sandbox.pool import Sandbox
+from app.engine.simulation.forecast import Forecast, forecast
+from app.engine.simulation.simulate import Calls, fit_acceptance
+from app.sandbox.pool import Limits, Sandbox
 
-#: What children run; loaded by the helper that they are forked from.
-_PRELOADED = ("app.services.banks.exposure", "app.services.results.forecasts")
+_MB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,10 +110,119 @@ def processes() -> Sandbox:
 
     A fit takes up to a minute: one key's fits leave a place for the next one's.
     """
-    return Sandbox(preloaded=_PRELOADED, spare=1)
+    return Sandbox(preloaded=(__name__,), spare=1)
 
 
 def close_processes() -> None:
     """End the helper process, if it runs; the next work starts another."""
     if processes.cache_info().currsize:
         processes().close()
+
+
+#: A bank of 50,000 items takes 40 s of a free core.
+_FIT_LIMITS = Limits(memory=150 * _MB, seconds=300.0, output=16 * _MB)
+#: So that every worker fits the same and replays stay exact.
+_SEED = 0
+
+
+async def fitted_acceptance(design: Design, materials: Materials) -> FloatArray:
+    """What `fit_acceptance` gives, from a child process.
+
+    Raises:
+        InvalidInputError: The design cannot be built on this bank, or takes too long to fit.
+        BusyError: Too many fits are waiting already.
+    """
+    argument, attachments = materials.to_child()
+    async with processes().made(
+        fit_in_child,
+        {"design": design.to_dict(), "materials": argument},
+        attachments,
+        limits=_FIT_LIMITS,
+        subject="Fitting the exposure limit of this design to this bank",
+        advice="set no max_rate, or limit the length of the test by stopping.max_items",
+    ) as (_, output):
+        acceptance = np.frombuffer(output.read(), dtype=np.float64)
+    n_items = materials.bank.n_items
+    if acceptance.shape != (n_items,):  # what a child gives back is not trusted
+        raise ValueError(f"Expected {n_items} probabilities, got {acceptance.shape}.")
+    return acceptance
+
+
+def fit_in_child(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> None:
+    """Write the acceptance probabilities as 64-bit floats."""
+    materials = Materials.in_child(argument["materials"], attachments)
+    acceptance = fit_acceptance(
+        Design.from_dict(argument["design"]),
+        materials.bank,
+        seed=_SEED,
+        active=materials.active,
+        tags=materials.tags,
+        costs=materials.costs,
+    )
+    output.write(acceptance.tobytes())
+
+
+#: Seconds that one forecast may take.
+TIMEOUT_S = 60.0
+#: Above what small work takes, so that one runs after the other, beside the sessions.
+_FORECAST_LIMITS = Limits(memory=256 * _MB, seconds=TIMEOUT_S, output=_MB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastWork:
+    """Tests that are to be simulated: one for each theta, in logits."""
+
+    design: Design
+    thetas: Sequence[float] | FloatArray
+    seed: int
+    calls: Calls
+
+
+async def forecast_confined(materials: Materials, work: ForecastWork) -> Forecast:
+    """What `forecast` gives, from a child process; it ends when nobody waits for it.
+
+    Raises:
+        InvalidInputError: The design cannot be built on this version.
+        LimitExceededError: It takes too long.
+        BusyError: Too many simulations are waiting.
+    """
+    argument, attachments = materials.to_child()
+    calls = work.calls
+    extra = [column for column in (calls.tokens, calls.usd) if column is not None]
+    made = await processes().run(
+        forecast_in_child,
+        {
+            "materials": argument,
+            "design": work.design.to_dict(),
+            "thetas": np.asarray(work.thetas, dtype=np.float64).tolist(),
+            "seed": work.seed,
+            "has_tokens": calls.tokens is not None,
+            "has_usd": calls.usd is not None,
+            "pace_s": calls.pace_s,
+        },
+        attachments + [np.asarray(column, dtype=np.float64).tobytes() for column in extra],
+        limits=_FORECAST_LIMITS,
+        subject="Simulating these tests",
+        advice="simulate fewer examinees, or set stopping.max_items",
+    )
+    return Forecast.from_dict(made)
+
+
+def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) -> dict[str, Any]:
+    """The forecast as JSON."""
+    materials = Materials.in_child(argument["materials"], attachments)
+    extra = list(map(np.frombuffer, attachments[len(argument["materials"]["columns"]) :]))
+    design = Design.from_dict(argument["design"])
+    return forecast(
+        materials.test(design),
+        argument["thetas"],
+        seed=argument["seed"],
+        concurrency=design.concurrency,
+        se_target=design.stopping.se,
+        margin_target=design.stopping.score_margin,
+        calls=Calls(
+            tokens=extra.pop(0) if argument["has_tokens"] else None,
+            usd=extra.pop(0) if argument["has_usd"] else None,
+            pace_s=argument["pace_s"],
+        ),
+    ).to_dict()

@@ -12,10 +12,10 @@ from app.engine.simulation.forecast import Forecast, calls_of, drawn
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Limits, Price
+from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.results.forecasts import ForecastWork, forecast_confined
 from app.services.sessions.checks import reachable_se
 from app.services.sessions.plan import SessionPlan
 
