@@ -3,12 +3,14 @@
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.items import Outcome
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
@@ -20,8 +22,7 @@ from app.services.responses.imports import (
     SkippedRows,
     change_of,
 )
-from app.services.responses.item_answers import RecordedAnswers, answers_to
-from app.services.responses.sheets import table_of
+from app.services.responses.sheets import CODE_OF, FRACTION, NOT_RUN, RIGHT, WRONG, Sheet, table_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -33,6 +34,41 @@ MAX_FILES = 10
 
 # A name stands in URLs, where `/` and `:` part things.
 _NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
+_OUTCOMES = {code: outcome for outcome, code in CODE_OF.items()}
+_WORDS = {WRONG: "wrong", RIGHT: "right", FRACTION: "in between"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """One of them.
+
+    Attributes:
+        score: None where the answer has none, as its outcome tells.
+    """
+
+    examinee: str
+    trial: int
+    score: float | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswers:
+    """All of them, the first by name.
+
+    Attributes:
+        counts: `right`, `wrong`, `in between` or an outcome, to the number of answers.
+        first: In the order in which the examinees came into the set.
+    """
+
+    response_set: ResponseSet
+    counts: Mapping[str, int]
+    first: Sequence[RecordedAnswer]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(self.counts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +224,31 @@ class ResponseSetService:
     ) -> RecordedAnswers | None:
         """What a set holds of an item; None where it does not have the item.
 
+        Args:
+            response_set: Id or name of the set.
+            key: Of the item.
+            limit: Answers that are told one by one.
+            skip: Answers before them.
+
         Raises:
             NotFoundError: No such set.
         """
-        return await answers_to(self._database, response_set, key, limit=limit, skip=skip)
+        async with self._database.reading() as uow:
+            found = await uow.response_sets.find(response_set)
+            counted = await uow.response_sets.codes_of(found.id, key)
+            if counted is None:
+                return None
+            position, counts = counted
+            sheets = await uow.response_sets.sheets_with(
+                found.id, position, but=NOT_RUN, limit=limit, skip=skip
+            )
+        told = {
+            _WORDS.get(code) or _OUTCOMES[code].value: n
+            for code, n in sorted(counts.items())
+            if code != NOT_RUN
+        }
+        first = await asyncio.to_thread(lambda: [_answer(sheet, position) for sheet in sheets])
+        return RecordedAnswers(found, told, first)
 
     async def trials(self, response_set: str) -> Trials:
         """Every answer of a set at one moment, repeated ones apart.
@@ -298,3 +355,9 @@ def new_set(name: str, **values: Any) -> ResponseSet:
     return ResponseSet(
         id=new_id("rsp"), name=name, revision=1, created_at=now, updated_at=now, **values
     )
+
+
+def _answer(stored: StoredSheet, position: int) -> RecordedAnswer:
+    score = Sheet.of_stored(stored).score(position)
+    outcome = _OUTCOMES.get(stored.codes[position], Outcome.SCORED)
+    return RecordedAnswer(stored.examinee, stored.trial, score, outcome)
