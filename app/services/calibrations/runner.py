@@ -19,9 +19,8 @@ from app.errors import (
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.services.calibrations.output import Output, output_of
 from app.services.calibrations.process import fit_in_process
-from app.services.calibrations.publication import Publication
+from app.services.calibrations.publication import Output, Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Leasing, Queue
 from app.services.retrying import patiently

@@ -29,8 +29,7 @@ from app.services.calibrations.links import (
     revised,
     with_target,
 )
-from app.services.calibrations.output import Output
-from app.services.calibrations.publication import Publication, require_publishable
+from app.services.calibrations.publication import Output, Publication, require_publishable
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of

@@ -20,9 +20,8 @@ from app.records.banks import BankVersion
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.reference_agents import REFERENCE_AGENTS
 from app.services.banks.spec import BankSpec, new_bank
-from app.services.calibrations.output import output_of
 from app.services.calibrations.process import fit_in_process
-from app.services.calibrations.publication import Publication
+from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.files import FoundFile
 from app.services.catalog.prepared import INSTALLED, Prepared, Report
