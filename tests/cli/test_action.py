@@ -81,9 +81,10 @@ def test_a_run_comments_once_and_the_next_one_updates_it_and_asks_nothing(
     steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     _, decide, comment, outcome = steps
     outputs = tmp_path / "outputs"
+    (tmp_path / "sextant").symlink_to(sys.prefix)  # what the first step installs
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
         "DATABASE_URL": database_url,
         "SEXTANT_DATA_DIR": str(tmp_path),
         "POLICY": "sextant.yaml",
