@@ -104,7 +104,8 @@ def _sample(fields: Mapping[str, Any], row: int, file_name: str) -> dict[str, An
     options = [part for part in _listed(fields.get("choices")) if isinstance(part, str)]
     answers, prompt = _listed(fields.get("predictions")), fields.get("full_prompt")
     is_compared = len(answers) == len(options) and all(isinstance(each, float) for each in answers)
-    is_written = bool(answers) and all(isinstance(each, str) for each in answers)
+    # Comparing leaves likelihoods: where nothing came back, an answer was to be written.
+    is_written = all(each is None or isinstance(each, str) for each in answers)
     requests: list[list[Any]] = []
     # WinoGrande's options stood in the question, and the rows do not say where.
     if prompt and is_written:

@@ -527,6 +527,22 @@ def test_details_tell_written_answers_failures_and_what_cannot_be_asked_again() 
         asked_by(seen[0].row)
 
 
+@pytest.mark.parametrize("nothing", [[], [None], [""], None])
+def test_a_generation_that_failed_is_an_error_of_the_item_that_others_answered(
+    nothing: list[str | None] | None,
+) -> None:
+    doc = {"query": "2 + 2?", "choices": ["4"], "gold_index": [0]}
+
+    def run(model: str, text: list[str | None] | None, score: float) -> SourceFile:
+        response = {"input": "2 + 2?", "text": text, "logprobs": []}
+        row = {"__doc__": doc, "__model_response__": response, "__metric__": {"em": score}}
+        return details(LIGHT.replace("/m/", f"/{model}/"), [row])
+
+    right, failed = records(run("right", ["4"], 1.0), run("failed", nothing, 0.0))
+    assert (failed.score, failed.outcome) == (None, Outcome.ERROR)
+    assert failed.item == right.item
+
+
 def test_the_newest_of_several_runs_counts_and_a_file_of_nobody_is_refused() -> None:
     row = {**ASKED, "example": "Q: sky?", "gold": 1}
     old = details(ARCHIVE, [{**row, "acc": 0.0}])
