@@ -17,7 +17,7 @@ from app.storage.scoping import of_opened
 
 _OPEN_SESSIONS, _STORED_BYTES = "open_sessions", "stored_bytes"
 _OWN_KEY = and_(ApiKeyRow.id == bindparam("key_id"), ApiKeyRow.project_id == ProjectRow.id)
-#: Of banks, response sets and ended sessions, as it lies on the disk.
+#: Of banks, response sets, baselines and ended sessions, as it lies on the disk.
 _BYTES = text("""
     SELECT coalesce(sum(bytes), 0)::bigint FROM (
         SELECT pg_column_size(i.content) AS bytes FROM banks o JOIN items i ON i.bank_id = o.id
@@ -26,6 +26,9 @@ _BYTES = text("""
         SELECT pg_column_size(a.examinee) + pg_column_size(a.codes)
             + coalesce(pg_column_size(a.fractions), 0)
         FROM response_sets o JOIN answer_sheets a ON a.set_id = o.id
+        WHERE o.project_id = :project AND (o.created_by = :key OR CAST(:key AS text) IS NULL)
+        UNION ALL
+        SELECT pg_column_size(o.baseline) FROM baselines o
         WHERE o.project_id = :project AND (o.created_by = :key OR CAST(:key AS text) IS NULL)
         UNION ALL
         SELECT coalesce(pg_column_size(a.answer_text), 0) + coalesce(pg_column_size(a.raw_text), 0)
@@ -160,6 +163,7 @@ async def _require_below(db: AsyncSession, most: int | None, own_most: int | Non
         stored = await stored_bytes(db, owner(), key_id)
         if stored >= cap:
             raise StorageFullError(
-                f"{whose} {stored:,} bytes of {cap:,} that it may: delete sessions, banks or "
-                f"response sets{' of it' if key_id else ''}, or have its limit stored_bytes raised."
+                f"{whose} {stored:,} bytes of {cap:,} that it may: delete sessions, banks, "
+                f"baselines or response sets{' of it' if key_id else ''}, or have its limit "
+                "stored_bytes raised."
             )

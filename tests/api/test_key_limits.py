@@ -185,12 +185,13 @@ async def test_what_a_key_made_is_counted_and_held_to_its_limit(
         await limited(client, key_id, stored_bytes=items)
         more = {"key": "new", "prompt": "?", "target": "x"}
         again = {"files": [{**rows, "content": "examinee,item,score\nc,q1,1\n"}]}
-        for path, body in (
-            ("/v1/sessions", MANUAL),
-            ("/v1/banks/exam/items", more),
-            (imported, again),
+        for method, path, body in (
+            ("POST", "/v1/sessions", MANUAL),
+            ("POST", "/v1/banks/exam/items", more),
+            ("POST", imported, again),
+            ("PUT", "/v1/baselines/production", {"session_id": session["id"]}),
         ):
-            refused = await mine.post(path, json=body)
+            refused = await mine.request(method, path, json=body)
             assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
             assert "What this key made takes" in refused.json()["detail"]
         # Others go on; what they add to a bank is counted for who made it.

@@ -25,6 +25,7 @@ _PRESENT = text("""
             + coalesce(pg_column_size(reasoning), 0) + coalesce(pg_column_size(method), 0)
         ), 0) FROM administrations)
         + (SELECT coalesce(sum(pg_column_size(answer)), 0) FROM kept_answers)
+        + (SELECT coalesce(sum(pg_column_size(baseline)), 0) FROM baselines)
 """).execution_options(**of_opened("all"))
 
 
@@ -63,6 +64,7 @@ async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
         await uow._db.execute(delete(KeptAnswerRow))
     assert before < await counted() < after
     assert await grows("POST", f"/v1/sessions/{session['id']}:replay", {})
+    assert await grows("PUT", "/v1/baselines/production", {"session_id": session["id"]})
 
     sets = await posted(client, "/v1/response-sets", {"name": "answers"})
     path = f"/v1/response-sets/{sets['id']}"

@@ -67,8 +67,8 @@ class UseRead(SpendRead):
     """What a project, or a key of it, uses of today's budgets and of the store."""
 
     stored_bytes: BudgetRead = Field(
-        description="Items, imported answers and ended sessions, as they are stored; of a key what "
-        "it made, whoever added to it."
+        description="Items, imported answers, baselines and ended sessions, as they are "
+        "stored; of a key what it made, whoever added to it."
     )
 
     @classmethod

@@ -35,6 +35,7 @@ class BaselineService:
             NotFoundError: No such session.
             InvalidStateError: The session goes on, or has failed.
             MissingScopeError: Another key made the baseline.
+            StorageFullError: The project, or this key of it, stores all that it may.
         """
         if may_name(name, "ses_"):
             detail = "expected a name of your own, got the id of a session"

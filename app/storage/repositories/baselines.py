@@ -10,6 +10,7 @@ from app.acting import maker, owner
 from app.errors import NotFoundError
 from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import convert
+from app.storage.room import require_space
 from app.storage.rows.sessions import BaselineRow
 
 
@@ -24,7 +25,11 @@ class BaselineRepository:
 
         Returns:
             None where another key made it, unless `is_admin`.
+
+        Raises:
+            StorageFullError: The project, or this key of it, stores all that it may.
         """
+        await require_space(self._db)
         stored = asdict(baseline)
         is_own = BaselineRow.created_by.is_not_distinct_from(maker())
         moved = await self._db.scalar(
