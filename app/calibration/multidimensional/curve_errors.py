@@ -1,18 +1,10 @@
 """How wrong score curves are, measured where it matters: on examinees held out in four ways.
 
-| hold-out | curves fitted to | tests of |
-|---|---|---|
-| random, four times | three quarters, at random | the others: everybody once |
-| strongest_fifth | all but the strongest fifth | the strongest fifth |
-| strongest_from_weakest | the weakest half | the strongest 30 % |
-| weakest_fifth | all but the weakest fifth | the weakest fifth |
-
-Each of the held out takes the test that the bank will give, answered from its own record, and its
-score is predicted after 8, 16, 32 and 48 answers. The errors of the score's logit if the curves
-hold, in standard deviations by them, and how far the examinee stands from those known say how wide
-intervals must be near them and above and below: see `app.engine.prediction.model_error`. Whoever is
-like those known is told of by four fits rather than by one, which may be a lucky one. Tests take
-the time, not fits: so fewer are tested of each.
+Held out are quarters at random, the strongest fifth, the strongest 30 % with only the weakest half
+known, and the weakest fifth. Each takes the test that the bank will give, answered from its own
+record, and its score is predicted after 8, 16, 32 and 48 answers. Errors of the score's logit if
+the curves hold say, by the distance, how wide intervals must be: see
+`app.engine.prediction.model_error`. Tests take the time, not fits: so few are tested of each.
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,10 @@
-"""How wide intervals of predicted scores must be to hold.
+"""How wide intervals of scores that a linear model predicts must be to hold.
 
 Records left out are tested by the form that the others would choose, and predicted by what the
-others teach. Their errors, in standard deviations by the model, say how wide an interval must be,
-by how many items were asked: a form chosen from few records promises too much exactly where it was
-chosen hardest.
-
-A record with gaps has the items' means in their place: as answers, where they say nothing, and in
-its real score, moved by how far the record lies above the means elsewhere. The second adds errors
-that no prediction made; their mean square is known and taken off again, but not more than three
-quarters of all. What the first adds stays: learned from gaps, intervals are rather too wide.
-
-The 95th percentile of few errors is uncertain itself. Its logarithm is therefore drawn towards that
-of normal errors of the same mean square, the less the more records there are.
+others teach: their errors in standard deviations by the model, by number of items. The 95th
+percentile of few is uncertain itself: its logarithm is drawn towards that of normal errors of the
+same mean square, the less the more records there are. A record with gaps has the items' means in
+their place; what that adds to its real score is known and taken off again.
 
 Source: Vovk (2015), Annals of Mathematics and Artificial Intelligence 74, for cross-conformal
 intervals.

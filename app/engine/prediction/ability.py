@@ -1,22 +1,8 @@
 """An ability with its error as it is stated, and how far two of them are apart.
 
-Whoever compares abilities, or puts them in order, takes them from here: the estimate and its
-standard error by the model alone are not enough where examinees are beyond those calibrated. There
-estimates lean to one side (see `app.engine.prediction.correction`), so that an ability is thought
-to be beside its estimate, and how far beside is itself in doubt. That doubt is about the bank and
-not about the examinee: of two who are beyond its calibrated on the same side the one is off as the
-other is, each by its distance. What is common to both cancels from their difference; what is left
-goes with how much farther beyond the one is. Between the two sides, between banks' versions that
-were taught apart, and between somebody beyond and somebody within, nothing cancels.
-
-| symbol | meaning |
-|---|---|
-| d_i | distance of ability i beyond those calibrated, logits, from 0 on |
-| v, w | slope of the leaning on that side and its standard deviation |
-| theta_i - v d_i | where ability i is thought to be |
-| s_i | standard deviation of its own error |
-| s_1^2 + s_2^2 + w^2 (d_1 - d_2)^2 | variance of a difference on one side |
-| s_1^2 + s_2^2 + (w d_1)^2 + (w' d_2)^2 | of any other |
+Estimates of examinees beyond those calibrated lean to one side, by v d_i at the distance d_i, with
+a standard deviation w of v. That doubt is about the bank: of two on the same side w (d_1 - d_2) is
+left of it; of two on different sides, or of versions that were taught apart, nothing cancels.
 """
 
 import math

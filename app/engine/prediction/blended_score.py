@@ -1,20 +1,8 @@
 """The predicted score of a task that is never asked: score curves and the linear model weighed.
 
-No sample tells of such a task. Two models predict it from answers to other items: the linear one,
-with intervals that held on records left out; and the score curves, whose answer depends on whether
-the examinee is taken to be like those calibrated. Nobody knows, so that both are tried: a general
-ability with their distribution, and one that is all but free.
-
-| symbol | meaning |
-|---|---|
-| m, s^2 | score by the other model and its variance, from the longer half of its interval |
-| m_1, m_2 | by score curves, the examinee taken to be like those calibrated, and not |
-| s_c^2 | mean of the two variances, each with the learned factor, plus (m_1 - m_2)^2 / 4 |
-| w | s_c^-2 / (s_c^-2 + s^-2), the share of (m_1 + m_2) / 2 |
-
-Where the answers leave the two apart, the score curves count for little. The variance of the whole
-is that of a mixture, w s_c^2 + (1 - w) s^2 + w (1 - w) times the squared difference: models that
-disagree widen the interval.
+No sample tells of such a task. The linear model has m, s^2; score curves have m_1 for an examinee
+like those calibrated and m_2 for any other, and (m_1 + m_2) / 2 with the mean of both variances and
+(m_1 - m_2)^2 / 4 more. Precisions weigh the two; what they differ by widens the interval.
 
 Source: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages of models.
 """

@@ -1,20 +1,10 @@
-"""Intervals that hold: what tests of other examinees taught about a bank, applied to a new one.
+"""Intervals of theta that hold: what tests of other examinees taught about a bank.
 
-A bank's model is never quite true: items go together beyond one theta, curves are not logistic. Its
-own 95 % intervals then hold less often than they say, the less so the longer the test; where a test
-asks most of a small bank they hold more often. Tests simulated on examinees whose answers are all
-known tell by how much: see `app.engine.simulation.learning`. What they teach is a factor on both
-halves of an interval, given how many answers were in and how wide the interval is for that many,
-and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
-Theta of these may be too high or too low by what grows so, too: its interval is as wide about where
-the truth is thought to be as about the estimate, for few who were held out may lean the other way
-than the next one. Of whoever is not known to be like those calibrated it is
-open how far off theta is, however many the answers: their intervals are wider by what that took of
-others; see `app.engine.prediction.placing`.
-
-What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
-examinee's answers to the whole bank would give: their weighted likelihood estimate of theta. It
-does not tell how an examinee would do on another bank.
+A factor on both halves of an interval, by the number of answers and its width; one more that grows
+with the distance of examinees beyond those calibrated, and where their errors lean to one side, the
+interval reaches there as well. `app.engine.simulation.learning` learns it; docs/concepts.md,
+"Intervals that hold", says what it assumes. The truth that is held is the weighted likelihood
+estimate from the examinee's answers to the whole bank.
 """
 
 import math

@@ -1,22 +1,12 @@
 """How wrong a model is, by how far an examinee is from those that it was learned from.
 
-Errors of held-out examinees, in standard deviations by the model, are taken to be Student's t, of
-scale f = exp(within + slope * distance); the slope above those known may differ from that below.
-Errors of scores are nearly normal among examinees of one bank; their scale is known to a fifth, so
-that of the next one is expected a t with 8 degrees of freedom. Errors of ability are given 5.
-
-Learned is the posterior: `within` is its mean, which keeps few records from teaching too much. What
-few records leave open is how wrong a model is where hardly anybody was: of a slope there is a mean
-and a standard deviation. An error whose scale is that open is a t of fewer degrees the farther an
-examinee is: the logarithm of the scale of a t with n of them has variance 1 / 2n, and what is open
-of the slope adds to it. Where a normal's factor is wanted, the slope is taken a standard deviation
-more. Examinees of one hold-out share what is wrong with its model, so that together they count for
-no more than ten.
-
-Errors of ability lean to one side, too, the more the farther an examinee is: items that are asked
-for their steepness are less steep than they seemed, and flatter beyond those who made them seem so.
-`leaning` learns by how much, a regression through the mean of those known with errors of the same
-t; what it leaves open is told with it, and takes the place of the slopes' standard deviation.
+Errors of held-out examinees, in standard deviations by the model, are Student's t of scale
+f = exp(within + slope * distance), the slopes above and below apart. Learned is the posterior mean;
+what few records leave open of a slope lowers the degrees of freedom with the distance: the
+logarithm of the scale of a t with n of them has variance 1 / 2n. Where a normal's factor is wanted,
+the slope is taken a standard deviation more. Errors of ability lean to one side, too, the more the
+farther an examinee is: `bias_of` is a regression through the mean of those known. Examinees of one
+hold-out share what is wrong with its model: together they count for no more than ten.
 
 Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
 """

@@ -1,17 +1,10 @@
 """Answers without a mark are non-response: what the predicted score's interval owes them.
 
-A share f of the asked items ended without a score. The predictor leaves them out, as if those
-answers were like the marked ones (missing at random). They may be worse: texts that cannot be read,
-refusals and cut-off answers are commoner where items are hard. How much worse nobody knows, but a
-mean below 0 is impossible, and unmarked answers that are better than marked ones are not what
-failures look like. Their mean is therefore taken to lie between 0 and the prediction, here and
-on the items that were not asked, of which the same share would fail. The score of all is then
-between (1 - f) times the prediction and the prediction, and the lower end of its interval becomes
-(1 - f) times what it was. Bounds without any assumption would reach up to lo (1 - f) and hi + f
-(1 - hi): too wide to decide anything by.
+A share f of the asked items ended without a score. Their mean is taken to lie between 0 and the
+prediction, and the same share of the other items to fail alike: the lower end of the interval
+becomes (1 - f) times what it was. See docs/concepts.md, "Answers without a score".
 
-Source: Manski (2003), Partial Identification of Probability Distributions, chapter 1, for bounds
-under non-response and how assumptions narrow them.
+Source: Manski (2003), Partial Identification of Probability Distributions, chapter 1.
 """
 
 from dataclasses import replace

@@ -1,14 +1,8 @@
 """Where an examinee stands among those that a bank was calibrated on, and whether anybody knows.
 
-Score curves place examinees by a general ability that has hardly any prior. A test asks for what it
-is to measure: where its items are about something else, its answers leave that ability open, and an
-estimate of theta amid those calibrated is no sign that the examinee is one of them.
-
-| symbol | meaning |
-|---|---|
-| x, s | position of the general ability, and its standard deviation by the answers |
-| x - s, x + s | beyond all those calibrated: above, below |
-| s > 1 | not placed: that it is one of those calibrated would tell more of x than the answers do |
+Score curves place examinees by a general ability that has hardly any prior. Where the items asked
+are about something else, answers leave it open, and theta amid those calibrated is no sign that the
+examinee is one of them.
 """
 
 import math

@@ -1,23 +1,9 @@
 """Curves of all items in a general ability and a few beside it: scores beyond the calibrated range.
 
-| symbol | meaning |
-|---|---|
-| x | abilities, shape (D,); x_0 is the general one, of mean 0 and sd 1 among those calibrated |
-| s | slopes of an item, shape (D,) |
-| p = sigmoid(<x, s> + intercept) | expected score |
-| v = p (1 - p) | k v is the variance of a score; k, the dispersion, is 1 where scores are 0 or 1 |
-| V | covariance of x, given the answers |
-
-The curves are those of the logistic factor model. What sets them apart from a bank's own loadings
-is the prior: the other abilities are standard normal, and the general one is all but free, so that
-an examinee who is better than all calibrated ones is not drawn back to them. Expected scores stay
-in [0, 1] and flatten at the ceiling; a linear prediction does neither.
-
-Whether an examinee follows the curves at all is seen from answers foretold: each is predicted from
-those before it, and the product of these probabilities is what the curves make of the answers. The
-same curves, freed, are what they are compared with, see `app.engine.prediction.score_estimate`.
-
-Scores in [0, 1] enter by quasi-likelihood with variance k p (1 - p).
+The expected score is p = sigmoid(<x, s> + intercept), with abilities x and slopes s of an item. The
+other abilities are standard normal; the general one, of sd 1 among those calibrated, is all but
+free, so that who is better than all of them is not drawn back to them. Scores in [0, 1] enter by
+quasi-likelihood with variance k p (1 - p).
 
 Sources: Wedderburn (1974), Biometrika 61, for the quasi-likelihood; Julier & Uhlmann (2004),
 Proceedings of the IEEE 92, for variances of what is no straight line, by points on it.

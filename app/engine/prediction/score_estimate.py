@@ -1,34 +1,9 @@
 """The score of an examinee by two explanations of its answers, weighed by the evidence.
 
 One says that the curves hold: what reference models taught of the items is true of this examinee,
-too. The other says that they need not: this examinee may follow the items' difficulties less, not
-at all or the other way round, and may depart from each curve. Then only answers to questions
-sampled evenly are to be relied on. The answers themselves weigh the two, by Bayes' rule: each is
-predicted from those before it by either explanation, and the one that predicted better gains.
-
-| symbol | meaning |
-|---|---|
-| M | number of reference models |
-| d = max(1/5, 40 / (40 + M)) | prior probability that the curves do not hold |
-| L, L' | likelihood of the answers if they hold, and if they need not |
-| D = d L' / (d L' + (1 - d) L) | probability, after the answers, that they do not hold: doubt |
-| m, s | logit of the score if the curves hold, and its standard deviation by them |
-| f | factor on s, by the distance from the reference models: learned from held-out models |
-| m', s' | the same if they need not hold |
-| R | mean real less expected score of the questions that were sampled, each by what it stands for |
-
-The score's distribution is (1 - D) t(m, f s) + D t(m', s'), each a Student's t of the logit, cut to
-what the answers leave possible. The score is its median, the interval its central 95 %.
-
-m' is corrected by the sampled questions. The bias of the second explanation is normal with 3/2 of
-its own variance, or more where R shows more; R measures it with the variance of a mean of n sampled
-residuals, and both are weighed by their precisions. So with nothing but sampled questions the
-estimate goes from the model-based one to the difference estimator as their number grows. Each
-residual is enlarged to what it would be had the model not seen its answer.
-
-With no reference models d is 1: all questions are sampled, and the curves only say which of them
-are alike. With thousands a fifth of the questions is sampled still, for they say nothing of how a
-new examinee differs.
+too. The other says that they need not; then only sampled questions are to be relied on. Formulas,
+symbols, assumptions and figures are in docs/concepts.md, "Two explanations": names here are its d,
+D, L, m, s, f, R, V and B.
 
 Sources: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages over
 models; Dawid (1984), Journal of the Royal Statistical Society A 147, for predictive likelihoods;

@@ -1,19 +1,10 @@
 """Scores as one normal vector: what answers to some items say about the score on others.
 
-| symbol | meaning |
-|---|---|
-| y | scores of an examinee on all items, shape (n_items,) |
-| mu, S | their mean and covariance among examinees |
-| w | weights of the target; the predicted score is <w, y> |
-| A | the items asked |
-
-The best linear prediction of the target is <w, mu> + S_wA S_AA^-1 (y_A - mu_A), and its variance is
-w' S w - S_wA S_AA^-1 S_Aw. The second does not depend on the answers, so items still in flight
-count like answered ones. An item j lowers it by c_j^2 / d_j, where c is the covariance of every
-item with the target and d every item's variance, both given A: that is V-optimality. Both follow
-one more item by the rank-one identity.
-
-S = F' F + diag(noise), so that a step costs one pass over the factors of the bank.
+With scores y of mean mu and covariance S = F' F + diag(noise), weights w and items A asked, the
+best linear prediction of <w, y> is <w, mu> + S_wA S_AA^-1 (y_A - mu_A), with the variance
+w' S w - S_wA S_AA^-1 S_Aw. It does not depend on the answers: items in flight count like answered
+ones. An item j lowers it by c_j^2 / d_j, where c is the covariance of every item with the target
+and d every item's variance, both given A: V-optimality, one rank-one update a step.
 
 Source: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.2, for the
 prediction; Krause, Singh & Guestrin (2008), Journal of Machine Learning Research 9, for greedy

@@ -1,31 +1,14 @@
 """What examinees whose answers are all known teach about short tests of others.
 
 The same test is simulated on each of them and looked at after 5, 7, 10, 14, ... answers. Each time
-it is known how many times its own half an interval would have had to be wide to reach the truth:
-theta and mean score of the whole record. The 95 % quantile of that number over the examinees, after
-so many answers, is the factor on later intervals: conformal prediction. The quantile k / (n + 1) is
-interpolated between two examinees rather than rounded up, so that few of them do not make intervals
-too wide on average. Intervals that are wide for so many answers may need another factor than narrow
-ones: the power of the width that describes this is the one with the least quantile loss; the
-quantiles are taken anew on what it leaves. Where narrow ones need the larger factor, what is wrong
-with the curves is taken to add to what the model knows to be open, in squares.
+it is known how many times its own half an interval would have had to be wide to reach the truth;
+the 95 % quantile over examinees is the factor on later intervals (split conformal prediction). The
+quantile k / (n + 1) is interpolated, so that few examinees do not make intervals too wide on
+average. The power of the width that a factor follows is the one with the least quantile loss.
 
-Examinees beyond those calibrated are another matter: the stronger or weaker they are, the more the
-model is stretched. Where tests of held-out strongest and weakest ones on a bank calibrated without
-them are given, they say by how much corrected intervals must grow with the distance, and by how
-much theta is too high or too low there, and its intervals with it; without them it is what is
-usual, see `app.engine.prediction.model_error`. Where theta leaves them among those calibrated the
-distance is none, and no growth helps. So of the tests of these whose answers leave open who their
-examinees are like it is seen what is missing still, for 95 % of the intervals to hold: a distance,
-for theta is then about something else as well, and more answers of the same kind bring it no
-nearer. Nobody knows which of those held out a later one is like, so that it is the distance of the
-hold-out that takes most. It widens the interval of whoever is not placed, and of nobody else.
-
-It holds for examinees like those that were learned from (exchangeable with them) on tests that
-choose items as those did. Their answers must not have made the bank's parameters, or have been few
-among those that did. A test may end after any number of answers; but a rule that stops some of them
-early for what they answered leaves others than the average after as many answers, and so a whole
-design can be given, at whose own ends 95 % hold.
+Held-out strongest and weakest ones, on banks calibrated without them, say by how much intervals
+grow with the distance, to which side theta errs there, and how far it may be off where answers
+leave open who an examinee is like. Other designs, at whose own ends 95 % are to hold, may be given.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
