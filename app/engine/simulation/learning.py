@@ -32,7 +32,6 @@ from app.engine.prediction.correction import (
     Stretch,
 )
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
-from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.placing import Place
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
@@ -55,18 +54,14 @@ class Glimpse:
         row: The examinee.
         state: After some answers.
         estimate: Theta as the model alone has it.
-        prediction: Of the score, by the test's own predictor.
         theta: Of the whole record.
-        accuracy: Mean of the whole record.
         place: Where score curves put the examinee; None takes it for placed by theta.
     """
 
     row: int
     state: CatState
     estimate: Estimate
-    prediction: Prediction
     theta: float
-    accuracy: float
     place: Place | None = None
 
 
@@ -108,16 +103,12 @@ def glimpses(
         end, _ = take(
             test, scores[row], seed=[seed, row], concurrency=concurrency, watch=passed.append
         )
-        unknown = np.flatnonzero(np.isnan(scores[row])).tolist()
-        accuracy = float(np.nanmean(scores[row]))
         seen += [
             Glimpse(
                 row=row,
                 state=state,
                 estimate=state.belief.estimate(),
-                prediction=test.predict(state, unknown),
                 theta=float(references[row]),
-                accuracy=accuracy,
             )
             for state in passed
             if state.n_scored in KNOTS or state.n_scored == end.n_scored
@@ -153,7 +144,7 @@ def learn_correction(
         groups = [known, *(group.known for group in shifted)]
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        growing = _growing(replace(theta, in_squares=True), thetas, groups, leans=bool(shifted))
+        growing = _growing(theta, thetas, groups, leans=bool(shifted))
         theta = _reaching(_held(growing, thetas[0]), shifted)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
@@ -274,7 +265,7 @@ def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
     told = list(intervals)
     # In squares an interval does not grow as the factor does.
-    for _ in range(4 if stretch.in_squares and stretch.power < 0.0 else 1):
+    for _ in range(4 if stretch.beyond is not None and stretch.power < 0.0 else 1):
         if len(short := np.log(_short(stretch, told))) >= LEAST_EXAMINEES:
             stretch = stretch.times(float(np.exp(np.quantile(short, _LEVEL, method="weibull"))))
     return stretch
