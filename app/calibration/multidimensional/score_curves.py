@@ -12,6 +12,7 @@ import numpy as np
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_model import reduced
 
 #: Abilities beside the general one: one for so many examinees, within bounds. Of large banks fewer,
 #: for a step passes over all their numbers.
@@ -53,7 +54,9 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
     dispersion = 1.0 if binary else min(max(float((residual**2).sum()) / total, 1e-3), 1.0)
     deviation = residual / (variance + dispersion / _DEVIATION_VARIANCE)
     seen = np.maximum(answered.sum(axis=0), 1)
-    factors = _directions(deviation * np.sqrt(_SPREAD / seen), _abilities(*some.shape))
+    # A direction has no sign of its own: the same on every machine.
+    factors = reduced(deviation * np.sqrt(_SPREAD / seen), _abilities(*some.shape))
+    factors *= np.where(factors.sum(axis=1) < 0.0, -1.0, 1.0)[:, None]
     mean, sd = float(theta.mean()), max(float(theta.std()), _LEAST_SPREAD)
     return ScoreCurves(
         slopes=np.vstack([sd * slope, factors]),
@@ -118,21 +121,6 @@ def _general_curves(
         if max(float(np.abs(slope - before).max()), float(np.abs(move).max())) < _SETTLED:
             break
     return slope, intercept
-
-
-def _directions(deviation: FloatArray, count: int) -> FloatArray:
-    """The largest principal directions, each as long as its standard deviation."""
-    n_rows, n_items = deviation.shape
-    if n_rows <= n_items:
-        values, vectors = np.linalg.eigh(deviation @ deviation.T)
-        largest = np.argsort(values)[::-1][:count]
-        across: FloatArray = vectors[:, largest].T @ deviation
-    else:
-        values, vectors = np.linalg.eigh(deviation.T @ deviation)
-        largest = np.argsort(values)[::-1][:count]
-        across = (vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))).T
-    # An eigenvector has no sign of its own: the same on every machine.
-    return across * np.where(across.sum(axis=1) < 0.0, -1.0, 1.0)[:, None]
 
 
 def _abilities(n_examinees: int, n_items: int) -> int:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import stdtrit
 
 from app.engine.models.base import FloatArray, IntArray
@@ -139,11 +138,18 @@ def errors_left_out(
         known = {name: Target(model, weights) for name, weights in targets.items()}
         for made_for, chooser in known.items():
             form = np.array(short_form(chooser, counts[-1], price))
-            way = _Way.of(model, form, filled(scores[held], model, form))
+            answers = filled(scores[held], model, form)
             for name, target in known.items():
                 if made_for in (name, WHOLE_BANK):
                     # The target's own form first.
-                    way.enter(found[name][int(made_for != name)], counts, held, target, scores)
+                    left_out = found[name][int(made_for != name)]
+                    truth, uncertain = recorded_score(scores[held], target)
+                    for i, count in enumerate(counts):
+                        value, sd = target.predict(form[:count], answers[:, :count])
+                        left_out.missed[i, held] = value - truth
+                        if sd > _NOTHING_LEFT * target.variance**0.5:
+                            left_out.standard[i, held] = (value - truth) / sd
+                            left_out.sampling[i, held] = uncertain / sd**2
     return found
 
 
@@ -194,50 +200,6 @@ def recorded_score(scores: FloatArray, target: Target) -> tuple[FloatArray, Floa
     score = np.where(answered, some, mean + level[:, None]) @ weights
     enough = seen >= LEAST_ANSWERED * size.sum()
     return np.where(enough, score, np.nan), np.where(enough, scatter * spread, np.nan)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Way:
-    """What a score model says of records as they answer item by item.
-
-    Attributes:
-        model: Learned from others.
-        asked: Items, in this order, shape (n,).
-        root: Cholesky factor of their covariance.
-        news: What each answer tells that those before it did not, shape (n, n_examinees).
-    """
-
-    model: ScoreModel
-    asked: IntArray
-    root: FloatArray
-    news: FloatArray
-
-    @classmethod
-    def of(cls, model: ScoreModel, asked: IntArray, answers: FloatArray) -> "_Way":
-        factors = model.factors[:, asked]
-        covariance = factors.T @ factors + np.diag(model.noise[asked])
-        root = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-        above = (answers - model.mean[asked]).T
-        return cls(model, asked, root, solve_triangular(root, above, lower=True))
-
-    def enter(
-        self,
-        left_out: LeftOut,
-        counts: Sequence[int],
-        rows: IntArray,
-        target: Target,
-        scores: FloatArray,
-    ) -> None:
-        """Enter the errors of the records, which are `rows` of all."""
-        gain = solve_triangular(self.root, target.covariance[self.asked], lower=True)
-        left = np.maximum(target.variance - np.cumsum(gain * gain), 0.0)
-        value = np.cumsum(gain[:, None] * self.news, axis=0) + target.weights @ self.model.mean
-        truth, uncertain = recorded_score(scores[rows], target)
-        for i, count in enumerate(counts):
-            left_out.missed[i, rows] = value[count - 1] - truth
-            if left[count - 1] > _NOTHING_LEFT**2 * target.variance:
-                left_out.standard[i, rows] = (value[count - 1] - truth) / np.sqrt(left[count - 1])
-                left_out.sampling[i, rows] = uncertain / left[count - 1]
 
 
 def _smoothed(values: FloatArray) -> FloatArray:
