@@ -1,8 +1,8 @@
 """Traces by OpenTelemetry: one of each session, ranking, calibration and installation.
 
-The first worker's run is the root, its trace the first half of SHA-256 of the id: whoever goes on
-after it adds to the same tree. Below it are steps, calls of endpoints and scoring, named as the
-conventions for generative AI have them. No span holds a prompt, an answer, a key or an address but
+The root is named by SHA-256 of the id, so that every worker that goes on with it adds a run to the
+same tree. Below a run are steps, calls of endpoints and scoring, named as the conventions for
+generative AI have them. No span holds a prompt, an answer, a key or an address but
 the host of a call.
 
 The SDK reads its own variables, such as OTEL_SERVICE_NAME; it sends to the operator's collector.
@@ -86,7 +86,9 @@ def traces_to(exporter: "SpanExporter") -> Iterator[None]:
 
 @contextmanager
 def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
-    """One worker's run of a session or the like: the root, or below the root that began it.
+    """One worker's run of a session or the like, below the root that all its runs share.
+
+    The first one sends the root at once: of a worker that is killed nothing comes later.
 
     Args:
         kind: What it is, such as `session`.
@@ -100,20 +102,20 @@ def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
 
     global _root
     hashed = hashlib.sha256(resource_id.encode()).digest()
-    known = int.from_bytes(hashed[:16]), int.from_bytes(hashed[16:24])
-    attributes: dict[str, str | int] = {f"sextant.{kind}.id": resource_id, "sextant.run": run}
-    parent = None
-    if run > 1:
-        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-        context = trace.SpanContext(*known, is_remote=True, trace_flags=flags)
-        parent = trace.set_span_in_context(trace.NonRecordingSpan(context))
-    _root = known if run == 1 else None
+    _root = int.from_bytes(hashed[:16]), int.from_bytes(hashed[16:24])
     try:
-        span = _tracer.start_span(kind, context=parent, attributes=attributes)
+        # Later runs begin it, too, for it tells whether the trace is sampled, and send none.
+        root = _tracer.start_span(kind, attributes={f"sextant.{kind}.id": resource_id})
     finally:
         _root = None
-    with trace.use_span(
-        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    if run == 1:
+        root.end()
+    with _tracer.start_as_current_span(
+        "run",
+        context=trace.set_span_in_context(root),
+        attributes={"sextant.run": run},
+        record_exception=False,
+        set_status_on_exception=False,
     ):
         yield
 

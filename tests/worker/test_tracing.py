@@ -51,7 +51,8 @@ async def test_a_session_is_one_tree_whose_calls_are_those_counted(
     scores = [event.attributes for one in named(spans, "score") for event in one.events]
     scored = [one for one in scores if one and "gen_ai.evaluation.score.value" in one]
     assert len(scored) == ended.summary["outcomes"]["scored"]
-    (result,) = root.events
+    (run,) = named(spans, "run")
+    (result,) = run.events
     assert result.attributes is not None
     assert result.attributes["gen_ai.evaluation.score.value"] == ended.summary["accuracy"]["value"]
 
@@ -60,17 +61,23 @@ async def test_a_session_is_one_tree_whose_calls_are_those_counted(
     assert [text for text in ("sk-never-told", prompt[:20]) if text in everything] == []
 
 
-async def test_who_goes_on_with_a_session_adds_to_its_tree() -> None:
+def test_who_goes_on_with_a_session_adds_to_its_tree() -> None:
     exporter = InMemorySpanExporter()
     with traces_to(exporter):
-        for run in (1, 2):
-            with run_span("session", "ses_1", run), span("step", {"sextant.step": run}):
-                pass
-    first, root, second, later = exporter.get_finished_spans()
-    assert root.parent is None
-    assert later.parent is not None
-    assert later.parent.span_id == span_id(root) == first.parent.span_id  # type: ignore[union-attr]
-    assert span_id(later) == second.parent.span_id != span_id(root)  # type: ignore[union-attr]
+        killed = run_span("session", "ses_1", 1)
+        killed.__enter__()  # and nothing of it comes after this
+        with run_span("session", "ses_1", 2), span("step", {"sextant.step": 1}):
+            pass
+    root, step, run = exporter.get_finished_spans()
+    assert (root.name, root.parent, told(root)) == (
+        "session",
+        None,
+        {"sextant.session.id": "ses_1"},
+    )
+    assert run.parent is not None
+    assert step.parent is not None
+    assert (run.parent.span_id, step.parent.span_id) == (span_id(root), span_id(run))
+    assert told(run) == {"sextant.run": 2}
 
 
 def test_traces_without_the_extra_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
