@@ -75,12 +75,13 @@ async def version_page(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """One version: what it can do and what is wrong with it."""
+    """One version: what it can do, what is wrong with it, and how widely tests spread over it."""
     visit.require("read")
     found = await opened.versions.get(bank, version)
     return await page(
         request,
         "version.html",
+        exposure=await opened.item_uses.exposure(await opened.versions.load(found.id)),
         bank=BankRead.of(await opened.banks.get_bank(bank), visit.view),
         version=VersionRead.read(found),
         sections=await version_sections(
