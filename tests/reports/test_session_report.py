@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from app.reports.session.build import MAX_ITEMS, Asked, Ended
 from app.reports.session.facts import SessionReport
 from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
+from app.reports.style import STYLE
 from tests.reports.pages import Page
 from tests.reports.sessions import NASTY, known, report, several, taken
 
@@ -314,3 +316,9 @@ def test_the_score_of_a_target_is_not_called_that_of_the_bank() -> None:
     mixed = {"selection": {"target": {"task-1": 1.0, "task-2": 3.0}}}
     text = " ".join(summary(uneven(design=mixed)))
     assert "On task-1 (25\u00a0%) and task-2 (75\u00a0%) it is" in text
+
+
+def test_the_sample_in_the_documents_looks_as_reports_do_today() -> None:
+    sample = (Path(__file__).parents[2] / "docs/sample-report.html").read_text()
+    assert "release-12 on repo-issues" in Page(sample).text
+    assert STYLE in sample
