@@ -10,8 +10,7 @@ from app.api.schemas.common import HealthRead, ReadinessRead
 from app.deps import AllServices
 from app.errors import DatabaseUnavailableError
 from app.observability import LEASES, UNDERWAY, render_metrics
-from app.storage.readiness import require_current_schema
-from app.storage.underway import underway
+from app.storage.readiness import require_current_schema, underway
 
 #: Read from a file, which takes milliseconds.
 _VERSION = version(DISTRIBUTION)
