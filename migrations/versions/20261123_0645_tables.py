@@ -1,6 +1,6 @@
 """All tables, and the schema of the queue.
 
-Revision ID: 7d4a19c8e2f6
+Revision ID: c7d0a61f2b94
 Revises:
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from alembic import op
 from procrastinate.schema import SchemaManager
 
-revision = "7d4a19c8e2f6"
+revision = "c7d0a61f2b94"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -167,7 +167,8 @@ CREATE TABLE endpoints (
     CONSTRAINT pk_endpoints PRIMARY KEY (id),
     CONSTRAINT fk_endpoints_project_id_projects FOREIGN KEY (project_id) REFERENCES projects(id)
 );
-CREATE UNIQUE INDEX uq_endpoints_name_live ON endpoints (project_id, name)
+CREATE UNIQUE INDEX uq_endpoints_name_live
+    ON endpoints (project_id, name, (kind = 'self_reported'))
     WHERE name IS NOT NULL AND archived_at IS NULL;
 CREATE TABLE installations (
     id text NOT NULL,
@@ -502,12 +503,23 @@ CREATE TABLE gates (
     tag text,
     project_id text NOT NULL,
     created_by text,
+    baseline jsonb,
+    baseline_name text,
     CONSTRAINT pk_gates PRIMARY KEY (id),
     CONSTRAINT fk_gates_project_id_projects FOREIGN KEY (project_id) REFERENCES projects(id),
     CONSTRAINT fk_gates_session_id_sessions
         FOREIGN KEY (session_id) REFERENCES sessions(id) ON DELETE CASCADE
 );
 CREATE INDEX ix_gates_session_id ON gates (session_id);
+CREATE TABLE baselines (
+    project_id text NOT NULL,
+    name text NOT NULL,
+    created_by text,
+    baseline jsonb NOT NULL,
+    set_at timestamptz DEFAULT now() NOT NULL,
+    CONSTRAINT pk_baselines PRIMARY KEY (project_id, name),
+    CONSTRAINT fk_baselines_project_id_projects FOREIGN KEY (project_id) REFERENCES projects(id)
+);
 CREATE TABLE kept_answers (
     key text NOT NULL,
     answer jsonb NOT NULL,

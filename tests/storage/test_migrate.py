@@ -7,7 +7,6 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from procrastinate.schema import SchemaManager
-from psycopg.types.json import Jsonb
 
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.storage.migrate import upgrade
@@ -106,47 +105,3 @@ def test_the_queue_has_the_schema_that_its_installed_version_wants(
     indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'procrastinate' ORDER BY 1"
     for query in (columns, functions, indexes):
         assert _rows(database_url, query) == _rows(empty_database_url, query)
-
-
-def test_stored_designs_ask_for_margins_of_the_score(database_url: str) -> None:
-    command.downgrade(_config(database_url), "a3c51e7f90d4")
-    rule = {"prediction_width": 0.2, "any_of": [], "all_of": []}
-    stopping = {"se": None, "prediction_width": 0.1, "any_of": [rule, {"se": 0.3}], "all_of": []}
-    design = {"preset": "default", "stopping": stopping, "concurrency": 1}
-    plan = {"rules": {}, "asking": {"preset": "atlas", "stopping": rule}}
-    result = {"accuracy": {"value": 0.36, "lo": 0.3, "hi": 0.4}}
-    with psycopg.connect(database_url.replace("+psycopg", "")) as connection:
-        connection.execute("SET session_replication_role = replica")  # no foreign keys
-        given = {"status": "completed", "stop_reason": "prediction_width"}
-        _insert(connection, "sessions", 0, result, mode="manual", design=Jsonb(design), **given)
-        _insert(connection, "rankings", 1, {}, settings=Jsonb(plan), **given)
-
-    upgrade(database_url)
-
-    of_session = "SELECT design, summary, stop_reason FROM sessions"
-    ((read, summary, reason),) = _rows(database_url, of_session)
-    margin = {"score_margin": 0.1, "any_of": [], "all_of": []}
-    kept = {"se": None, "score_margin": 0.05, "any_of": [margin, {"se": 0.3}], "all_of": []}
-    assert read == {"preset": "ability", "stopping": kept, "concurrency": 1}
-    assert (summary, reason) == (result, "score_margin")
-    asked = {"preset": "atlas", "stopping": margin}
-    assert _rows(database_url, "SELECT settings -> 'asking' FROM rankings") == [(asked,)]
-
-
-def _insert(
-    connection: psycopg.Connection[Any], table: str, n: int, summary: dict[str, Any], **given: Any
-) -> None:
-    """A row with `summary`, and something of the right type in every other column that needs it."""
-    needed = connection.execute(
-        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s "
-        "AND table_schema = 'public' AND is_nullable = 'NO' AND column_default IS NULL "
-        "AND is_identity = 'NO'",
-        [table],
-    ).fetchall()
-    filler: dict[str, Any] = {"jsonb": Jsonb({}), "timestamp with time zone": "now", "text": "x"}
-    values = {name: filler.get(kind, 1) for name, kind in needed}
-    values |= {"id": f"row_{n}", "summary": Jsonb(summary), **given}
-    columns, marks = ", ".join(values), ", ".join(["%s"] * len(values))
-    connection.execute(
-        f"INSERT INTO {table} ({columns}) VALUES ({marks})".encode(), list(values.values())
-    )
