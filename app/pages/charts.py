@@ -12,7 +12,7 @@ from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart, trace_chart
 from app.reports.markup import Markup
 from app.reports.parts import percent, signed
-from app.reports.standing import Reference, standing, strip
+from app.reports.reference_strip import Reference, strip, strip_position
 from app.services.banks.loaded import LoadedVersion
 
 _GRID = np.linspace(-4, 4, 65)
@@ -227,7 +227,7 @@ def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup 
         n=version.n_examinees,
     )
     placed = [
-        (who(one), standing(one.estimate.model_dump(), reference))
+        (who(one), strip_position(one.estimate.model_dump(), reference))
         for one in sessions
         if one.headline is not None and one.bank.scale == version.bank.scale
     ]

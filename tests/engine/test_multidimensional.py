@@ -151,6 +151,7 @@ def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> 
         after = with_answer(before, slopes[item], float(w[item]))
         expected = {
             Optimality.V: rise @ (before - after) @ rise,
+            Optimality.V_LOADINGS: rise @ (before - after) @ rise,
             Optimality.D: np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1],
             Optimality.A: np.trace(before - after),
             Optimality.TRACE: w[item] * slopes[item] @ slopes[item],

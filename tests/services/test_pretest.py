@@ -85,7 +85,7 @@ async def test_who_else_tells_the_score_calls_it_that_of_the_calibrated_question
     version = await services.versions.load(session.bank_version_id)
     counted = f"the bank's {version.bank.n_items:,} calibrated questions"
     left_out = f"{len(version.pretest)} more questions without parameters"
-    shown = {"session": SessionRead.of(session, View(is_whole=True))}
+    shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
     as_file = await export_session(
         services.sessions, services.versions, session.id, SessionFormat.EEE, reveal=True

@@ -24,6 +24,7 @@ from app.engine.state import Draw
 from app.records.fields import convert
 from app.reports.figures import as_exact_as
 from app.reports.headline import Headline
+from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
     Ability,
@@ -35,7 +36,6 @@ from app.reports.session.facts import (
     TaskResult,
     TracePoint,
 )
-from app.reports.standing import Reference, standing
 
 #: Rows of the table of items; the rest is counted.
 MAX_ITEMS = 300
@@ -178,7 +178,7 @@ def session_report(
         join=known.join,
         headline=headline,
         reference=reference,
-        standing=None if score is None else standing(figures["estimate"], reference),
+        standing=None if score is None else strip_position(figures["estimate"], reference),
     )
 
 

@@ -9,7 +9,7 @@ from app.items import JsonObject
 from app.reports.figures import whole_bank
 from app.reports.headline import Headline
 from app.reports.plain import plain
-from app.reports.standing import Reference, Standing
+from app.reports.reference_strip import Reference, StripPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class SessionReport:
     join: JoinCheck | None = None
     headline: Headline | None = None
     reference: Reference | None = None
-    standing: Standing | None = None
+    standing: StripPosition | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""

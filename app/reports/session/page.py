@@ -10,12 +10,12 @@ from app.reports.figures import UNPARSED_WORDS, headline_lines, interval_note
 from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import count, number, percent, section, signed, table
+from app.reports.reference_strip import strip
 from app.reports.session.facts import SessionReport
 from app.reports.session.glossary import glossary
 from app.reports.session.profile import ability_section, task_section
 from app.reports.session.questions import answer_section, item_section
 from app.reports.session.words import details, interval, scored_on, summary
-from app.reports.standing import strip
 
 _WIDEST_THETA = 6.0
 

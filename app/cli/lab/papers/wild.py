@@ -236,7 +236,7 @@ class Assessor:
             criterion, target, targets={WHOLE_BANK: scores[_TARGET], **scores}, curves=curves
         )
 
-        def told(state: CatState) -> FloatArray:
+        def scores_of(state: CatState) -> FloatArray:
             every: FloatArray = split.known[0].copy()
             for name in list(masks)[1:]:
                 predictor = test.tasks[name]
@@ -244,7 +244,7 @@ class Assessor:
                 every[split.at[masks[name][split.at]]] = found.value
             return every
 
-        return _each(self.states(test), told)
+        return _each(self.states(test), scores_of)
 
     def _expected(self, belief: Belief) -> FloatArray:
         if isinstance(belief, ProfileBelief):
@@ -320,7 +320,7 @@ def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predic
     return told
 
 
-def ways(
+def methods(
     split: Split, banks: Mapping[str, ItemBank], target: BoolArray
 ) -> Iterator[tuple[str, Predicted]]:
     """What each way predicts, where it chooses items for the target."""
@@ -356,7 +356,7 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         banks = fitted(partition[0])
         for split in partition:
             for kind in (True, False):
-                for way, told in ways(split, banks, split.wanted(extrapolated=kind)):
+                for way, told in methods(split, banks, split.wanted(extrapolated=kind)):
                     for n, scores in told.items():
                         missed = split.errors(scores, extrapolated=kind)
                         of[way, kind, n, split.target].append(missed)

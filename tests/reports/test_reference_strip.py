@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.reports.standing import Reference, Standing, standing, strip
+from app.reports.reference_strip import Reference, StripPosition, strip, strip_position
 from tests.reports.pages import Page
 
 QUARTERS = (-2.0, -1.0, 0.0, 1.0, 2.0)
@@ -17,11 +17,11 @@ def _estimate(**stands: Any) -> dict[str, Any]:
 
 
 def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None:
-    found = standing(_estimate(standing="within", position=1.0, sd=0.5), BY_POSITION)
+    found = strip_position(_estimate(standing="within", position=1.0, sd=0.5), BY_POSITION)
     assert found is not None
     assert found.value == 1.0
     assert found.hi - found.lo == pytest.approx(2 * 1.959964 * 0.5)
-    assert standing(_estimate(), BY_THETA) == Standing(value=0.5, lo=0.1, hi=0.9)
+    assert strip_position(_estimate(), BY_THETA) == StripPosition(value=0.5, lo=0.1, hi=0.9)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None
 def test_nobody_is_placed_where_nobody_can_tell(
     estimate: dict[str, Any], reference: Reference
 ) -> None:
-    assert standing(estimate, reference) is None
+    assert strip_position(estimate, reference) is None
     assert strip(reference, [("m", None)]) is None
 
 
 def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> None:
-    at = Standing(value=1.5, lo=1.0, hi=2.0)
+    at = StripPosition(value=1.5, lo=1.0, hi=2.0)
     picture = strip(BY_POSITION, [("<b>m</b>", at), ("unknown", None)])
     assert picture is not None
     page = Page(picture)

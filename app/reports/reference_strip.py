@@ -40,7 +40,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StripPosition:
     """Where one stands, with the ends of the 95 % interval, on the scale of the quantiles."""
 
     value: float
@@ -48,7 +48,7 @@ class Standing:
     hi: float
 
 
-def standing(estimate: Mapping[str, Any], reference: Reference) -> Standing | None:
+def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPosition | None:
     """Where a session's examinee stands; None where nobody can tell.
 
     Args:
@@ -62,14 +62,16 @@ def standing(estimate: Mapping[str, Any], reference: Reference) -> Standing | No
         if stands.get("sd") is None:
             return None
         at, reach = stands["position"], Z_95 * stands["sd"]
-        return Standing(value=at, lo=at - reach, hi=at + reach)
+        return StripPosition(value=at, lo=at - reach, hi=at + reach)
     value, (lo, hi) = estimate["theta"], estimate["ci"]
     if len(reference.thetas) < 2 or value is None or lo is None or hi is None:
         return None
-    return Standing(value=value, lo=lo, hi=hi)
+    return StripPosition(value=value, lo=lo, hi=hi)
 
 
-def strip(reference: Reference, results: Sequence[tuple[str, Standing | None]]) -> Markup | None:
+def strip(
+    reference: Reference, results: Sequence[tuple[str, StripPosition | None]]
+) -> Markup | None:
     """The inside of a figure: reference models as dots, results below them by name.
 
     None where no result can be placed.
