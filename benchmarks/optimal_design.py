@@ -87,7 +87,8 @@ def one_split(known, tested, tags) -> None:
         form = short_form(target, 64, np.where(counted, np.inf, 1.0))
         explanations = Explanations(curves.curves, prior_doubt(curves.n_reference))
         free = ScoreEstimator(explanations, weights, curves.error_of(task), ~counted)
-        alike = replace(free, curves=curves.curves.of_the_like())
+        of_the_like = Explanations(curves.curves.of_the_like(), explanations.prior)
+        alike = replace(free, explanations=of_the_like)
         linear = ScorePredictor(target)
         ways = {"combined": BlendedScore((alike, free), linear), "linear": linear}
         random = rng.permutation(np.flatnonzero(~counted))

@@ -99,7 +99,10 @@ async def _beside_random(
 ) -> tuple[dict[str, Any], str | None]:
     """See a session through, beside one of the same model that asks random questions."""
     stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
-    beside = {**body, "preset": "ability", "selection": {"criterion": "random"}}
+    # Of another name: what pages show of the model is what Sextant found.
+    endpoint = {**body["endpoint"], "model": "scripted, random questions"}
+    design = {"preset": "ability", "selection": {"criterion": "random"}}
+    beside = {**body, "endpoint": endpoint, **design}
     other = await client.request("POST", "/v1/sessions", json={**beside, "stopping": stopping})
     async with ended_with_us(client, "sessions", other["id"]):
         n_items = other["bank"]["n_items"]
