@@ -38,7 +38,7 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.prediction.correction import Beyond, correction_in
+from app.engine.prediction.correction import correction_in
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.responses import ResponseTable
@@ -97,8 +97,8 @@ def one_draw(known, tested, model):
     tested = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, tested)
     weights = np.full(bank.n_items, 1.0 / bank.n_items)
-    no_growth = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0)
-    level = replace(learned, theta=replace(learned.theta, beyond=no_growth))
+    level = learned
+    level = replace(level, theta=replace(level.theta, beyond=None))
     plain = Design.from_dict({"prediction": {"method": "p-irt"}})
     tests = {
         "default": Design.from_dict({"preset": "ability"}).build(

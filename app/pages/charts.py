@@ -220,11 +220,9 @@ def _trace(
 
 def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup | None:
     """The reference models of a version, with sessions on it; None where none can be placed."""
-    curves = version.curves
-    reference = Reference(
-        population=() if curves is None else curves.population,
-        thetas=() if version.bank.abilities is not None else version.reference_abilities,
-        n=version.n_examinees,
+    population = () if version.curves is None else version.curves.population
+    reference = Reference.of(
+        version.bank, population, version.reference_abilities, version.n_examinees
     )
     placed = [
         (who(one), strip_position(one.estimate.model_dump(), reference))

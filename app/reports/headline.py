@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from app.engine.design.selection import CriterionName
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
@@ -124,6 +125,12 @@ def headline_of(session: SessionRecord) -> Headline | None:
     )
 
 
+def _samples(session: SessionRecord) -> bool:
+    """Whether a test samples some of its questions, or all: those for theta choose every one."""
+    criterion = (session.design.get("selection") or {}).get("criterion")
+    return criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
+
+
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
     provenance = session.provenance
     if session.status in _ENDED_EARLY:
@@ -148,9 +155,14 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=caution)
     if standing in _BEYOND:
         return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")
-    if standing is None:
+    if standing is None and _samples(session):
         reason = "The bank knows no reference models: the score rests on a random sample."
         return Trust(level="fair", reason=reason)
+    if standing is None:
+        reason = (
+            "The bank knows no reference models, and no question was sampled to check its items."
+        )
+        return Trust(level="poor", reason=reason)
     if not stands["agrees"]:
         reason = "The answers do not follow the reference models: the sampled questions count."
         return Trust(level="fair", reason=reason)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.placing import PopulationPosition
@@ -32,6 +33,13 @@ class Reference:
     population: Sequence[float]
     thetas: Sequence[float]
     n: int | None
+
+    @classmethod
+    def of(
+        cls, bank: ItemBank, population: Sequence[float], thetas: Sequence[float], n: int | None
+    ) -> "Reference":
+        """Those of a bank; theta places nobody on one of several abilities."""
+        return cls(population=population, thetas=() if bank.abilities else thetas, n=n)
 
     @property
     def quantiles(self) -> Sequence[float]:

@@ -175,10 +175,11 @@ def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> N
 
 
 def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_before() -> None:
-    stretch = replace(STRETCH, beyond=replace(LEANING, adrift=2.0))
+    stretch = replace(STRETCH, beyond=replace(LEANING, unplaced=3.0))
     placed = [Ability(theta=at, se=0.3, n_items=30, stretch=stretch) for at in (0.7, -0.7)]
     assert [one.stated().own for one in placed] == [ability(0.7).stated().own] * 2
     open_ = [replace(one, place=UNPLACED) for one in placed]
+    assert open_[0].stated().own == pytest.approx(3.0 * placed[0].stated().own)
     verdicts = [of_abilities(*two).verdict for two in (placed, open_, (placed[0], open_[1]))]
     assert verdicts == [Verdict.ABOVE, Verdict.UNDECIDED, Verdict.UNDECIDED]
     nothing_learned = ability(0.7)

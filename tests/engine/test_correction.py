@@ -66,8 +66,7 @@ def test_in_squares_what_is_wrong_with_the_model_is_no_larger_where_it_knows_les
     power: float,
 ) -> None:
     told = Stretch(answers=(10, 40), factor=(1.5, 1.5), usual=(0.8, 0.2), power=power)
-    beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0)
-    squares = replace(told, beyond=beyond)
+    squares = replace(told, in_squares=True)
     wrong = (1.5**2 - 1.0) * 0.2**2
     for half in (0.2, 0.3, 0.8):
         assert (squares.at(40, half) * half) ** 2 == pytest.approx(half**2 + wrong)
@@ -75,9 +74,17 @@ def test_in_squares_what_is_wrong_with_the_model_is_no_larger_where_it_knows_les
     assert squares.at(40, 50.0) == pytest.approx(1.0, abs=1e-4)
     assert told.at(40, 50.0) == 1.5
     rising = replace(told, power=0.5)
-    assert replace(rising, beyond=beyond).at(40, 0.8) == rising.at(40, 0.8)
+    assert replace(rising, in_squares=True).at(40, 0.8) == rising.at(40, 0.8)
     narrow = replace(told, factor=(0.5, 0.5))
-    assert replace(narrow, beyond=beyond).at(40, 0.8) == narrow.at(40, 0.8)
+    assert replace(narrow, in_squares=True).at(40, 0.8) == narrow.at(40, 0.8)
+
+
+def test_a_correction_from_before_adds_nothing_in_squares() -> None:
+    stretch = Stretch(answers=(5,), factor=(2.0,), usual=(0.2,), power=-0.5, in_squares=True)
+    document = stretch.to_dict()
+    assert Stretch.from_dict(document) == stretch
+    del document["in_squares"]
+    assert Stretch.from_dict(document).at(5, 0.8) == 2.0
 
 
 def test_a_decision_takes_the_corrected_interval() -> None:

@@ -188,7 +188,7 @@ def test_wide_intervals_hold_no_oftener_where_the_model_is_wrong_by_as_much_ever
 
     assert held(learned, 0.2) == pytest.approx(0.95, abs=0.02)
     assert held(learned, 0.6) == pytest.approx(0.95, abs=0.02)
-    assert held(replace(learned, beyond=None), 0.6) > 0.99
+    assert held(replace(learned, in_squares=False), 0.6) > 0.99
 
 
 def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_before() -> None:

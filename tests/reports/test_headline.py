@@ -82,6 +82,9 @@ async def answered(services: Services) -> SessionRecord:
     return record
 
 
+MAXIMUM_INFORMATION = {"criterion": "maximum_information"}
+
+
 def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
     """Of the same answers, placed so among reference models."""
     estimate = record.summary["estimate"]
@@ -107,7 +110,15 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     for standing in ("above", "below", "unknown"):
         assert trust_of(ended, standing=standing, agrees=True)[0] == "fair"
     assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
-    assert "no reference models" in trust_of(ended)[1]
+    assert trust_of(ended) == (
+        "fair",
+        "The bank knows no reference models: the score rests on a random sample.",
+    )
+    for_theta = replace(ended, design={**ended.design, "selection": MAXIMUM_INFORMATION})
+    assert trust_of(for_theta) == (
+        "poor",
+        "The bank knows no reference models, and no question was sampled to check its items.",
+    )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)
     outcomes = {**ended.summary["outcomes"], "refused": 1}

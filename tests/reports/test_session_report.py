@@ -319,6 +319,7 @@ def test_the_score_of_a_target_is_not_called_that_of_the_bank() -> None:
 
 
 def test_the_sample_in_the_documents_looks_as_reports_do_today() -> None:
+    """It is the report of a session that docs/agents.md leads to, of an agent that follows it."""
     sample = (Path(__file__).parents[2] / "docs/sample-report.html").read_text()
     assert "release-12 on repo-issues" in Page(sample).text
     assert STYLE in sample

@@ -9,7 +9,7 @@ estimate from the examinee's answers to the whole bank.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class Beyond:
         doubt_below: Of `leaning_below`.
         adrift: How far theta may be off, for 95 of 100 and whatever the answers, of whoever may be
             like those calibrated or not; in standard deviations of those calibrated.
+        unplaced: Factor on the intervals of these, at least 1; versions of before have it in the
+            place of `adrift`.
     """
 
     centre: float
@@ -61,14 +63,15 @@ class Beyond:
     doubt_above: float = 0.0
     doubt_below: float = 0.0
     adrift: float = 0.0
+    unplaced: float = 1.0
 
     def __post_init__(self) -> None:
         known = all(map(math.isfinite, astuple(self)))
         least = min(self.above, self.below, self.doubt_above, self.doubt_below, self.adrift)
-        if not (known and self.spread > 0.0 and least >= 0.0):
+        if not (known and self.spread > 0.0 and least >= 0.0 and self.unplaced >= 1.0):
             raise InvalidInputError(
-                "What is beyond those calibrated takes finite numbers, a spread above 0, and "
-                f"growth and doubt from 0 on, got {self}."
+                "What is beyond those calibrated takes finite numbers, a spread above 0, growth "
+                f"and doubt from 0 on and a factor from 1 on, got {self}."
             )
 
     @classmethod
@@ -124,14 +127,15 @@ class Stretch:
     knots on log scales, and level beyond them.
 
     There a factor takes for granted that the more the model knows to be open, the more is wrong
-    with it. Where `beyond` was learned, what is wrong is as large as where h is usual, and adds in
-    squares: the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
+    with it. In squares, what is wrong is as large as where h is usual, and independent of what the
+    model knows: the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
 
     Attributes:
         answers: Knots, ascending numbers of answers.
         factor: At the knots, for an interval of usual width.
         usual: Usual half width at the knots.
         power: How the factor goes with the width; 0 takes all alike.
+        in_squares: Whether errors add in squares where a wide interval needs a smaller factor.
         beyond: What is more for examinees unlike those calibrated; None where it was not learned.
 
     Raises:
@@ -143,6 +147,7 @@ class Stretch:
     usual: tuple[float, ...]
     power: float
     beyond: Beyond | None = None
+    in_squares: bool = False
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
@@ -162,11 +167,13 @@ class Stretch:
     def from_dict(cls, document: Mapping[str, Any]) -> "Stretch":
         """From what `to_dict` made."""
         lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
-        known = {one.name for one in fields(Beyond)}  # a version may say more than is wanted here
-        said = {
-            name: value for name, value in (document.get("beyond") or {}).items() if name in known
-        }
-        return cls(**lists, power=document["power"], beyond=Beyond(**said) if said else None)
+        beyond = document.get("beyond")
+        return cls(
+            **lists,
+            power=document["power"],
+            beyond=beyond and Beyond(**beyond),
+            in_squares=document.get("in_squares", False),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -176,6 +183,7 @@ class Stretch:
             "usual": list(self.usual),
             "power": self.power,
             "beyond": self.beyond and asdict(self.beyond),
+            "in_squares": self.in_squares,
         }
 
     def times(self, factor: float) -> "Stretch":
@@ -231,6 +239,7 @@ class Stretch:
             position = self.beyond.position(theta, place)
             farther = self.beyond.at(position)
             if place is not None and place.is_open:
+                farther *= self.beyond.unplaced
                 adrift = self.beyond.adrift * self.beyond.spread / half
             doubt = _NORMAL_95 * self.beyond.bias_at(position)[1] / half
         factor = farther * self._of_the_known(answers, half)
@@ -241,7 +250,7 @@ class Stretch:
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        if wider > 0.0 > self.power and self.beyond is not None and log_factor > 0.0:
+        if wider > 0.0 > self.power and self.in_squares and log_factor > 0.0:
             return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
         # Wide for so many answers are those of examinees at the ends of the scale, few of whom
         # taught: there no power shrinks a factor.

@@ -144,7 +144,7 @@ def learn_correction(
         groups = [known, *(group.known for group in shifted)]
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        growing = _growing(theta, thetas, groups, leans=bool(shifted))
+        growing = _growing(replace(theta, in_squares=True), thetas, groups, leans=bool(shifted))
         theta = _reaching(_held(growing, thetas[0]), shifted)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
@@ -265,7 +265,7 @@ def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
     told = list(intervals)
     # In squares an interval does not grow as the factor does.
-    for _ in range(4 if stretch.beyond is not None and stretch.power < 0.0 else 1):
+    for _ in range(4 if stretch.in_squares and stretch.power < 0.0 else 1):
         if len(short := np.log(_short(stretch, told))) >= LEAST_EXAMINEES:
             stretch = stretch.times(float(np.exp(np.quantile(short, _LEVEL, method="weibull"))))
     return stretch

@@ -73,12 +73,6 @@ class Known:
     test: AdaptiveTest
     join: JoinCheck | None = None
 
-    def reference(self, n: int | None) -> Reference:
-        """The models, so many of them, that the version was calibrated on."""
-        several = self.bank.abilities is not None
-        thetas = () if several else self.quantiles
-        return Reference(population=self.population, thetas=thetas, n=n)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -152,7 +146,9 @@ def session_report(
         else _answered_tasks(figures["estimate"]["theta"], positions, scores, known)
     )
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
-    reference = known.reference(identity.n_calibrated_on)
+    reference = Reference.of(
+        known.bank, known.population, known.quantiles, identity.n_calibrated_on
+    )
     return SessionReport(
         identity=identity,
         score=score,

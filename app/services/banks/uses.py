@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -95,11 +96,10 @@ class ItemUses:
         rates = counts / max(tests, 1)
         overlap = overlap_of_counts(counts, tests)
         order = np.argsort(-counts, kind="stable")[:_MOST_ASKED]
-        of_bank: Counter[str] = Counter()
+        of_bank = Counter(chain.from_iterable(version.tags))
         of_asked: Counter[str] = Counter()
-        for tags, count in zip(version.tags, counts.tolist(), strict=True):
-            of_bank.update(tags)
-            of_asked.update(dict.fromkeys(tags, count))
+        for at in np.flatnonzero(counts).tolist():
+            of_asked.update(dict.fromkeys(version.tags[at], int(counts[at])))
         asked = max(int(counts.sum()), 1)
         return Exposure(
             tests=tests,
