@@ -31,6 +31,7 @@ class SessionRecord(LeasedRecord):
     Attributes:
         bank_visibility: As of its bank by now.
         withheld: Its bank is withheld, or that of a session whose answers it took over.
+        stops_when: What ends the test by its design, in words: a list parses no design.
     """
 
     mode: str
@@ -44,6 +45,7 @@ class SessionRecord(LeasedRecord):
     bank_visibility: str
     withheld: bool
     design: dict[str, Any]
+    stops_when: str
     seed: int
     parent_id: str | None
     relation: str | None
@@ -104,6 +106,7 @@ class NewSession:
     endpoint_id: str | None
     bank_version_id: str
     design: dict[str, Any]
+    stops_when: str
     seed: int
     parent_id: str | None = None
     relation: str | None = None

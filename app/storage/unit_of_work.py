@@ -1,7 +1,9 @@
 """One transaction and its repositories."""
 
+from collections.abc import Callable
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import psycopg
 from sqlalchemy import select
@@ -37,6 +39,12 @@ from app.storage.repositories.versions import VersionRepository
 from app.storage.repositories.webhooks import WebhookRepository
 from app.storage.scoping import of_opened
 
+R = TypeVar("R")
+
+
+def _made_when_used(repository: Callable[[AsyncSession], R]) -> cached_property[R]:
+    return cached_property(lambda work: repository(work._db))  # noqa: SLF001 - the work is its own
+
 
 class UnitOfWork:
     """One transaction: commits on clean exit, rolls back on any error.
@@ -53,20 +61,44 @@ class UnitOfWork:
         InvalidInputError: A value that Postgres cannot hold, such as a text with a NUL.
     """
 
+    api_keys = _made_when_used(ApiKeyRepository)
+    logins = _made_when_used(LoginRepository)
+    audit = _made_when_used(AuditRepository)
+    projects = _made_when_used(ProjectRepository)
+    idempotency = _made_when_used(IdempotencyRepository)
+    secrets = _made_when_used(SecretRepository)
+    endpoints = _made_when_used(EndpointRepository)
+    banks = _made_when_used(BankRepository)
+    items = _made_when_used(ItemRepository)
+    versions = _made_when_used(VersionRepository)
+    sessions = _made_when_used(SessionRepository)
+    gates = _made_when_used(GateRepository)
+    baselines = _made_when_used(BaselineRepository)
+    rankings = _made_when_used(RankingRepository)
+    response_sets = _made_when_used(ResponseSetRepository)
+    collected = _made_when_used(CollectedRepository)
+    calibrations = _made_when_used(CalibrationRepository)
+    item_uses = _made_when_used(ItemUseRepository)
+    answers = _made_when_used(AnswerRepository)
+    events = _made_when_used(EventRepository)
+    spend = _made_when_used(SpendRepository)
+    installations = _made_when_used(InstallationRepository)
+    webhooks = _made_when_used(WebhookRepository)
+    removals = _made_when_used(RemovalRepository)
+
     def __init__(self, sessions: async_sessionmaker[AsyncSession]) -> None:
         self._transaction = sessions.begin()
 
     async def __aenter__(self) -> Self:
         self._db = await self._transaction.__aenter__()
         try:
-            # Takes a connection and begins: what is enqueued on it below is never lost.
+            # Takes a connection and begins: what is enqueued on it later is never lost.
             await self._db.connection()
         except BaseException as exc:
             await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
             if isinstance(exc, PoolTimeoutError):
                 raise DatabaseUnavailableError("All database connections are busy.") from exc
             raise
-        self._open()
         return self
 
     async def __aexit__(
@@ -84,32 +116,6 @@ class UnitOfWork:
         await self._transaction.__aexit__(kind, error, trace)
         if kind is None:
             auditing.noted(self._db)
-
-    def _open(self) -> None:
-        self.api_keys = ApiKeyRepository(self._db)
-        self.logins = LoginRepository(self._db)
-        self.audit = AuditRepository(self._db)
-        self.projects = ProjectRepository(self._db)
-        self.idempotency = IdempotencyRepository(self._db)
-        self.secrets = SecretRepository(self._db)
-        self.endpoints = EndpointRepository(self._db)
-        self.banks = BankRepository(self._db)
-        self.items = ItemRepository(self._db)
-        self.versions = VersionRepository(self._db)
-        self.sessions = SessionRepository(self._db)
-        self.gates = GateRepository(self._db)
-        self.baselines = BaselineRepository(self._db)
-        self.rankings = RankingRepository(self._db)
-        self.response_sets = ResponseSetRepository(self._db)
-        self.collected = CollectedRepository(self._db)
-        self.calibrations = CalibrationRepository(self._db)
-        self.item_uses = ItemUseRepository(self._db)
-        self.answers = AnswerRepository(self._db)
-        self.events = EventRepository(self._db)
-        self.spend = SpendRepository(self._db)
-        self.installations = InstallationRepository(self._db)
-        self.webhooks = WebhookRepository(self._db)
-        self.removals = RemovalRepository(self._db)
 
     async def ping(self) -> None:
         """Ask the server for an answer.
@@ -142,7 +148,6 @@ class Reading(UnitOfWork):
 
     @override
     async def __aenter__(self) -> Self:
-        self._open()
         return self
 
     @override

@@ -37,7 +37,6 @@ from app.api.schemas.session_figures import (
 )
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
-from app.engine.design.words import stops_when
 from app.items import JsonObject
 from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
@@ -46,7 +45,6 @@ from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.plan import SessionPlan
 from app.services.sessions.repeats import MAX_REPEATS
 from app.services.visibility import View
 
@@ -390,11 +388,6 @@ class SessionRead(WorkRead):
                 "rescore": None,
                 **record.summary,
                 "headline": None if headline is None else asdict(headline),
-                "stops_when": stops_when(
-                    SessionPlan.from_dict(record.design).design,
-                    provenance.get("reachable_se"),
-                    provenance["n_items"],
-                ),
                 "unparsed": _unparsed(provenance),
                 "asked": _asked(provenance),
             }

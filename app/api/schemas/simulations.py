@@ -149,7 +149,7 @@ class SimulationRead(Output):
                 "stops_when": stops_when(
                     simulation.design,
                     simulation.reachable_se,
-                    int(simulation.version.active.sum()),
+                    simulation.version.n_active,
                 ),
                 "population": simulation.population,
                 "caution": simulation.caution,

@@ -303,7 +303,7 @@ async def _session(form: Mapping[str, str], opened: Services) -> dict[str, Any]:
         design["stopping"] = _goals(chosen)
         if chosen.max_items is None:
             version = await opened.versions.load(bank=_bank(form))
-            design["stopping"]["max_items"] = int(version.active.sum())
+            design["stopping"]["max_items"] = version.n_active
     return {"bank": _bank(form), **asked, **design}
 
 

@@ -306,6 +306,11 @@ class LoadedVersion:
         return position >= self.bank.n_items
 
     @property
+    def n_active(self) -> int:
+        """How many items may be asked."""
+        return int(self.active.sum())
+
+    @property
     def has_content(self) -> bool:
         """Whether every active item can be put to an endpoint."""
         return self.n_without_content == 0

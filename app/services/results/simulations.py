@@ -196,7 +196,7 @@ def _check_budget(design: Design, calls: Calls) -> None:
 
 
 def _check_size(design: Design, version: LoadedVersion, n_examinees: int) -> None:
-    n_active = int(version.active.sum())
+    n_active = version.n_active
     longest = min(design.stopping.max_items or n_active, n_active)
     if n_examinees * longest > MAX_ITEMS:
         detail = (

@@ -118,29 +118,29 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
 
 async def check_reachable(
     asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
-) -> dict[str, float]:
+) -> float | None:
     """Refuse an SE that was asked for and that no test on this bank can reach.
 
     The preset's own target is never refused, written out or not: there the limit on items is the
     other half of the design. Where it is out of reach, `stops_when` says so.
 
     Returns:
-        What a test towards an SE can reach at all, for its provenance; empty for any other.
+        What a test towards an SE can reach at all; None for any other.
     """
     target = plan.design.stopping.se
     if target is None:
-        return {}
+        return None
     reachable, theta = await reachable_se(plan.design, version)
     is_own = (asked.get("stopping") or {}).get("se") is not None
     is_own &= target != PRESETS[plan.design.preset]["stopping"].get("se")
     if is_own and target < reachable:
         raise InvalidInputError(
-            f"SE {target:g} is out of reach: all {int(version.active.sum())} active items of bank "
+            f"SE {target:g} is out of reach: all {version.n_active} active items of bank "
             f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
             f"{theta:g}). Ask for a larger SE, or stop by max_items.",
             problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
         )
-    return {"reachable_se": reachable}
+    return reachable
 
 
 def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[float, float]:

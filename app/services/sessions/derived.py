@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from app.engine.design.words import stops_when
 from app.errors import InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
@@ -104,7 +105,7 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
-        reach = await check_reachable(changes, plan, version)
+        reachable = await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
         kept = renumbered(
             [
@@ -118,11 +119,11 @@ class DerivedSessions:
             relation=EXTEND,
             status="queued" if parent.mode == "live" else "awaiting_response",
             design=plan.to_dict(),
+            stops_when=stops_when(plan.design, reachable, version.n_active),
             metadata=metadata,
-            provenance={
-                **self._provenance(parent, version, _markers_of(parent), endpoint),
-                **reach,
-            },
+            provenance=self._provenance(
+                parent, version, _markers_of(parent), endpoint, reachable_se=reachable
+            ),
         )
         test = await self._versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
@@ -164,6 +165,7 @@ class DerivedSessions:
             status="awaiting_response",
             bank_version_id=version.id,
             design=plan.to_dict(),
+            stops_when=stops_when(plan.design, None, version.n_active),
             metadata=metadata,
             provenance={
                 **self._provenance(parent, version, _markers_of(parent)),
@@ -275,6 +277,7 @@ class DerivedSessions:
         version: LoadedVersion,
         markers: Mapping[str, Any],
         endpoint: Endpoint | None = None,
+        reachable_se: float | None = None,
     ) -> dict[str, Any]:
         """What a copy is made of and under; it draws as the session did.
 
@@ -286,6 +289,7 @@ class DerivedSessions:
             seed=parent.seed,
             markers=markers,
             private_endpoints=self._sessions.may_call_private,
+            reachable_se=reachable_se,
         )
         asked = () if endpoint else ("endpoint", "asked")
         return made | {name: parent.provenance.get(name, made[name]) for name in asked}

@@ -95,6 +95,7 @@ def provenance_of(
     seed: int,
     markers: Mapping[str, Any],
     private_endpoints: bool,
+    reachable_se: float | None = None,
 ) -> dict[str, Any]:
     """What a session is made of and under, JSON-able.
 
@@ -104,6 +105,7 @@ def provenance_of(
         seed: For every random choice.
         markers: Endpoints of its scorers.
         private_endpoints: Whether it may call loopback and private addresses.
+        reachable_se: See `check_reachable`.
     """
     return {
         "code_version": _code_version(),
@@ -115,7 +117,7 @@ def provenance_of(
         "response_model": version.response_model,
         "provisional": version.provisional,
         **_uncertainty(version),
-        "n_items": int(version.active.sum()),
+        "n_items": version.n_active,
         "n_never_asked": int((~version.active).sum()),
         "n_uncalibrated": len(version.pretest),
         "asking": version.asking(),
@@ -127,6 +129,7 @@ def provenance_of(
         "scorer_endpoints": dict(markers),
         "private_endpoints": private_endpoints,
         "seed": seed,
+        **({} if reachable_se is None else {"reachable_se": reachable_se}),
     }
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-from app.engine.design.words import stops_when
 from app.items import ItemContent
 from app.records.banks import BankVersion
 from app.records.fields import convert
@@ -119,11 +118,6 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         n_calibrated_on=calibration.get("n_examinees"),
         parameters_hash=version.parameters_hash,
         code_version=provenance.get("code_version"),
-        stops_when=stops_when(
-            SessionPlan.from_dict(record.design).design,
-            provenance.get("reachable_se"),
-            provenance["n_items"],
-        ),
         unparsed_policy=provenance["asking"]["unparsed_policy"],
         unparsed_when_calibrated=provenance.get("unparsed_when_calibrated"),
         asked=provenance.get("asked", {}),

@@ -424,7 +424,7 @@ class SessionRun:
             return None
         more = max(0, missing, (stopping.min_items or 0) - scored)
         expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
-        ceilings = (stopping.max_items, int(self._version.active.sum()))
+        ceilings = (stopping.max_items, self._version.n_active)
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
 
     def _missing(self) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.acting import maker, owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
+from app.engine.design.words import stops_when
 from app.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -124,7 +125,7 @@ class SessionService:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         if plan.design.stopping.asks_theta:
             require_theta(version, "/stopping")
-        reach = await check_reachable(spec.plan, plan, version)
+        reachable = await check_reachable(spec.plan, plan, version)
         markers = await self.markers_of(version)
         endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
@@ -137,10 +138,15 @@ class SessionService:
             endpoint = await self._by_hand(spec.examinee, is_admin=is_admin)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         draft = await self.draft(
-            endpoint, version, plan, prompt=spec.prompt, seed=seed, markers=markers
+            endpoint,
+            version,
+            plan,
+            prompt=spec.prompt,
+            seed=seed,
+            markers=markers,
+            reachable_se=reachable,
         )
-        provenance = {**draft.new.provenance, **reach}
-        new = replace(draft.new, metadata=dict(spec.metadata), provenance=provenance)
+        new = replace(draft.new, metadata=dict(spec.metadata))
         try:
             return await self.start(replace(draft, new=new))
         except AlreadyExistsError:
@@ -179,6 +185,7 @@ class SessionService:
         seed: int,
         markers: Mapping[str, Any],
         prompt: Mapping[str, Any] = MappingProxyType({}),
+        reachable_se: float | None = None,
     ) -> SessionDraft:
         """A session of an endpoint, or a manual one; nothing is stored.
 
@@ -189,6 +196,7 @@ class SessionService:
             seed: For every random choice.
             markers: See `markers_of`.
             prompt: How the items are put, where it differs from the bank's way.
+            reachable_se: See `check_reachable`.
 
         Raises:
             InvalidInputError: A plan that makes no sense for this bank or endpoint.
@@ -221,6 +229,7 @@ class SessionService:
                 endpoint_id=endpoint.id if endpoint else None,
                 bank_version_id=version.id,
                 design=plan.to_dict(),
+                stops_when=stops_when(plan.design, reachable_se, version.n_active),
                 seed=seed,
                 provenance=provenance_of(
                     version,
@@ -228,6 +237,7 @@ class SessionService:
                     seed=seed,
                     markers=markers,
                     private_endpoints=self.may_call_private,
+                    reachable_se=reachable_se,
                 ),
             ),
             version=version,

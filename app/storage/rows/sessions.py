@@ -45,6 +45,7 @@ class SessionRow(LeasedRow):
     endpoint_id: Mapped[str | None] = mapped_column(ForeignKey("endpoints.id"), index=True)
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     design: Mapped[Json]
+    stops_when: Mapped[str] = mapped_column(server_default="")
     seed: Mapped[int] = mapped_column(BigInteger)
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"), index=True)
     relation: Mapped[str | None]
