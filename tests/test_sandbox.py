@@ -139,7 +139,7 @@ async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> Non
         (say, 3 * MB, {"output": 2 * MB}, "x.csv takes more than 2 MB of results: import in"),
         (hang, "", {"seconds": 0.2}, "x.csv takes more than 0.2 s: import in parts."),
         (crash, None, {}, "x.csv takes more than 128 MB of memory"),
-        (fail, "k", {}, r"ended without a result \(KeyError\); import in parts."),
+        (fail, "k", {}, r"ended without a result \(KeyError\): import in parts."),
     ],
 )
 async def test_what_is_beyond_a_limit_or_crashes_is_told_in_one_sentence(

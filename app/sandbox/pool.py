@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from app import errors
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError, SextantError
-from app.fair_semaphore import FairSemaphore
+from app.fair_semaphore import MAX_WAITING, FairSemaphore
 
 #: What a child runs: its argument (JSON), attachments, a file to write to; the value is JSON.
 Work = Callable[[Any, Sequence[bytes], BinaryIO], Any]
@@ -66,20 +66,27 @@ class Limits:
     output: int = 16 * _MB
 
 
+class LostError(LimitExceededError):
+    """A child ended and did not say why: for want of memory, say."""
+
+
 class Sandbox:
     """Runs work in children; usable from any event loop or thread of this process.
 
     Args:
         preloaded: Modules that the helper loads before it forks.
         spare: Places for small work of keys that have none at work, see `FairSemaphore`.
+        waiting: Pieces of small work that may wait.
     """
 
-    def __init__(self, preloaded: Sequence[str] = _PRELOADED, *, spare: int = 0) -> None:
+    def __init__(
+        self, preloaded: Sequence[str] = _PRELOADED, *, spare: int = 0, waiting: int = MAX_WAITING
+    ) -> None:
         self._preloaded = preloaded
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._small, self._large = FairSemaphore(2, spare=spare), FairSemaphore(1)
+        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1)
 
     async def run(
         self,
@@ -89,7 +96,7 @@ class Sandbox:
         *,
         limits: Limits,
         subject: str,
-        advice: str,
+        advice: str = "",
     ) -> Any:
         """The value of a function; what it wrote is thrown away. Arguments are those of `made`."""
         async with self.made(
@@ -106,7 +113,7 @@ class Sandbox:
         *,
         limits: Limits,
         subject: str,
-        advice: str,
+        advice: str = "",
     ) -> AsyncIterator[tuple[Any, BinaryIO]]:
         """The value of a function, and the file that it wrote; no other work of its lane meanwhile.
 
@@ -120,7 +127,8 @@ class Sandbox:
 
         Raises:
             BusyError: Too much other work is waiting.
-            LimitExceededError: It was beyond a limit, or the child crashed.
+            LimitExceededError: It was beyond a limit.
+            LostError: The child crashed, or was killed by another process.
             InvalidInputError: As `work` raised it, as the nearest class of `app.errors`.
         """
         lane = self._small if limits.memory <= SMALL_MEMORY else self._large
@@ -269,6 +277,8 @@ def _merged(received: bytes) -> dict[str, Any]:
 
 
 def _value_of(replies: dict[str, Any], limits: Limits, subject: str, advice: str) -> Any:
+    memory = f"{limits.memory / _MB:.0f} MB of memory"
+    then = advice and f": {advice}"
     match replies:
         case {"value": value}:
             return value
@@ -277,18 +287,20 @@ def _value_of(replies: dict[str, Any], limits: Limits, subject: str, advice: str
             if not (isinstance(kind, type) and issubclass(kind, SextantError)):
                 kind = InvalidInputError
             raise kind(detail, problems=[FieldProblem(str(p), str(d)) for p, d in problems])
-        case {"exceeded": "memory"} | {"exit": -6 | -9 | -11}:
-            limit = f"{limits.memory / _MB:.0f} MB of memory"
+        case {"exceeded": "memory"}:
+            limit = memory
+        case {"exit": -6 | -9 | -11}:
+            raise LostError(f"{subject} takes more than {memory}{then}.")
         case {"exceeded": "time"} | {"exit": -14 | -24}:
             limit = f"{limits.seconds:g} s"
         case {"exceeded": "output"}:
             limit = f"{limits.output / _MB:.0f} MB of results"
         case _:
-            raise LimitExceededError(
+            raise LostError(
                 f"{subject} cannot be read: the process that read it ended without a result "
-                f"({replies.get('crashed') or replies.get('exit', 'lost')}); {advice}."
+                f"({replies.get('crashed') or replies.get('exit', 'lost')}){then}."
             )
-    raise LimitExceededError(f"{subject} takes more than {limit}: {advice}.")
+    raise LimitExceededError(f"{subject} takes more than {limit}{then}.")
 
 
 _current: Sandbox | None = None

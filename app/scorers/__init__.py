@@ -8,9 +8,9 @@ from typing import Any
 from app.items import ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
+from app.scorers.confined import aclose
 from app.scorers.marking import check, examples, mark
 from app.scorers.registry import default_registry
-from app.scorers.turns import aclose, working_for
 
 __all__ = [
     "CallingScorer",
@@ -26,7 +26,6 @@ __all__ = [
     "describe",
     "examples",
     "mark",
-    "working_for",
 ]
 
 

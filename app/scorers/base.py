@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.workbench import Failed
+from app.scorers.confined import Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,8 @@ class ScorerParams(BaseModel):
     Attributes:
         version: Changed whenever the same answer may be marked differently than before.
         measure: What it measures; marks are always in [0, 1].
-        searches: Whether it runs what its user wrote, which may never end: in a helper process.
+        searches: Whether it runs what its user wrote, which may never end: in a child process.
+        libraries: Modules that scoring needs and that take long to import: in children alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -114,6 +115,7 @@ class ScorerParams(BaseModel):
     version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale()
     searches: ClassVar[bool] = False
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     @property
     def work_s(self) -> float:

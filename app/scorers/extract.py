@@ -1,6 +1,8 @@
 """What patterns find in an answer, compared as lm-eval's filters and `exact_match` compare it."""
 
-from typing import Annotated, Any, ClassVar
+import re
+import string
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -9,10 +11,9 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.pattern import COMPILE_TIMEOUT_S, PHRASINGS, altered
+from app.scorers.confined import Failed, Json, confined
+from app.scorers.pattern import COMPILE_TIMEOUT_S, PHRASINGS, altered, compile_pattern
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer
-from app.scorers.turns import current_bench
-from app.scorers.workbench import Failed
 
 _Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 
@@ -53,9 +54,8 @@ class Extract(ScorerParams):
     @override
     async def check(self) -> None:
         for pattern in filter(None, [self.pattern, *self.remove]):
-            result = await current_bench().run(
-                "compile", timeout_s=COMPILE_TIMEOUT_S, pattern=pattern, ignore_case=False
-            )
+            job = {"pattern": pattern, "ignore_case": False}
+            result = await confined(compile_pattern, job, timeout_s=COMPILE_TIMEOUT_S)
             if isinstance(result, Failed):
                 raise ValueError(f"pattern {pattern!r} cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
             if "fault" in result:
@@ -69,9 +69,8 @@ class Extract(ScorerParams):
         """Mark by what is found; unparsed where the pattern is not found, or not in time."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        result = await current_bench().run(
-            "extract", timeout_s=self.timeout_s, **self._job([answer.text[-MAX_CHARS:]], item)
-        )
+        job = self._job([answer.text[-MAX_CHARS:]], item)
+        result = await confined(extract, job, timeout_s=self.timeout_s)
         if isinstance(result, Failed):
             return self.unmarked(result)
         stated: str | None = result["stated"][0]
@@ -81,7 +80,7 @@ class Extract(ScorerParams):
         extractor = "whole" if self.pattern is None else "pattern"
         return Scored(score=float(right), extracted=stated, extractor=extractor)
 
-    def _job(self, texts: list[str], item: ItemContent) -> dict[str, Any]:
+    def _job(self, texts: list[str], item: ItemContent) -> Json:
         return {
             **self.model_dump(exclude={"timeout_s"}),
             "texts": texts,
@@ -96,9 +95,7 @@ class Extract(ScorerParams):
             *(phrase.format(stem) for stem in item.target for phrase in PHRASINGS),
             *(phrase.format(stem) for stem in stems for phrase in PHRASINGS),
         ]
-        result = current_bench().ask("extract", timeout_s=self.timeout_s, **self._job(texts, item))
-        if isinstance(result, Failed):
-            raise InvalidInputError(f"The patterns gave no result: {result.reason}.")
+        result = extract(self._job(texts, item))
         told = list(zip(texts, result["stated"], result["right"], strict=True))
         right = [text for text, stated, is_right in told if stated is not None and is_right]
         wrong = [text for text, stated, is_right in told if stated is not None and not is_right]
@@ -108,3 +105,34 @@ class Extract(ScorerParams):
                 f"pattern {self.pattern!r} from the targets {list(item.target)!r}."
             )
         return right[0], wrong[0]
+
+
+def extract(job: Json) -> Json:
+    """What `pattern` finds in each of `texts`, and whether it is one of `targets`."""
+    pattern = None if job["pattern"] is None else re.compile(job["pattern"])
+    removed = [re.compile(each) for each in job["remove"]]
+    dropped = "" if not job["ignore_punctuation"] else string.punctuation
+    table = str.maketrans("", "", dropped + (string.digits if job["ignore_numbers"] else ""))
+
+    def stated(text: str) -> str | None:
+        if pattern is None:
+            return text.strip()
+        found = pattern.findall(text)
+        if not -len(found) <= job["match"] < len(found):
+            return None
+        match = found[job["match"]]
+        if isinstance(match, tuple):
+            match = next(filter(None, match), None)
+        return None if match is None else match.strip()
+
+    def bare(text: str) -> str:
+        for each in removed:
+            text = each.sub("", text)
+        return (text.lower() if job["ignore_case"] else text).translate(table)
+
+    accepted = {bare(target) for target in job["targets"]}
+    found = [stated(text) for text in job["texts"]]
+    return {
+        "stated": found,
+        "right": [text is not None and bare(text) in accepted for text in found],
+    }

@@ -1,7 +1,7 @@
 """One answer, one mark: what no scorer need see is settled first, and long work is done elsewhere.
 
 Scorers read texts that anybody wrote. Of short texts even the most hostile takes milliseconds;
-whatever is longer is read in a helper process, see `workbench`.
+whatever is longer is read in a child process, see `confined`.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ import numpy as np
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
+from app.scorers import remote
 from app.scorers.base import Mark, NotScored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Equipped
+from app.scorers.confined import Failed, confined
 from app.scorers.registry import default_registry
 from app.scorers.remote import mark_of, sent
 from app.scorers.text import is_blank
-from app.scorers.turns import current_bench
-from app.scorers.workbench import Failed
 
 #: Characters up to which texts are read on the spot.
 MAX_CHARS_HERE = 1_500
@@ -37,7 +37,8 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
         return await mark_here(scorer, item, answer)
     if not isinstance(scorer, ScorerParams):
         raise TypeError(f"{scorer!r} has no parameters")
-    result = await current_bench().run("mark", timeout_s=scorer.work_s, **sent(spec, item, answer))
+    job = sent(spec, item, answer)
+    result = await confined(remote.mark, job, timeout_s=scorer.work_s, libraries=scorer.libraries)
     return scorer.unmarked(result) if isinstance(result, Failed) else mark_of(result)
 
 
@@ -67,11 +68,10 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
     scorer = default_registry().build_plain(spec)
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return default_registry().build(spec).examples(item, np.random.default_rng(seed))
-    result = await current_bench().run(
-        "examples",
+    result = await confined(
+        remote.examples,
+        {"seed": list(seed), **sent(spec, item)},
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
-        seed=list(seed),
-        **sent(spec, item),
     )
     if isinstance(result, Failed):
         raise InvalidInputError(
@@ -99,7 +99,7 @@ async def check(spec: ScorerSpec) -> None:
         except ValueError as error:
             fault = str(error)
     else:
-        result = await current_bench().run("check", timeout_s=CHECK_TIMEOUT_S, **sent(spec))
+        result = await confined(remote.check, sent(spec), timeout_s=CHECK_TIMEOUT_S)
         fault = result.reason if isinstance(result, Failed) else result.get("fault")
     if fault is not None:
         raise InvalidInputError(

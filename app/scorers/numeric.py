@@ -16,10 +16,9 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
+from app.scorers.confined import Failed, Json, confined
 from app.scorers.numbers import Number, is_formula, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, stands, statements
-from app.scorers.turns import current_bench
-from app.scorers.workbench import Failed
 
 _EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
 _SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")
@@ -73,6 +72,7 @@ class Numeric(ScorerParams):
     """
 
     version: ClassVar[str] = "2"
+    libraries: ClassVar[tuple[str, ...]] = ("app.scorers.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
     rel_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-9
@@ -136,12 +136,8 @@ class Numeric(ScorerParams):
     async def _compare(self, expression: str, targets: Sequence[str], extractor: str) -> Mark:
         if len(expression) > _MAX_EXPRESSION:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula is too long to compare.")
-        result = await current_bench().run(
-            "compare",
-            timeout_s=self.timeout_s,
-            answer=expression,
-            targets=[prepare(target) for target in targets],
-        )
+        job = {"answer": expression, "targets": [prepare(target) for target in targets]}
+        result = await confined(compare, job, timeout_s=self.timeout_s, libraries=self.libraries)
         if isinstance(result, Failed):
             return self.unmarked(result)
         if not result["readable"]:
@@ -177,6 +173,13 @@ class Numeric(ScorerParams):
                 return item.target[0], wrong.text
             step = 2 * step + int(rng.integers(2))
         raise InvalidInputError(f"No number differs from the targets {list(item.target)!r:.200}.")
+
+
+def compare(job: Json) -> Json:
+    """See `algebra.compare`."""
+    from app.scorers import algebra
+
+    return algebra.compare(job["answer"], job["targets"])
 
 
 def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:

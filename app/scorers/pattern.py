@@ -1,6 +1,7 @@
 """A regular expression of the bank's own."""
 
 import re
+import warnings
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,8 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.confined import Failed, Json, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
-from app.scorers.turns import current_bench
-from app.scorers.workbench import Failed
 
 #: Seconds; an honest pattern is compiled in thousandths.
 COMPILE_TIMEOUT_S = 2.0
@@ -45,7 +45,7 @@ class Pattern(ScorerParams):
 
     @override
     async def check(self) -> None:
-        result = await current_bench().run("compile", timeout_s=COMPILE_TIMEOUT_S, **self._asked())
+        result = await confined(compile_pattern, self._asked(), timeout_s=COMPILE_TIMEOUT_S)
         if isinstance(result, Failed):
             raise ValueError(f"pattern cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
         if "fault" in result:
@@ -70,9 +70,7 @@ class Pattern(ScorerParams):
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         text = answer.text[-MAX_CHARS:]
         text = text if self.group is None else settled(text)
-        result = await current_bench().run(
-            "search", timeout_s=self.timeout_s, **self._search([text])
-        )
+        result = await confined(search, self._search([text]), timeout_s=self.timeout_s)
         if isinstance(result, Failed):
             return self.unmarked(result)
         found: str | None = result["found"][0]
@@ -99,11 +97,7 @@ class Pattern(ScorerParams):
         wrongs = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?")
         rights = [phrase.format(stem) for stem in item.target for phrase in PHRASINGS]
         others = [phrase.format(stem) for stem in wrongs for phrase in PHRASINGS]
-        result = current_bench().ask(
-            "search", timeout_s=self.timeout_s, **self._search([*rights, *others])
-        )
-        if isinstance(result, Failed):
-            raise InvalidInputError(f"The pattern gave no result: {result.reason}.")
+        result = search(self._search([*rights, *others]))
 
         def is_right(found: str | None) -> bool | None:
             if found is None:
@@ -121,6 +115,34 @@ class Pattern(ScorerParams):
                 f"pattern {self.pattern!r} from the targets {list(item.target)!r}."
             )
         return right[0], wrong[0]
+
+
+def search(job: Json) -> Json:
+    """The last match of `pattern` in each of `texts`."""
+    compiled = _compiled(job)
+
+    def last(text: str) -> str | None:
+        found = None
+        for match in compiled.finditer(text):
+            found = match
+        return None if found is None else found[job["group"]] or ""
+
+    return {"found": [last(text) for text in job["texts"]]}
+
+
+def compile_pattern(job: Json) -> Json:
+    """The groups that `pattern` has, or what is wrong with it."""
+    try:
+        compiled = _compiled(job)
+    except (re.error, OverflowError, RecursionError) as exc:
+        return {"fault": str(exc)}
+    return {"groups": compiled.groups, "names": list(compiled.groupindex)}
+
+
+def _compiled(job: Json) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
+        return re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
 
 
 def altered(target: str) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         resolved={},
         stored=[{"spec_hash": hash_of(scorer), "usage": usage}, None],
     )
-    answer_marker = AnswerScorer(calls, owner="test")
+    answer_marker = AnswerScorer(calls)
     content = ItemContent(prompt="?", target=("!",))
     item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
 

@@ -120,7 +120,6 @@ async def test_whoever_waits_for_an_answer_is_told_and_nothing_is_lost(
             ScorerSpec("judge", {"judges": ["judge"]}),
             ItemContent(prompt="?", target=("a",)),
             Answer(text="a"),
-            caller="test",
         )
     key_file.write(right)
     await services.manual_sessions.answer(made.id, answer)

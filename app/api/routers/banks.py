@@ -145,7 +145,7 @@ async def make_from_results(
     same call with more files goes on from there.
     """
     wanted = await asyncio.to_thread(body.to_domain)
-    begun = await opened.result_banks.begin(wanted, owner=who.key_id)
+    begun = await opened.result_banks.begin(wanted)
     if begun.calibration is not None:
         response.headers["Location"] = f"/v1/calibrations/{begun.calibration.id}"
     return FromResultsRead.of(begun, view)

@@ -162,7 +162,7 @@ async def preview_item(
     Nothing is stored. The endpoint, and a scorer that calls out, are really called, and paid; who
     hangs up ends it. Items of a withheld bank are for keys with the scope `banks:write` too.
     """
-    found = opened.previews.preview(body.to_domain(bank, item), view, caller=who.key_id)
+    found = opened.previews.preview(body.to_domain(bank, item), view)
     return PreviewRead.of(await while_connected(request, found))
 
 

@@ -50,9 +50,7 @@ async def try_scorer(
     """
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)
-    marking = opened.scorer_trials.mark(
-        spec, body.item.to_domain(), body.to_answer(), caller=who.key_id
-    )
+    marking = opened.scorer_trials.mark(spec, body.item.to_domain(), body.to_answer())
     return MarkRead.of(await while_connected(request, marking))
 
 

@@ -170,7 +170,7 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     wanted = replace(wanted, results=replace(wanted.results, answers=answers))
     configure_logging(Settings(log_level="warning"))
     async with runtime() as services:
-        begun = await services.result_banks.begin(wanted, owner="command line")
+        begun = await services.result_banks.begin(wanted)
         told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
         _tell(told)
         if begun.calibration is None:

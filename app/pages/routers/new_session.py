@@ -162,9 +162,7 @@ async def _find(
             version = await opened.versions.load(bank=bank)
             best = int(np.argmax(version.bank.information(0.0) * version.active))
             spec = body.to_domain(bank, version.item_ids[best])
-            shown = await while_connected(
-                request, opened.previews.preview(spec, visit.view, caller=visit.key_id)
-            )
+            shown = await while_connected(request, opened.previews.preview(spec, visit.view))
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
             spec = _read(EndpointCreate, endpoint_in(form)).to_spec()

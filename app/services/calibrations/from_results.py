@@ -142,7 +142,7 @@ class ResultBanks:
         self._banks = banks
         self._calibrations = calibrations
 
-    async def begin(self, wanted: BankFromResults, *, owner: str) -> BankBegun:
+    async def begin(self, wanted: BankFromResults) -> BankBegun:
         """Store questions and answers at once, or nothing; and begin their calibration.
 
         Again with the same or more files, what is there already stays, and the next version is
@@ -150,7 +150,6 @@ class ResultBanks:
 
         Args:
             wanted: What is to become of which files.
-            owner: On whose behalf scorers are tried: owners take turns.
 
         Raises:
             InvalidInputError: Files that cannot be read, do not say what was asked, or are marked
@@ -162,7 +161,7 @@ class ResultBanks:
         results = replace(wanted.results, numbered=await self._is_withheld(wanted))
         async with self._reader.results(results) as (draft, found):
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
-            marking = await _marking(wanted.scorer, found, records, owner)
+            marking = await _marking(wanted.scorer, found, records)
             begun = await self._stored(wanted, draft, found, records, marking)
         if begun.response_set is None:
             return replace(begun, stopped=_NO_ANSWERS.format(name=begun.bank.name))
@@ -300,7 +299,7 @@ def _incomplete(draft: Draft) -> dict[str, int]:
 
 
 async def _marking(
-    wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord], owner: str
+    wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord]
 ) -> Marking:
     """The scorer that marks recorded answers as they were.
 
@@ -316,13 +315,12 @@ async def _marking(
     contents = {record.key: record.content for record in records}
     tried: list[tuple[float, Marking]] = []
     for spec in [wanted] if wanted is not None else found.scorers:
-        with scorers.working_for(owner, kind="trials"):
-            await require_usable(spec)
-            scorer = scorers.build(spec)
-            marks = [
-                await scorers.mark(scorer, contents[key], Answer(text=text))
-                for key, text, _ in found.answers
-            ]
+        await require_usable(spec)
+        scorer = scorers.build(spec)
+        marks = [
+            await scorers.mark(scorer, contents[key], Answer(text=text))
+            for key, text, _ in found.answers
+        ]
         shares = agreement(
             [mark.score if isinstance(mark, scorers.Scored) else None for mark in marks],
             [score for _, _, score in found.answers],

@@ -16,7 +16,6 @@ from app.items import Answer, Outcome, ScorerSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
-from app.scorers.turns import Kind
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
@@ -50,14 +49,10 @@ class AnswerScorer:
 
     Args:
         calls: What its scorers call.
-        owner: The session, or the key that tries a scorer: owners take turns where marking takes
-            computing.
-        kind: Whether it is a trial, which has no part in what sessions have to mark with.
     """
 
-    def __init__(self, calls: ScorerCalls, *, owner: str, kind: Kind = "sessions") -> None:
+    def __init__(self, calls: ScorerCalls) -> None:
         self._calls = calls
-        self._owner, self._kind = owner, kind
 
     @classmethod
     def of(
@@ -86,7 +81,7 @@ class AnswerScorer:
             stored=[item.closing.marking for item in asked if item.closing],
             keeping=keeping,
         )
-        return cls(calls, owner=session.id)
+        return cls(calls)
 
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
@@ -106,8 +101,7 @@ class AnswerScorer:
         """
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
-            with scorers.working_for(self._owner, kind=self._kind):
-                return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
+            return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
         tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
@@ -179,7 +173,7 @@ class AnswerScorer:
             try:
                 return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
             except BusyError:
-                logger.warning("marking_waits", owner=self._owner, retry_in_s=pause_s)
+                logger.warning("marking_waits", retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)
         try:
             return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)

@@ -27,23 +27,19 @@ class ScorerTrials:
         self._endpoints = endpoints
         self._transport = transport
 
-    async def mark(
-        self, spec: ScorerSpec, content: ItemContent, answer: Answer, *, caller: str
-    ) -> Marked:
+    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
         """Mark one answer; scorers that call out do so.
 
         Args:
             spec: The scorer.
             content: The item.
             answer: To the item.
-            caller: Id of the key whose trial it is: keys take turns.
 
         Raises:
             InvalidInputError: The scorer cannot be used, or its endpoint could not serve.
             BusyError: Too many trials are under way.
         """
-        with scorers.working_for(caller, kind="trials"):
-            await scorers.check(spec)
+        await scorers.check(spec)
         async with self._database.reading() as uow:
             found = await scorer_endpoints(uow, [spec])
         calls = ScorerCalls(
@@ -52,4 +48,4 @@ class ScorerTrials:
             resolved=described(found),
         )
         item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-        return await AnswerScorer(calls, owner=caller, kind="trials").mark(item, answer)
+        return await AnswerScorer(calls).mark(item, answer)

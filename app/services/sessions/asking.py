@@ -63,7 +63,7 @@ def chosen_style(
 async def hints_of(
     item: BankItem, probability_right: Callable[[float], float], seed: Sequence[int]
 ) -> SimulationHints:
-    """What a scripted examinee needs to answer an item; within `scorers.working_for`."""
+    """What a scripted examinee needs to answer an item."""
     right, wrong = await scorers.examples(item.scorer, item.content, seed)
     return SimulationHints(
         right=right, wrong=wrong, probability_right=probability_right, key=item.key

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from app import scorers
 from app.adapters.base import ExactRequest, SimulationHints
 from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
@@ -81,13 +80,12 @@ class Previews:
         self._endpoints = endpoints
         self._transport = transport
 
-    async def preview(self, spec: PreviewSpec, view: View, *, caller: str) -> Preview:
+    async def preview(self, spec: PreviewSpec, view: View) -> Preview:
         """Put one item to an endpoint.
 
         Args:
             spec: Which item, to whom.
             view: What the caller sees.
-            caller: Id of the key: keys take turns where marking takes computing.
 
         Raises:
             NotFoundError: No such bank, item or endpoint.
@@ -126,14 +124,14 @@ class Previews:
         asker = Asker(
             examinee=RateLimited(ready, self._endpoints, self._transport),
             endpoint=ready,
-            marker=AnswerScorer(calls, owner=caller, kind="trials"),
+            marker=AnswerScorer(calls),
             style=style,
             unparsed_is_wrong=bank.unparsed_policy == "wrong",
         )
         requests = [] if kind == _SCRIPTED else asker.exact(item)
         closing = None
         if spec.send:
-            hints = await _hints(item, caller) if kind == _SCRIPTED else None
+            hints = await _hints(item) if kind == _SCRIPTED else None
             closing = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
         return Preview(item=item, requests=requests, style=style, closing=closing)
 
@@ -144,7 +142,6 @@ class Previews:
         return await self._endpoints.ready(endpoint)
 
 
-async def _hints(item: BankItem, caller: str) -> SimulationHints:
+async def _hints(item: BankItem) -> SimulationHints:
     """Of an item of average difficulty."""
-    with scorers.working_for(caller, kind="trials"):
-        return await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])
+    return await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])

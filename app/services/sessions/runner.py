@@ -10,7 +10,6 @@ import numpy as np
 import structlog
 from typing_extensions import override
 
-from app import scorers
 from app.adapters.base import SimulationHints
 from app.adapters.transport import Transport
 from app.engine import StopReason
@@ -416,5 +415,4 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 
-    with scorers.working_for(live.record.id):
-        return await hints_of(item, probability_right, [live.record.seed, position])
+    return await hints_of(item, probability_right, [live.record.seed, position])

@@ -1,0 +1,98 @@
+"""Work of scorers that may hang, done in a child of the sandbox: patterns, algebra, long answers.
+
+None of it can be interrupted inside a process: a power tower is computed in C, a catastrophic
+regular expression holds the interpreter lock. The child is killed when its time is up.
+"""
+
+import asyncio
+import atexit
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from app.errors import LimitExceededError
+from app.sandbox.pool import SMALL_MEMORY, Limits, LostError, Sandbox
+
+Json = dict[str, Any]
+#: On the top level of a module of ours, from JSON to JSON.
+Task = Callable[[Json], Json]
+
+#: Pieces of work that may wait: each of many sessions may have several answers to score.
+_WAITING = 256
+#: Places for keys that have no work under way, however slow the work of others.
+_SPARE = 2
+_OUTPUT_BYTES = 1 << 20
+
+_is_child = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work gave no result.
+
+    Attributes:
+        reason: Why, in words.
+        is_lost: Its process was lost, which tells nothing of the work.
+    """
+
+    reason: str
+    is_lost: bool = False
+
+
+async def confined(
+    task: Task, job: Json, *, timeout_s: float, libraries: tuple[str, ...] = ()
+) -> Json | Failed:
+    """What a task makes of a job; in a child, unless this is one already.
+
+    Args:
+        task: The function.
+        job: Its argument.
+        timeout_s: Seconds that it may take; waiting for its turn does not count.
+        libraries: Modules that it needs and that take long to import.
+
+    Raises:
+        BusyError: Too much other work is waiting.
+    """
+    if _is_child:
+        return task(job)
+    try:
+        result: Json = await _sandbox(libraries).run(
+            _perform,
+            {"module": task.__module__, "name": task.__name__, "job": job},
+            limits=Limits(memory=SMALL_MEMORY, seconds=timeout_s, output=_OUTPUT_BYTES),
+            subject="it",
+        )
+    except LimitExceededError as error:
+        return Failed(error.detail.removesuffix("."), is_lost=isinstance(error, LostError))
+    return Failed(result["failed"]) if "failed" in result else result
+
+
+def _perform(order: Json, *_: object) -> Json:
+    global _is_child  # a child stays one
+    _is_child = True
+    task: Task = getattr(import_module(order["module"]), order["name"])
+    try:
+        return task(order["job"])
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  any library's fault is a result, not an end
+        return {"failed": f"{type(error).__name__}: {error}"[:200]}
+
+
+@cache
+def _sandbox(libraries: tuple[str, ...]) -> Sandbox:
+    made = Sandbox(("app.scorers.remote", *libraries), spare=_SPARE, waiting=_WAITING)
+    atexit.register(made.close)
+    _made.append(made)
+    return made
+
+
+_made: list[Sandbox] = []
+
+
+async def aclose() -> None:
+    """End the helper processes, if any run. The next use starts new ones."""
+    for sandbox in _made:
+        await asyncio.to_thread(sandbox.close)

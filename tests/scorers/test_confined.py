@@ -1,0 +1,76 @@
+import asyncio
+from collections.abc import AsyncIterator
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.scorers import NotScored, Scored, aclose, build, mark
+from app.scorers.confined import Failed, confined
+from app.scorers.pattern import search
+
+QUICK: dict[str, Any] = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
+HANGING: dict[str, Any] = {**QUICK, "pattern": r"^(a+)+$", "texts": ["a" * 40 + "!"]}
+ITEM = ItemContent(prompt="?")
+
+
+@pytest.fixture(autouse=True)
+async def _ended() -> AsyncIterator[None]:
+    yield
+    await aclose()
+
+
+async def test_work_that_hangs_ends_in_time_and_the_next_is_done() -> None:
+    assert await confined(search, HANGING, timeout_s=0.2) == Failed("it takes more than 0.2 s")
+    assert await confined(search, QUICK, timeout_s=5) == {"found": ["b"]}
+
+
+async def test_the_event_loop_goes_on_while_work_hangs() -> None:
+    job = asyncio.create_task(confined(search, HANGING, timeout_s=0.5))
+    turns = 0
+    while not job.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert isinstance(job.result(), Failed)
+    assert turns > 100
+
+
+async def test_a_fault_of_a_library_is_a_failure_of_the_work() -> None:
+    result = await confined(search, {**QUICK, "pattern": "("}, timeout_s=5)
+    assert isinstance(result, Failed)
+    assert "unterminated" in result.reason
+    assert not result.is_lost
+
+
+async def test_scorers_work_again_after_aclose() -> None:
+    scorer = build(ScorerSpec("pattern", {"pattern": "b"}))
+    for _ in range(2):
+        assert isinstance(await mark(scorer, ITEM, Answer(text="abc")), Scored)
+        await aclose()
+
+
+def test_scorers_work_off_the_main_thread_and_on_any_loop() -> None:
+    item = ItemContent(prompt="?", target=(r"2\sqrt{3}",))
+    results = []
+
+    def work() -> None:
+        answer = Answer(text=r"\boxed{\sqrt{12}}")
+        results.append(asyncio.run(mark(build(ScorerSpec("numeric")), item, answer)))
+
+    threads = [Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [r.score for r in results if isinstance(r, Scored)] == [1.0] * 2
+
+
+async def test_a_hung_formula_does_not_hold_up_other_answers() -> None:
+    scorer = build(ScorerSpec("numeric", {"timeout_s": 2.0}))
+    item = ItemContent(prompt="?", target=("25",))
+    texts = ["The answer is 9**9**9**9", "25", "The answer is 5*5"]
+    marks = await asyncio.gather(*(mark(scorer, item, Answer(text=t)) for t in texts))
+    assert isinstance(marks[0], NotScored)
+    assert marks[0].outcome is Outcome.UNPARSED
+    assert [m.score for m in marks[1:] if isinstance(m, Scored)] == [1.0, 1.0]
