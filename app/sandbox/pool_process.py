@@ -28,6 +28,7 @@ from typing_extensions import override
 from app import errors
 from app.errors import InvalidInputError, SextantError
 from app.sandbox.pool import MODULE_BYTES
+from app.sandbox.programs import give_way
 
 _N_DESCRIPTORS = 3
 _PR_SET_PDEATHSIG = 1
@@ -226,8 +227,7 @@ def main() -> None:
     """Serve the control socket whose descriptor is the first argument; the others are preloaded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
+    give_way(_NICENESS)
     sys.meta_path.insert(0, WithoutPandas())
     _load(*sys.argv[2:])
     with socket.socket(fileno=int(sys.argv[1])) as control:

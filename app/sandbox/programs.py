@@ -97,7 +97,7 @@ def serve(
         work: Carries it out.
         niceness: Added to the parent's.
     """
-    os.nice(niceness)
+    give_way(niceness)
     try:
         with os.fdopen(os.dup(1), "w") as replies:
             os.dup2(2, 1)  # whatever a library prints must not look like a reply
@@ -106,6 +106,12 @@ def serve(
             work(order, lambda message: print(json.dumps(message), file=replies, flush=True))
     except (BrokenPipeError, EOFError):
         os._exit(1)  # the parent is gone: there is nobody to tell
+
+
+def give_way(niceness: int) -> None:
+    """Let other processes of this machine go first, where the system allows it."""
+    with contextlib.suppress(OSError):
+        os.nice(niceness)
 
 
 def json_line(source: BinaryIO) -> Any:

@@ -1,12 +1,12 @@
 """`sextant worker`: one more worker on the same database, here or on another machine."""
 
 import contextlib
-import os
 
 from app.cli.terminal.console import err, fail_clearly
 from app.cli.terminal.runtime import runtime, warn_of_secrets
 from app.cli.terminal.signals import run_until_signal
 from app.observability import configure_logging, metrics_served
+from app.sandbox.programs import give_way
 from app.settings import Settings
 from app.worker.loop import work
 
@@ -23,7 +23,7 @@ def command() -> None:
     settings = Settings()
     configure_logging(settings)
     # On a machine shared with the API, people who look at a session come first.
-    os.nice(_NICENESS)
+    give_way(_NICENESS)
 
     async def serve() -> None:
         async with runtime(settings) as services:
