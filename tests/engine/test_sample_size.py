@@ -11,19 +11,22 @@ def margin_of(p: float, n: int, n_items: int) -> float:
     return 1.959964 * math.sqrt(p * (1 - p) / n * (n_items - n) / (n_items - 1))
 
 
-@pytest.mark.parametrize(("p", "n", "n_items"), [(0.5, 50, 193), (0.8, 490, 5600), (0.1, 7, 10)])
+@pytest.mark.parametrize(
+    ("p", "n", "n_items"), [(0.5, 50, 193), (0.8, 490, 5600), (0.1, 7, 10), (0.0, 60, 280)]
+)
 def test_a_random_sample_is_as_exact_as_itself(p: float, n: int, n_items: int) -> None:
-    assert equivalent_random_items(p, margin_of(p, n, n_items), n_items) == n
+    lo, hi = sample_interval(p, n, n_items)
+    assert equivalent_random_items(p, (hi - lo) / 2, n_items) == n
 
 
 def test_a_large_bank_comes_near_the_formula_with_replacement() -> None:
-    assert equivalent_random_items(0.5, 0.031, 10**9) == pytest.approx(999, abs=2)
+    # 0.25 (1.96 / 0.031)^2, less the four answers that are added.
+    assert equivalent_random_items(0.5, 0.031, 10**9) == pytest.approx(999 - 4, abs=2)
 
 
 def test_the_size_is_bounded_by_the_bank_and_by_one() -> None:
     assert equivalent_random_items(0.4, 0.0, 193) == 193
     assert equivalent_random_items(0.4, 0.9, 193) == 1
-    assert equivalent_random_items(1.0, 0.05, 193) is None
 
 
 def test_a_narrower_interval_takes_more_items_and_never_more_than_all() -> None:

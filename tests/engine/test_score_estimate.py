@@ -119,6 +119,33 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     assert sampled.lo <= scores.mean() <= sampled.hi
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_no_interval_is_wider_than_that_of_the_sampled_questions_alone(
+    curves: ScoreCurves, right: bool
+) -> None:
+    """Curves know next to nothing of who has nothing right, or all."""
+    scores = np.full(N_ITEMS, float(right))
+    items = np.random.default_rng(8).permutation(N_ITEMS)[:40]
+    responses = [
+        *answers_to(items[:10], scores, sampled=False),
+        *answers_to(items[10:], scores, sampled=True),
+    ]
+    told = estimator(curves, ModelError(0.0, 0.4, 0.4)).estimate(responses)
+    # Agresti and Coull: 2 of 34 for 30 answers of which none is right, less for what is known.
+    left = (N_ITEMS - 40) / (N_ITEMS - 11)
+    middle = 2 * left / (30 + 4 * left)
+    end = middle + 1.959964 * np.sqrt(middle * (1 - middle) / (30 + 4 * left) * left)
+    assert told.hi - told.lo == pytest.approx(end * (N_ITEMS - 10) / N_ITEMS, rel=1e-6)
+    assert told.lo <= told.value <= told.hi
+    assert told.by_sample_alone
+
+
+def test_who_has_nothing_right_is_asked_sampled_questions(curves: ScoreCurves) -> None:
+    test = score_test(explained(curves), WEIGHTS, 40, EVERY)
+    state, _ = take(test, np.zeros(N_ITEMS), seed=[2])
+    assert sum(one.draw is not None and one.draw.sampled for one in state.responses) >= 30
+
+
 def test_with_no_reference_models_every_question_is_sampled() -> None:
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=np.zeros(N_ITEMS))
     test = Design.from_dict(

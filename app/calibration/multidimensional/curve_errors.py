@@ -227,14 +227,15 @@ def score_test(
     criterion: Criterion = CurveVariance(curves=curves, weights=weights)
     if costs is not None:
         criterion = PerCost(criterion=criterion, costs=costs, weight=1.0)
+    estimator = ScoreEstimator(explanations, weights, ModelError(), active)
     return AdaptiveTest(
         pool=Pool(index=index_of(bank), active=active),
         estimator=_OfNothing(),
         selector=WantedOrSampled(
-            explanations=explanations,
+            estimator=estimator,
             wanted=Randomesque(criterion=criterion),
             sampled=Sampled.of(curves, weights, costs),
         ),
         stopping=AnyOf(goals=(), limits=(MaxItems(items=length),), min_items=0),
-        predictor=ScoreEstimator(explanations, weights, ModelError(), active),
+        predictor=estimator,
     )

@@ -266,7 +266,11 @@ class Design:
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
             selector=self.selection.build(
-                facts, self.stopping.max_items, self.prediction.method, self.estimator.information
+                facts,
+                predictor,
+                self.stopping.max_items,
+                self.prediction.method,
+                self.estimator.information,
             ),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,

@@ -13,9 +13,10 @@ from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.estimators import InformationForm
 from app.engine.index import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.p_irt import Predictor
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.prediction.score_estimate import Explanations, prior_doubt
+from app.engine.prediction.score_estimate import ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, is_askable, is_drawable, target_weights
 from app.engine.selection.base import Criterion, Selector
@@ -187,6 +188,7 @@ class SelectionDesign(Part):
     def build(
         self,
         facts: BankFacts,
+        predictor: Predictor,
         length: int | None,
         method: PredictionMethod | None = None,
         form: InformationForm = InformationForm.MODEL,
@@ -195,6 +197,7 @@ class SelectionDesign(Part):
 
         Args:
             facts: The bank.
+            predictor: Of the score that tests are about.
             length: Most items of a test; strata are planned by it.
             method: Of prediction; what is predicted by curves is sampled in part.
             form: The information that maximum information maximises.
@@ -216,9 +219,9 @@ class SelectionDesign(Part):
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
             curves = self._curves(facts)
             costs = facts.costs if self.cost_weight > 0 else None
-            if samples:
+            if samples and isinstance(predictor, ScoreEstimator):
                 selector = WantedOrSampled(
-                    explanations=Explanations(curves, doubt_of(facts.curves, method)),
+                    estimator=predictor,
                     wanted=selector,
                     sampled=Sampled.of(curves, self._weights(facts), costs),
                 )

@@ -4,37 +4,39 @@ The mean of n of N items that are drawn at random without replacement has the va
 
     v / n * (N - n) / (N - 1)
 
-with v = p (1 - p) for items that are right or wrong, of which the share p is right. Solved for n it
-says what sample is as exact as an interval of a given half width; and with the v that a test's own
-interval shows, how many items the same test would need for another half width.
+with v = p (1 - p) for items that are right or wrong, of which the share p is right. Solved for n,
+with the v that a test's own interval shows, it says how many items the same test would need for
+another half width. A sample as exact as an interval is one whose own interval is as wide.
 
 Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
 """
 
 import math
 
+from scipy.optimize import brentq
+
 from app.engine.estimation.estimators import Z_95
 
 
-def equivalent_random_items(value: float, margin: float, n_items: int) -> int | None:
+def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
     """Size of a random sample of the items whose 95 % interval is as narrow; at most all items.
-
-    None where the score is 0 or 1, of which a sample of any size shows no spread.
 
     Args:
         value: The score.
         margin: Half of the width of its 95 % interval.
         n_items: All items that the score is taken over.
     """
-    spread = value * (1.0 - value)
+
+    def wider(n: float) -> float:
+        lo, hi = sample_interval(value, n, n_items)
+        return (hi - lo) / 2 - margin
+
     if margin <= 0.0:
         return n_items
-    if spread <= 0.0:
-        return None
-    return min(max(round(_size(spread, margin, n_items)), 1), n_items)
+    return round(brentq(wider, 1.0, n_items)) if n_items > 1 and wider(1.0) > 0.0 else 1
 
 
-def sample_interval(mean: float, n: int, n_items: int) -> tuple[float, float]:
+def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float]:
     """Ends of the 95 % interval of a score by a random sample of its items, all right or wrong.
 
     Two right and two wrong answers are added, so that it holds for few answers, too; fewer, the

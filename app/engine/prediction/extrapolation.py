@@ -66,7 +66,7 @@ class Extrapolation:
             ),
         }.get(self.standing)
         found = [] if beyond is None else [beyond]
-        if not self.agrees or beyond is not None:
+        if not self.agrees:
             found.append(self._test())
         return " ".join(found) or None
 

@@ -5,6 +5,9 @@ too. The other says that they need not; then only sampled questions are to be re
 symbols, assumptions and figures are in docs/concepts.md, "Two explanations": names here are its d,
 D, L, m, s, f, R, V and B.
 
+Where both leave far more open than the sampled questions do by themselves, the interval is theirs:
+of examinees far beyond all reference models the curves know next to nothing.
+
 Sources: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages over
 models; Dawid (1984), Journal of the Royal Statistical Society A 147, for predictive likelihoods;
 Sarndal, Swensson & Wretman (1992), Model Assisted Survey Sampling, for the difference estimator.
@@ -19,6 +22,7 @@ from scipy.special import expit
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
+from app.engine.inference.sample_size import sample_interval
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.mixtures import StudentMixture
 from app.engine.prediction.model_error import SCORE, ModelError
@@ -40,6 +44,9 @@ REFERENCES, LEAST_DOUBT = 40.0, 0.2
 _BIAS, _WIDTH = 1.5, 0.8
 #: Sampled questions below which they tell nothing of their own spread.
 LEAST_SAMPLED = 3
+#: Sampled questions from which on they may tell the score by themselves, and how many times wider
+#: the interval by curves is then.
+LEAST_ALONE, _FAR_WIDER = 5, 1.5
 _LEAST_UNSEEN = 0.2  # share of a residual that is left once the model has seen its answer
 _EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
 _LEAST = 1e-9  # of scores that are told apart from 0 and 1
@@ -104,6 +111,7 @@ class ScoreReading:
         by_sample: Score if they need not.
         sampled: Number of scored questions that were sampled.
         position: Of the general ability, in standard deviations of the reference models.
+        by_sample_alone: The sampled questions by themselves tell it more exactly than the curves.
     """
 
     value: float
@@ -115,6 +123,7 @@ class ScoreReading:
     by_sample: float
     sampled: int
     position: float
+    by_sample_alone: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,6 +287,12 @@ class ScoreEstimator:
         evidence = self.explanations.evidence(responses)
         doubt = self.explanations.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain)
+        is_alone = False
+        if some.size >= LEAST_ALONE:
+            counts = weights[some] / chance[sampled]
+            first, last = _by_sample_alone(weights, items, scores, sampled, counts / counts.sum())
+            if is_alone := _FAR_WIDER * (last - first) < hi - lo:
+                lo, hi = min(first, value), max(last, value)
         return ScoreReading(
             value=value,
             lo=lo,
@@ -288,6 +303,7 @@ class ScoreEstimator:
             by_sample=certain.of(free.value),
             sampled=some.size,
             position=held.at.position,
+            by_sample_alone=is_alone,
         )
 
     def _quantiles(
@@ -312,6 +328,29 @@ class ScoreEstimator:
         lo = certain.least if lo < certain.least + half_item else lo
         hi = certain.most if hi > certain.most - half_item else hi
         return certain.clip(value, lo, hi)
+
+
+def _by_sample_alone(
+    weights: FloatArray, items: IntArray, scores: FloatArray, sampled: BoolArray, counts: FloatArray
+) -> tuple[float, float]:
+    """Ends of the interval by the sampled questions, whatever the curves say.
+
+    Those that were chosen stand for themselves; the sampled ones for themselves and all the rest.
+
+    Args:
+        weights: What each item counts in the score, shape (n_items,).
+        items: Asked, shape (n_asked,).
+        scores: Theirs.
+        sampled: Which of them were sampled.
+        counts: For how much each of these stands, summing to 1.
+    """
+    chosen = items[~sampled]
+    own = float(weights[chosen] @ scores[~sampled])
+    n = 1.0 / float(counts @ counts)
+    n_rest = int(np.count_nonzero(weights)) - int(np.count_nonzero(weights[items]))
+    lo, hi = sample_interval(float(counts @ scores[sampled]), n, n + n_rest)
+    rest = float(weights.sum() - weights[chosen].sum())
+    return own + rest * lo, own + rest * hi
 
 
 def logit_of(score: float) -> float:

@@ -2,9 +2,10 @@
 
 Each step samples with the probability that the curves do not hold for this examinee, and with a
 fifth at least: with few reference models that is nearly always, and the answers themselves move it
-(`app.engine.prediction.score_estimate`). Otherwise it asks what leaves the least
-variance of the score by the curves, among a random half of the difficulties, so that no test asks
-all its questions where one kind of examinee is told from another.
+(`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
+score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
+what leaves the least variance of the score by the curves, among a random half of the difficulties,
+so that no test asks all its questions where one kind of examinee is told from another.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
 it counts in the score, and the k-th sampled question is the one nearest to u + k phi modulo 1, phi
@@ -26,7 +27,7 @@ from app.engine.bank import FloatArray, ItemIndex
 from app.engine.models.multidimensional import with_answer
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
-from app.engine.prediction.score_estimate import LEAST_DOUBT, Explanations
+from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw
 
@@ -176,12 +177,12 @@ class WantedOrSampled:
     """What the curves want most, or a sampled item as far as they are in doubt.
 
     Attributes:
-        explanations: Of the answers; they tell the doubt.
+        estimator: Of the score; tells how far the curves are to be relied on.
         wanted: Chooses by the curves.
         sampled: Chooses without them.
     """
 
-    explanations: Explanations
+    estimator: ScoreEstimator
     wanted: Selector
     sampled: Sampled
 
@@ -192,8 +193,9 @@ class WantedOrSampled:
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
-        doubt = self.explanations.doubt(state.responses)
-        if rng.random() < max(doubt, LEAST_DOUBT):
+        reading = self.estimator.estimate(state.responses)
+        doubt = 1.0 if reading.by_sample_alone else max(reading.doubt, LEAST_DOUBT)
+        if rng.random() < doubt:
             return self.sampled.draw(pool, state, rng)
         start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
         position = self.sampled.position
