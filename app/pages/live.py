@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from itertools import takewhile
 from typing import Any, Final
 
 from cachetools import TTLCache
@@ -22,7 +21,7 @@ from app.pages.charts import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
-from app.reports.figures import is_surprising
+from app.reports.figures import begins_alike, is_surprising
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
@@ -35,8 +34,6 @@ _MOST_ROWS: Final = 60
 #: Frames that are kept, and seconds; a bank that is withheld meanwhile is soon closed.
 _FRAMES, _FRAME_S = 256, 1.0
 
-#: Of fewer it is chance what they begin with alike.
-_LEAST_TEXTS: Final = 3
 
 #: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
 Point = list[float | int | None]
@@ -138,7 +135,7 @@ async def answers_of(
     if asked and view.shows(withheld=record.withheld):
         contents = await versions.items_at(version, sorted({one.position for one in asked}))
     texts = {position: _text(item.content) for position, item in contents.items()}
-    begins = _shared(list(texts.values()))
+    begins = begins_alike(list(texts.values()))
     rows = []
     for one in asked:
         answer = ResponseRead.of(one, view)
@@ -160,15 +157,6 @@ async def answers_of(
 
 def _text(content: ItemContent) -> str:
     return content.prompt or (content.messages[-1].content if content.messages else "")
-
-
-def _shared(texts: Sequence[str]) -> int:
-    """Characters of the worked examples that all texts begin with, up to the end of a line."""
-    if len(texts) < _LEAST_TEXTS:
-        return 0
-    first, last = min(texts), max(texts)
-    alike = (one == other for one, other in zip(first, last, strict=False))
-    return first[: sum(takewhile(bool, alike))].rfind("\n") + 1
 
 
 def is_over(event: Any) -> bool:

@@ -1,6 +1,7 @@
 """What a session's figures say, for all who tell them: the page, the terminal, files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from app.items import Outcome
@@ -15,6 +16,8 @@ _DECIMAL, _SHARE = 0.01, 0.05
 #: How far a score is from the expected one that surprises: a miss at 80 %, a hit at 20 %.
 _SURPRISE = 0.8
 _EXACT = 100  # sizes of samples from here on are told with two digits
+#: Texts from which on what all begin with is thought to be no part of any.
+_LEAST_TEXTS = 3
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 
 
@@ -38,6 +41,15 @@ def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
     if size >= _EXACT:
         size = round(size, 2 - len(str(size)))
     return f"as exact as about {size:,} random {'question' if size == 1 else 'questions'}"
+
+
+def begins_alike(texts: Sequence[str]) -> int:
+    """Characters of the worked examples that all texts begin with, up to the end of a line."""
+    if len(set(texts)) < _LEAST_TEXTS:
+        return 0
+    first, last = min(texts), max(texts)
+    alike = takewhile(bool, (one == other for one, other in zip(first, last, strict=False)))
+    return first[: sum(alike)].rfind("\n") + 1
 
 
 def dollars(usd: float) -> str:
@@ -91,6 +103,12 @@ def counted_wrong(figures: Mapping[str, Any]) -> int:
     ended = sum(n for name, n in figures["outcomes"].items() if name != Outcome.SCORED)
     progress = figures["progress"]
     return int(ended - progress["items"] + progress["scored"])
+
+
+def many_unreadable(figures: Mapping[str, Any]) -> float:
+    """Share of answers nobody could read that count as wrong; 0 where they are few."""
+    unread, closed = counted_wrong(figures), figures["progress"]["items"]
+    return unread / closed if unread >= max(_MANY * closed, 1) else 0.0
 
 
 def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from app.reports.figures import (
     answers_right,
     asked_caution,
     many_unmarked,
+    many_unreadable,
     unparsed_caution,
 )
 
@@ -140,6 +141,10 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     if (share := many_unmarked(session.summary)) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
         return Trust(level=level, reason=f"{share:.0%} of the answers have no score.")
+    if (share := many_unreadable(session.summary)) > 0.0:
+        level = "poor" if share >= _MOST_UNMARKED else "fair"
+        reason = f"{share:.0%} of the answers could not be read, and count as wrong."
+        return Trust(level=level, reason=reason)
     if score["lo"] is None:
         return Trust(level="good", reason="All questions were asked.")
     standing = stands.get("standing")
@@ -156,11 +161,12 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     if standing in _BEYOND:
         return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")
     if standing is None and _samples(session):
-        reason = "The bank knows no reference models: the score rests on a random sample."
+        reason = "The bank knows no reference models: only sampled questions count."
         return Trust(level="fair", reason=reason)
     if standing is None:
         reason = (
-            "The bank knows no reference models, and no question was sampled to check its items."
+            "The bank knows no reference models, and a test for ability samples no question: run "
+            "one for the score."
         )
         return Trust(level="poor", reason=reason)
     if not stands["agrees"]:

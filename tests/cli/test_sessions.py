@@ -84,6 +84,13 @@ def test_what_another_scorer_changes_is_shown(
     assert f"{len(changed)} of 12 answers changed" in shown.stdout
     assert all(item in shown.stdout for item in changed)
 
+    # By the pattern every answer is right.
+    compared = sextant("compare", old["id"], found["session"]["id"])
+    assert compared.exit_code == 0, compared.stderr
+    assert " points in score (95% interval " in compared.stdout
+    named = ", ".join(one["item_id"] for one in wrong)
+    assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),

@@ -112,12 +112,13 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
     assert trust_of(ended) == (
         "fair",
-        "The bank knows no reference models: the score rests on a random sample.",
+        "The bank knows no reference models: only sampled questions count.",
     )
     for_theta = replace(ended, design={**ended.design, "selection": MAXIMUM_INFORMATION})
     assert trust_of(for_theta) == (
         "poor",
-        "The bank knows no reference models, and no question was sampled to check its items.",
+        "The bank knows no reference models, and a test for ability samples no question: run one "
+        "for the score.",
     )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)
@@ -127,6 +128,12 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     assert trust_of(some, standing="within", agrees=True) == (
         "fair",
         "11% of the answers have no score.",
+    )
+    unread = {**ended.summary["outcomes"], "scored": 5, "unparsed": 3}
+    mute = replace(ended, summary={**ended.summary, "outcomes": unread})
+    assert trust_of(mute, standing="below", agrees=True) == (
+        "poor",
+        "38% of the answers could not be read, and count as wrong.",
     )
     curves = {**ended.summary["accuracy"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "accuracy": curves})

@@ -1,6 +1,7 @@
 """`sextant compare`: which of two is better, and how sure that is."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -11,6 +12,8 @@ from app.cli.terminal.tables import interval, number
 from app.reports.figures import dollars, took
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
+#: Questions that are named; the page of a comparison shows them all.
+_NAMED = 10
 _OPTIONS = {
     "/session_ids/0": "FIRST",
     "/session_ids/1": "SECOND",
@@ -48,8 +51,39 @@ def command(
         _OPTIONS,
     )
     write_json(json, found)
-    if json != "-":
-        _show(found)
+    if json == "-":
+        return
+    _show(found)
+    if responses is None:
+        _show_changes(*(_scores(session, server, server_key) for session in both))
+
+
+def _scores(session: str, server: str | None, key: str | None) -> dict[str, float | None]:
+    path = f"/v1/sessions/{quote(session, safe='')}/report"
+    report = asked(server, key, lambda client: client.request("GET", path))
+    return {one["item_id"]: one["score"] for one in report["items"]}
+
+
+def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:
+    """Questions of both that one answered better."""
+    gains = {
+        name: score - other
+        for name, score in first.items()
+        if score is not None and (other := second.get(name)) is not None
+    }
+    for which, sign in (("first", 1), ("second", -1)):
+        better = [name for name, gain in gains.items() if sign * gain > 0]
+        if better:
+            more = ", ..." if len(better) > _NAMED else ""
+            out.print(
+                f"the {which} is better on {len(better)}: {', '.join(better[:_NAMED])}{more}",
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+def _times(scale: int, ends: list[float | None]) -> list[float | None]:
+    return [None if end is None else scale * end for end in ends]
 
 
 def _took(side: dict[str, Any]) -> str:
@@ -81,15 +115,16 @@ def _show(found: dict[str, Any]) -> None:
         difference = found[what]
         if difference is None or (what == "score" and found["scale"] is None):
             continue
-        pattern = "+.2f" if what == "theta" else "+.1%"
+        pattern, scale, unit = ("+.2f", 1, "") if what == "theta" else ("+.1f", 100, " points")
         more = difference["items_to_decide"]
         verdict = _VERDICTS.get(
             difference["verdict"],
             "undecided" + (f"; {more} more items each would tell" if more else ""),
         )
         out.print(
-            f"{number(difference['delta'], pattern)} {name} ({sure} interval "
-            f"{interval(difference['ci'], pattern)}, p = {difference['p_value']:.3g}): {verdict}",
+            f"{number(scale * difference['delta'], pattern)}{unit} {name} ({sure} interval "
+            f"{interval(_times(scale, difference['ci']), pattern)}, p = "
+            f"{difference['p_value']:.3g}): {verdict}",
             markup=False,
             soft_wrap=True,
         )

@@ -38,6 +38,8 @@ def answers(
 ) -> None:
     """Show the questions of a test with what was answered, in order of asking.
 
+    Several options together: those to which all of them apply.
+
     sextant sessions answers ses_01jd... --wrong
     """
     path = f"/v1/sessions/{quote(session, safe='')}/report"
@@ -54,7 +56,7 @@ def answers(
     found = [
         one
         for one in report["items"]
-        if (not wanted or any(named(one) for named in wanted)) and _holds(one, search)
+        if all(named(one) for named in wanted) and _holds(one, search)
     ]
     write_json(json, {"data": found})
     if json == "-":

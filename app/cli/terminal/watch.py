@@ -9,6 +9,7 @@ from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import number
+from app.engine.inference.sample_size import items_for
 from app.reports.figures import (
     answers_right,
     counted_wrong,
@@ -130,11 +131,29 @@ def report(session: dict[str, Any]) -> None:
             f"an easy one wrong, {turned['expected']:.0f} expected",
         )
     table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
+    if (missed := _missed(session)) is not None:
+        table.add_row("precision", missed)
     if uncertainty := session["bank"].get("uncertainty"):
         table.add_row("note", uncertainty)
     elif session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
+
+
+def _missed(session: dict[str, Any]) -> str | None:
+    """By how much a test missed the margin that was asked for, and what would reach it."""
+    wanted = session["design"]["stopping"].get("score_margin")
+    score, asked = session["accuracy"], session["progress"]["items"]
+    if wanted is None or score is None or score["lo"] is None or session["precision_reached"]:
+        return None
+    n_items, reached = session["headline"]["n_items"], (score["hi"] - score["lo"]) / 2
+    if reached <= wanted or not asked:
+        return None
+    needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
+    return (
+        f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: about {needed} questions would do "
+        f"(sextant sessions extend {session['id']} --max-items {needed})"
+    )
 
 
 def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:

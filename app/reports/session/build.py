@@ -22,7 +22,7 @@ from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import convert
-from app.reports.figures import as_exact_as
+from app.reports.figures import as_exact_as, begins_alike
 from app.reports.headline import Headline
 from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.cautions import cautions_of, join_cautions
@@ -404,11 +404,12 @@ def _items(
     told = figures["estimate"].get("reason") is None
     positions = [item.position for item in shown if not item.pretest]
     expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
+    begins = begins_alike([item.question for item in shown if item.question])
     return tuple(
         convert(
             AskedItem,
             item,
-            question=shortened(item.question),
+            question=shortened(item.question and item.question[begins:]),
             expected=expected.get(item.position),
             answer=shortened(item.answer),
             reason=shortened(item.reason),

@@ -153,12 +153,15 @@ def _of_answers(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[C
             else f": {turned['observed']:.0f} times a hard question was right and an easier one "
             f"wrong, where {turned['expected']:.0f} such pairs were to be expected"
         )
+        # Who has hard questions right and easy ones wrong may know them; who has none may not.
+        seen = turned is None or turned["observed"] > turned["expected"]
+        why = "may have seen some of the questions in training, or it was" if seen else "may be"
         found.append(
             Caution(
                 code="person_fit",
                 text=f"The answers do not go together as those of other models do{told}. The model "
-                "may have seen some of the questions in training, or it was asked in an unsuitable "
-                "way. Look at the table of questions before you rely on the score.",
+                f"{why} asked in an unsuitable way. Look at the table of questions before you "
+                "rely on the score.",
             )
         )
     extrapolated = figures["estimate"].get("extrapolation")

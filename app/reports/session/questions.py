@@ -89,7 +89,7 @@ def item_section(report: SessionReport) -> Markup:
         el(
             "p",
             "In the order in which they were asked. “Expected” is the mean score of models of the "
-            "ability found here: a miss at 90\u00a0% or a hit at 10\u00a0% is a surprise.",
+            "ability found here: a miss at 80\u00a0% or a hit at 20\u00a0% is a surprise.",
         ),
         el(
             "details",
