@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from app.errors import FileFormatError
-from app.exchange.recorded import LeftOut, SourceFile, open_text
+from app.exchange.results.recorded import LeftOut, SourceFile, open_text
 
 MAX_LINE_BYTES = 16 * 2**20
 #: Of a file that is one JSON value, which has to be in memory as a whole.

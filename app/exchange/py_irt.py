@@ -12,7 +12,7 @@ import numpy as np
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.exchange.json_text import json_lines
-from app.exchange.recorded import (
+from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,

@@ -18,13 +18,13 @@ from pathlib import Path, PurePosixPath
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
-from app.exchange.helm import read_helm
 from app.exchange.json_text import json_lines
-from app.exchange.lm_eval import date_of, is_sample, read_lm_eval
-from app.exchange.openai_evals import is_output_item, read_openai_evals
 from app.exchange.py_irt import is_examinee, read_py_irt
-from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
 from app.exchange.results.asked_item import Seen
+from app.exchange.results.helm import read_helm
+from app.exchange.results.lm_eval import date_of, is_sample, read_lm_eval
+from app.exchange.results.openai_evals import is_output_item, read_openai_evals
+from app.exchange.results.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
 
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -141,7 +141,7 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     if mark == _ZIP:
         return ResponseFormat.INSPECT
     if mark == _PARQUET:
-        from app.exchange.details import is_details
+        from app.exchange.results.details import is_details
 
         return ResponseFormat.LM_EVAL if is_details(file) else ResponseFormat.TABLE
     with open_text(file) as stream:
@@ -198,7 +198,7 @@ def read_answers(
         case ResponseFormat.PY_IRT:
             yield from read_py_irt(source, choices)
         case ResponseFormat.INSPECT:
-            from app.exchange.inspect_logs import read_inspect
+            from app.exchange.results.inspect_logs import read_inspect
 
             yield from read_inspect(source, choices, saw)
         case ResponseFormat.TABLE:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.pages.rendering import who
 from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart, trace_chart

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
-from app.api.schemas.versions import VersionItemRead
+from app.api.schemas.banks.versions import VersionItemRead
 from app.records.banks import BankVersion, VersionItem
 from app.records.item_uses import ItemUse
 from app.services.banks.loaded import LoadedVersion

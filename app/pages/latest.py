@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.records.sessions import SessionRecord
 from app.services.visibility import View
 

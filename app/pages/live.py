@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cachetools import TTLCache
 
-from app.api.schemas.session_answers import ResponseRead
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.answers import ResponseRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.items import ItemContent
 from app.pages.charts import strip_of
 from app.pages.rendering import fragment

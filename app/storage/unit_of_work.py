@@ -14,20 +14,17 @@ from typing_extensions import override
 from app.errors import DatabaseUnavailableError
 from app.storage import auditing
 from app.storage.repositories.answers import AnswerRepository
-from app.storage.repositories.api_keys import ApiKeyRepository
+from app.storage.repositories.api_keys import ApiKeyRepository, LoginRepository
 from app.storage.repositories.audit import AuditRepository
 from app.storage.repositories.banks import BankRepository
-from app.storage.repositories.baselines import BaselineRepository
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.events import EventRepository
-from app.storage.repositories.gates import GateRepository
+from app.storage.repositories.gates import BaselineRepository, GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.installations import InstallationRepository
-from app.storage.repositories.item_uses import ItemUseRepository
-from app.storage.repositories.items import ItemRepository
-from app.storage.repositories.logins import LoginRepository
+from app.storage.repositories.items import ItemRepository, ItemUseRepository
 from app.storage.repositories.projects import ProjectRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.removals import RemovalRepository

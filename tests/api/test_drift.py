@@ -3,7 +3,7 @@
 import pytest
 from fastapi import FastAPI
 
-from app.api.schemas.drift import DriftRead
+from app.api.schemas.banks.drift import DriftRead
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
 from tests.services.test_recalibration import world

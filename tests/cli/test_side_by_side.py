@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.cli.terminal.side_by_side import SideBySide
-from app.engine.inference.sample_size import sample_interval
+from app.engine.prediction.sample_size import sample_interval
 
 
 def updated(items: int, mean: float, accuracy: tuple[float, float, float] | None) -> dict[str, Any]:

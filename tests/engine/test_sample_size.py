@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from app.engine.inference.sample_size import equivalent_random_items, items_for, sample_interval
+from app.engine.prediction.sample_size import equivalent_random_items, items_for, sample_interval
 
 
 def margin_of(p: float, n: int, n_items: int) -> float:

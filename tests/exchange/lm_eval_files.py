@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.exchange.recorded import SourceFile
+from app.exchange.results.recorded import SourceFile
 
 DATE = "2026-11-20T10-00-00.123456"
 FILTERS = {

@@ -25,7 +25,6 @@ from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
-from app.exchange.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
 from app.exchange.response_files import (
     ResponseFormat,
     detect,
@@ -36,6 +35,7 @@ from app.exchange.response_files import (
 from app.exchange.responses import read_responses
 from app.exchange.results.asked_item import Seen, UnusableRowError
 from app.exchange.results.lm_eval_items import asked_by
+from app.exchange.results.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
 from app.items import Outcome
 
 Part = Recorded | LeftOut | TrialTable
@@ -378,7 +378,7 @@ def test_a_broken_log_is_refused_with_its_name(file: SourceFile, message: str) -
 
 
 def test_an_entry_larger_than_it_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.exchange.inspect_logs.MAX_ENTRY_BYTES", 1000)
+    monkeypatch.setattr("app.exchange.results.inspect_logs.MAX_ENTRY_BYTES", 1000)
     for zstd in ((), ("header.json",)):
         file = archive({"header.json": HEADER | {"padding": "x" * 5000}}, zstd=zstd)
         with pytest.raises(FileFormatError, match="at most 1000 bytes"):
@@ -846,7 +846,7 @@ def test_a_broken_gzip_file_is_refused(make: Callable[[], bytes]) -> None:
 
 
 def test_a_file_above_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.exchange.recorded.MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("app.exchange.results.recorded.MAX_TEXT_BYTES", 1000)
     file = lines("x.jsonl", [{"subject_id": "m", "responses": {f"q{n}": 1 for n in range(200)}}])
     with pytest.raises(FileFormatError, match="at most 1000 bytes"):
         read(file)

@@ -15,10 +15,10 @@ from app.adapters.prompting import PromptStyle, build_messages, flatten
 from app.cli.bank import sent_results
 from app.errors import FileFormatError
 from app.exchange.item_record import parse_item
-from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at
 from app.exchange.results.found import Found, agreement
 from app.exchange.results.lm_eval_items import asked_by
+from app.exchange.results.recorded import Choices, SourceFile
 from app.items import ScorerSpec
 from app.services.responses.imports import AnswerImport, read_draft
 from app.services.responses.results import ResultsImport, read_results

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.cli import build
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores

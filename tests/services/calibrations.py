@@ -8,7 +8,7 @@ from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
-from app.exchange.recorded import SourceFile
+from app.exchange.results.recorded import SourceFile
 from app.records.calibrations import ENDED, CalibrationRecord
 from app.records.response_sets import ResponseSet
 from app.services.calibrations.runner import CalibrationRunner

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.exchange.recorded import SourceFile
+from app.exchange.results.recorded import SourceFile
 from app.reports.joins import join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render

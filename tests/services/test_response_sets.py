@@ -18,7 +18,7 @@ from app.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from app.exchange.recorded import SourceFile
+from app.exchange.results.recorded import SourceFile
 from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, ResponseSetService
 from app.services.responses.sheets import Sheet

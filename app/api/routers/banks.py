@@ -13,7 +13,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.references import BankRef, Erase
 from app.api.routing import router as make_router
-from app.api.schemas.banks import (
+from app.api.schemas.banks.banks import (
     BankCreate,
     BankRead,
     BankUpdate,
@@ -21,8 +21,8 @@ from app.api.schemas.banks import (
     ImportCreate,
     ImportRead,
 )
+from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
 from app.api.schemas.common import ListRead
-from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,

@@ -13,8 +13,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
 from app.api.references import BankRef
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
-from app.api.schemas.items import (
+from app.api.schemas.banks.items import (
     BatchRead,
     ItemCreate,
     ItemRead,
@@ -22,7 +21,8 @@ from app.api.schemas.items import (
     MatchCreate,
     MatchRead,
 )
-from app.api.schemas.previews import PreviewCreate, PreviewRead
+from app.api.schemas.common import ListRead
+from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,

@@ -10,9 +10,9 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead, WorkStatus
-from app.api.schemas.events import EventList
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
-from app.api.schemas.session_answers import AfterStep
+from app.api.schemas.sessions.answers import AfterStep
+from app.api.schemas.sessions.events import EventList
 from app.deps import AllServices, Feed, Seen, caller
 from app.engine.ranking.rules import RankingBudget
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError

@@ -14,9 +14,7 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import Listed, ListRead, Name, PageFormat
-from app.api.schemas.events import EventList
-from app.api.schemas.reports import SessionReportRead
-from app.api.schemas.session_answers import (
+from app.api.schemas.sessions.answers import (
     AfterStep,
     AnsweredRead,
     ChangeRead,
@@ -28,7 +26,9 @@ from app.api.schemas.session_answers import (
     ResponseRead,
     Trajectory,
 )
-from app.api.schemas.sessions import (
+from app.api.schemas.sessions.events import EventList
+from app.api.schemas.sessions.reports import SessionReportRead
+from app.api.schemas.sessions.sessions import (
     SessionBrief,
     SessionCreate,
     SessionExtend,

@@ -15,11 +15,9 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
-from app.api.schemas.common import THETA_RANGE, ListRead, PageFormat
-from app.api.schemas.drift import DriftRead, RecalibrationRead, drift_json
-from app.api.schemas.forms import FormCreate, FormRead
-from app.api.schemas.reports import VersionReportRead
-from app.api.schemas.versions import (
+from app.api.schemas.banks.drift import DriftRead, RecalibrationRead, drift_json
+from app.api.schemas.banks.forms import FormCreate, FormRead
+from app.api.schemas.banks.versions import (
     ExposureRead,
     InformationRead,
     ItemStatus,
@@ -31,6 +29,8 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
+from app.api.schemas.common import THETA_RANGE, ListRead, PageFormat
+from app.api.schemas.sessions.reports import VersionReportRead
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat

@@ -8,8 +8,8 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
-from app.api.schemas.session_figures import ExtrapolationRead
-from app.api.schemas.sessions import SessionCreate, SessionStatus
+from app.api.schemas.sessions.figures import ExtrapolationRead
+from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
 from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import shallow
 from app.records.gates import GateSpec

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
-from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead, LatencyRead
-from app.api.schemas.sessions import ExamineeRead, SessionEndpoint
+from app.api.schemas.sessions.figures import AccuracyRead, ExtrapolationRead, LatencyRead
+from app.api.schemas.sessions.sessions import ExamineeRead, SessionEndpoint
 from app.records.fields import shallow
 from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked

@@ -15,7 +15,8 @@ from app.api.schemas.common import (
     WorkRead,
     WorkStatus,
 )
-from app.api.schemas.designs import (
+from app.api.schemas.endpoints import ChosenEndpoint
+from app.api.schemas.sessions.designs import (
     Count,
     DesignRead,
     EstimatorInput,
@@ -24,9 +25,8 @@ from app.api.schemas.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.endpoints import ChosenEndpoint
-from app.api.schemas.session_figures import AccuracyRead, CallsRead, ExtrapolationRead, StepsRead
-from app.api.schemas.sessions import BankAsked, PromptChange, Seed
+from app.api.schemas.sessions.figures import AccuracyRead, CallsRead, ExtrapolationRead, StepsRead
+from app.api.schemas.sessions.sessions import BankAsked, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (

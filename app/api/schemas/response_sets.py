@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
+from app.api.schemas.banks.sent_files import SentContent
+from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
     NAME_IN_URL,
@@ -19,10 +21,8 @@ from app.api.schemas.common import (
     OwnedRead,
     Text,
 )
-from app.api.schemas.sent_files import SentContent
-from app.api.schemas.versions import LongText, UnparsedPolicy
-from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
+from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.response_sets import ResponseSet

@@ -23,7 +23,7 @@ from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 
 if TYPE_CHECKING:
-    from app.exchange.recorded import SourceFile
+    from app.exchange.results.recorded import SourceFile
 
 _POLL_S = 0.3
 _LISTED = 5
@@ -153,9 +153,9 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     """On the configured database; files are read from the disk, and a worker runs beside."""
     from dataclasses import replace
 
+    from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
+    from app.api.schemas.banks.versions import VersionRead
     from app.api.schemas.calibrations import CalibrationRead
-    from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
-    from app.api.schemas.versions import VersionRead
     from app.cli.terminal.runtime import runtime
     from app.observability import configure_logging
     from app.services.visibility import View

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from app.api.schemas.banks import ImportRead
+from app.api.schemas.banks.banks import ImportRead
 from app.api.schemas.response_sets import AnswerImportRead
 from app.cli.terminal.runtime import runtime
 from app.exchange.items import read_items

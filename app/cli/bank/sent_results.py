@@ -11,8 +11,8 @@ from typing import Any
 from app.cli.terminal.console import err
 from app.errors import FileFormatError
 from app.exchange.json_text import json_lines
-from app.exchange.recorded import LeftOut, Source, SourceFile, open_text
 from app.exchange.response_files import ResponseFormat, sources_of
+from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
 from sextant_client import AsyncSextant
 
 #: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
@@ -96,7 +96,7 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
         return
     whole = _packed(_content(file))
     if len(whole) > _PART and file_format is ResponseFormat.INSPECT:
-        from app.exchange.inspect_pieces import inspect_pieces
+        from app.exchange.results.inspect_pieces import inspect_pieces
 
         for log in inspect_pieces(Source(file), _PIECE):
             yield _whole_piece(file, log)

@@ -28,8 +28,8 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.tables import show_facts, show_table
 from app.errors import InvalidInputError
-from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat, files_at, format_named
+from app.exchange.results.recorded import Choices, SourceFile
 from sextant_client import AsyncSextant, ProblemError
 
 #: Fields of imports and collections by the options that set them.

@@ -12,7 +12,7 @@ from typing_extensions import override
 from app.cli.servers.connection import events
 from app.cli.terminal.console import err
 from app.cli.terminal.progress import Progress
-from app.engine.inference.sample_size import sample_interval
+from app.engine.prediction.sample_size import sample_interval
 from sextant_client import AsyncSextant
 
 #: Columns of a bar that runs from a score of 0 to 100 %.

@@ -9,7 +9,7 @@ from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import number
-from app.engine.inference.sample_size import items_for
+from app.engine.prediction.sample_size import items_for
 from app.reports.figures import (
     answers_right,
     counted_wrong,

@@ -22,7 +22,6 @@ from scipy.special import expit
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
-from app.engine.inference.sample_size import sample_interval
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.mixtures import StudentMixture
 from app.engine.prediction.model_error import SCORE, ModelError
@@ -33,6 +32,7 @@ from app.engine.prediction.p_irt import (
     answered,
     still_counted,
 )
+from app.engine.prediction.sample_size import sample_interval
 from app.engine.prediction.score_curves import Located, ScoreCurves, freed
 from app.engine.state import Belief, Response
 

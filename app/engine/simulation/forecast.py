@@ -14,7 +14,7 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
-from app.engine.inference.sample_size import items_for
+from app.engine.prediction.sample_size import items_for
 from app.engine.simulation.simulate import FREE, Calls, draw_scores, take
 from app.engine.state import CatState
 from app.errors import InvalidInputError

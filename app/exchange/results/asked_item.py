@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from app.exchange.recorded import Source
+from app.exchange.results.recorded import Source
 from app.items import Message
 
 #: Beyond these a setting is a slip of the file.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from app.exchange.json_text import small_json
-from app.exchange.recorded import Source, text_of
 from app.exchange.results.asked_item import (
     AskedItem,
     UnusableRowError,
@@ -21,6 +20,7 @@ from app.exchange.results.asked_item import (
     temperature_of,
     token_limit,
 )
+from app.exchange.results.recorded import Source, text_of
 from app.items import Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")

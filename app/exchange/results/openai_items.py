@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.exchange.openai_evals import item_in
 from app.exchange.results.asked_item import (
     AskedItem,
     UnusableRowError,
@@ -11,6 +10,7 @@ from app.exchange.results.asked_item import (
     token_limit,
 )
 from app.exchange.results.lm_eval_items import turns_of
+from app.exchange.results.openai_evals import item_in
 
 #: Fields that hold the question, where the sample does not say what was sent.
 _QUESTION = ("messages", "input", "prompt", "question")

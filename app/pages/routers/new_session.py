@@ -10,10 +10,10 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 
 from app.api.disconnects import while_connected
-from app.api.schemas.banks import BankRead
+from app.api.schemas.banks.banks import BankRead
 from app.api.schemas.endpoints import EndpointCreate, EndpointRead, ProbeRead
-from app.api.schemas.previews import PreviewCreate, PreviewRead
-from app.api.schemas.sessions import SessionCreate
+from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
+from app.api.schemas.sessions.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
 from app.deps import AllServices
 from app.engine.design.design import CONCURRENCY, PRESETS, Preset

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.api.schemas.comparisons import ComparisonRead
 from app.api.schemas.gates import GateCreate, GateRead
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor

@@ -14,8 +14,8 @@ from app.engine.responses import ResponseTable
 from app.errors import ConflictError, InvalidInputError
 from app.exchange.catalog.agents import read_agents
 from app.exchange.catalog.entry import AgentsEntry, Responses
-from app.exchange.recorded import FIRST_TRIAL, Choices, TrialTable
 from app.exchange.response_files import ResponseFormat
+from app.exchange.results.recorded import FIRST_TRIAL, Choices, TrialTable
 from app.records.banks import BankVersion
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.reference_agents import REFERENCE_AGENTS

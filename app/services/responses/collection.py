@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from app.errors import AlreadyExistsError
-from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
+from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.collected import GivenAnswer, Source
 from app.records.fields import convert

@@ -27,9 +27,9 @@ from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.exchange.items import ItemRow, read_items, scan_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
-from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.found import Found
+from app.exchange.results.recorded import Choices, SourceFile
 from app.exchange.slopes import bank_of_slopes, slopes_by_name
 from app.items import ItemContent, Message, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY, Limits, Work, sandbox

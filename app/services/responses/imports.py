@@ -11,7 +11,10 @@ import numpy as np
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import shortened
-from app.exchange.recorded import (
+from app.exchange.response_files import ResponseFormat, read_answers, sources_of
+from app.exchange.results.asked_item import Seen
+from app.exchange.results.methods import Methods
+from app.exchange.results.recorded import (
     OTHER_FILTER,
     Choices,
     LeftOut,
@@ -19,9 +22,6 @@ from app.exchange.recorded import (
     SourceFile,
     TrialTable,
 )
-from app.exchange.response_files import ResponseFormat, read_answers, sources_of
-from app.exchange.results.asked_item import Seen
-from app.exchange.results.methods import Methods
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of

@@ -22,9 +22,9 @@ from app.engine import (
     StopReason,
     Usage,
 )
-from app.engine.inference.sample_size import equivalent_random_items, items_for
 from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS
+from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.sessions import (
@@ -42,13 +42,12 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
-from app.services.sessions.figures import person_fit_of, position_of, profile_of
+from app.services.sessions.figures import SpareTime, person_fit_of, position_of, profile_of
 from app.services.sessions.meter import Meter
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.repeats import Answering
 from app.services.sessions.shown_figures import no_result, right_in, shown
-from app.services.sessions.spare_time import SpareTime
 
 #: A prediction on the way is this old at most when a step is told, seconds, even where its worker
 #: has no time to spare: on a large bank it costs more than the rest of a step.

@@ -11,8 +11,8 @@ from app.errors import NotFoundError
 from app.items import ScorerSpec
 from app.records.banks import OPEN, Bank
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.bank_rows import bank_values, read_bank
 from app.storage.revisions import require_revision
+from app.storage.rows.bank_records import bank_values, read_bank
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow
 from app.storage.scoping import SEEN, of_opened
 

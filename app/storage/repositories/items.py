@@ -4,20 +4,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, literal_column, null, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Float,
+    case,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker
 from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
 from app.records.banks import Item, ItemOutline, NewItem
+from app.records.fields import convert
+from app.records.item_uses import ItemAnswer, ItemUse
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page, within_size
-from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
 from app.storage.room import require_space
+from app.storage.rows.bank_records import content_json, read_item, read_scorer, scorer_json
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.sessions import AdministrationRow, SessionRow
 from app.storage.scoping import of_opened
 
 _ADD_ITEMS = text("""
@@ -261,3 +276,68 @@ def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
         "content_hash": item.content.content_hash,
         "created_by": maker(),
     }
+
+
+class ItemUseRepository:
+    """Questions about the answers to items, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def tests(self, version_id: str) -> int:
+        """How many tests of a version asked any item and are not made of another one."""
+        query = (
+            select(func.count(AdministrationRow.session_id.distinct()))
+            .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
+            .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
+        )
+        return await self._db.scalar(query) or 0
+
+    async def of_version(self, version_id: str) -> dict[int, ItemUse]:
+        """Position to use, for the items that were asked."""
+        given = AdministrationRow
+        query = (
+            select(
+                given.position,
+                func.count().label("asked"),
+                func.count(given.score).label("marked"),
+                func.avg(given.score).label("mean"),
+            )
+            .join(SessionRow, SessionRow.id == given.session_id)
+            .where(SessionRow.bank_version_id == version_id, SessionRow.parent_id.is_(None))
+            .group_by(given.position)
+        )
+        return {row.position: convert(ItemUse, row) for row in await self._db.execute(query)}
+
+    async def answers(
+        self, version_id: str, position: int, limit: int, skip: int
+    ) -> list[ItemAnswer]:
+        """The latest answers to an item, with the ability that each test ended with.
+
+        They begin behind the first `skip`.
+        """
+        given = AdministrationRow
+        theta = SessionRow.summary["estimate"]["theta"].astext.cast(Float)
+        query = (
+            select(
+                SessionRow.id.label("session_id"),
+                func.coalesce(EndpointRow.name, EndpointRow.model).label("examinee"),
+                theta.label("theta"),
+                given.step,
+                given.outcome,
+                given.score,
+                given.answered_at,
+            )
+            .join(SessionRow, SessionRow.id == given.session_id)
+            .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
+            .where(
+                SessionRow.bank_version_id == version_id,
+                SessionRow.parent_id.is_(None),
+                given.position == position,
+                given.arrival.is_not(None),
+            )
+            .order_by(SessionRow.id.desc())
+            .offset(skip)
+            .limit(limit)
+        )
+        return [convert(ItemAnswer, row) for row in await self._db.execute(query)]

@@ -14,6 +14,16 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
+from app.api.schemas.banks.sent_files import SentContent
+from app.api.schemas.banks.versions import (
+    FindingRead,
+    LongText,
+    ShortText,
+    UnparsedPolicy,
+    VersionName,
+    VersionRead,
+    VersionSettings,
+)
 from app.api.schemas.common import (
     ABSENT,
     MAX_LISTED,
@@ -24,16 +34,6 @@ from app.api.schemas.common import (
     Output,
     OwnedRead,
     Text,
-)
-from app.api.schemas.sent_files import SentContent
-from app.api.schemas.versions import (
-    FindingRead,
-    LongText,
-    ShortText,
-    UnparsedPolicy,
-    VersionName,
-    VersionRead,
-    VersionSettings,
 )
 from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec

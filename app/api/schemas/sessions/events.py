@@ -14,7 +14,7 @@ from typing_extensions import TypeAliasType
 from app.api.schemas.calibrations import CalibrationProgressRead
 from app.api.schemas.common import FieldError, Listed, Output, ShownAs
 from app.api.schemas.rankings import RankedRead
-from app.api.schemas.session_figures import (
+from app.api.schemas.sessions.figures import (
     AccuracyRead,
     CallsRead,
     EstimateRead,

@@ -12,10 +12,11 @@ Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
 """
 
 import math
+from statistics import NormalDist
 
 from scipy.optimize import brentq
 
-from app.engine.estimation.estimators import Z_95
+_Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
@@ -52,7 +53,7 @@ def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float
     left = (n_items - n) / max(n_items - 1, 1)
     size = n + 4.0 * left
     middle = (n * mean + 2.0 * left) / size
-    half = Z_95 * math.sqrt(middle * (1.0 - middle) / size * left)
+    half = _Z_95 * math.sqrt(middle * (1.0 - middle) / size * left)
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
@@ -67,9 +68,9 @@ def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> i
     """
     if n_asked >= n_items:
         return n_items
-    spread = (reached / Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
+    spread = (reached / _Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
     return min(max(math.ceil(_size(spread, margin, n_items) - 1e-9), 1), n_items)
 
 
 def _size(spread: float, margin: float, n_items: int) -> float:
-    return spread * n_items / ((n_items - 1) * (margin / Z_95) ** 2 + spread) if spread else 0.0
+    return spread * n_items / ((n_items - 1) * (margin / _Z_95) ** 2 + spread) if spread else 0.0

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.exchange.json_text import json_lines, small_json
-from app.exchange.recorded import (
+from app.exchange.results.asked_item import Seen
+from app.exchange.results.recorded import (
     FIRST_TRIAL,
     OTHER_FILTER,
     Choices,
@@ -29,7 +30,6 @@ from app.exchange.recorded import (
     score_or_reason,
     text_of,
 )
-from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
 _FILE = re.compile(
@@ -70,7 +70,7 @@ def read_lm_eval(
         return
     examinee = choices.examinee
     if file.path.suffix == ".parquet":
-        from app.exchange.details import detail_samples, examinee_of
+        from app.exchange.results.details import detail_samples, examinee_of
 
         examinee = examinee or required_name(examinee_of(file), "model", file.name)
         rows = detail_samples(file)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText, small_json
-from app.exchange.recorded import (
+from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
+from app.api.schemas.banks.versions import DriftFigures
 from app.api.schemas.common import Output
-from app.api.schemas.versions import DriftFigures
 from app.calibration.pipeline.drift import drift_figures, drift_message
 from app.services.banks.recalibration_advice import Offer
 from app.services.calibrations.drift import DriftLook

@@ -22,7 +22,7 @@ from typing import Any
 
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
-from app.exchange.recorded import LeftOut, SourceFile
+from app.exchange.results.recorded import LeftOut, SourceFile
 from app.exchange.table_batches import NOT_PARQUET, open_parquet
 
 _FLAT = (

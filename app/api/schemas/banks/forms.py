@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from app.api.schemas.banks.versions import Key
 from app.api.schemas.common import Input, Name, Output
-from app.api.schemas.designs import Count, Positive, Share
-from app.api.schemas.versions import Key
+from app.api.schemas.sessions.designs import Count, Positive, Share
 from app.services.banks.forms import FormSpec, VersionForm
 
 #: Of one request; a bank of more items takes expected tokens.

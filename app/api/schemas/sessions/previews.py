@@ -8,7 +8,7 @@ from app.adapters.prompting import Mode
 from app.api.schemas.common import Output
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.scorers import Obtained
-from app.api.schemas.sessions import PromptChange
+from app.api.schemas.sessions.sessions import PromptChange
 from app.items import JsonObject, Outcome
 from app.services.sessions.previews import Preview, PreviewSpec
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from app.exchange.json_text import json_lines
-from app.exchange.recorded import (
+from app.exchange.results.asked_item import Seen
+from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,
@@ -29,7 +30,6 @@ from app.exchange.recorded import (
     score_or_reason,
     text_of,
 )
-from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
 _TASK = "openai-evals"

@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import WEB_LINK, Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.scorers import Obtained
-from app.api.schemas.sessions import SessionRead
+from app.api.schemas.sessions.sessions import SessionRead
 from app.items import Outcome
 from app.records.fields import convert, shallow
 from app.records.sessions import Closing

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
+from app.api.schemas.banks.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
+from app.api.schemas.banks.versions import AskedModel, ShortText, UnparsedPolicy
 from app.api.schemas.calibrations import CalibrationRead, Model
 from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
 from app.api.schemas.response_sets import (
@@ -16,7 +17,6 @@ from app.api.schemas.response_sets import (
     SkippedRowsRead,
     WhichAnswers,
 )
-from app.api.schemas.versions import AskedModel, ShortText, UnparsedPolicy
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.items import JsonObject
 from app.records.fields import shallow

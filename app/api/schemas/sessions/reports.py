@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output, ShownAs
-from app.api.schemas.session_figures import EstimateRead
+from app.api.schemas.sessions.figures import EstimateRead
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
 from app.reports.session import words as session_words

@@ -14,7 +14,9 @@ import pyarrow as pa
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
-from app.exchange.recorded import (
+from app.exchange.results.asked_item import Seen
+from app.exchange.results.inspect_items import with_plan
+from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,
@@ -27,8 +29,6 @@ from app.exchange.recorded import (
     score_or_reason,
     text_of,
 )
-from app.exchange.results.asked_item import Seen
-from app.exchange.results.inspect_items import with_plan
 from app.items import Outcome
 
 MAX_ENTRY_BYTES = 64 * 2**20

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.exchange.inspect_logs import log_members
-from app.exchange.recorded import Source
 from app.exchange.results.inspect_items import ATTACHED
+from app.exchange.results.inspect_logs import log_members
+from app.exchange.results.recorded import Source
 
 _KEPT = (
     "id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error", "limit",
