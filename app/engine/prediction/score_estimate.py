@@ -335,7 +335,8 @@ def _by_sample_alone(
 ) -> tuple[float, float]:
     """Ends of the interval by the sampled questions, whatever the curves say.
 
-    Those that were chosen stand for themselves; the sampled ones for themselves and all the rest.
+    Those that were chosen stand for themselves; the sampled ones for themselves and all the rest,
+    of which a whole number is right.
 
     Args:
         weights: What each item counts in the score, shape (n_items,).
@@ -344,13 +345,18 @@ def _by_sample_alone(
         sampled: Which of them were sampled.
         counts: For how much each of these stands, summing to 1.
     """
-    chosen = items[~sampled]
-    own = float(weights[chosen] @ scores[~sampled])
+    left = weights.copy()
+    left[items] = 0.0
+    n_left, of_left = int(np.count_nonzero(left)), float(left.sum())
+    seen, of_sampled = float(weights[items] @ scores), float(weights[items[sampled]].sum())
+    if not n_left:
+        return seen, seen
     n = 1.0 / float(counts @ counts)
-    n_rest = int(np.count_nonzero(weights)) - int(np.count_nonzero(weights[items]))
-    lo, hi = sample_interval(float(counts @ scores[sampled]), n, n + n_rest)
-    rest = float(weights.sum() - weights[chosen].sum())
-    return own + rest * lo, own + rest * hi
+    ends = sample_interval(float(counts @ scores[sampled]), n, n + n_left)
+    known = float(weights[items[sampled]] @ scores[sampled])
+    lo, hi = (((of_sampled + of_left) * end - known) / of_left * n_left for end in ends)
+    right = max(math.floor(lo), 0), min(math.ceil(hi), n_left)
+    return seen + of_left * right[0] / n_left, seen + of_left * right[1] / n_left
 
 
 def logit_of(score: float) -> float:
