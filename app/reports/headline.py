@@ -143,7 +143,7 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level=level, reason=f"{share:.0%} of the answers have no score.")
     if (share := many_unreadable(session.summary)) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
-        reason = f"{share:.0%} of the answers could not be read, and count as wrong."
+        reason = f"{share:.0%} of the answers could not be parsed, and count as wrong."
         return Trust(level=level, reason=reason)
     if score["lo"] is None:
         return Trust(level="good", reason="All questions were asked.")

@@ -133,7 +133,7 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     mute = replace(ended, summary={**ended.summary, "outcomes": unread})
     assert trust_of(mute, standing="below", agrees=True) == (
         "poor",
-        "38% of the answers could not be read, and count as wrong.",
+        "38% of the answers could not be parsed, and count as wrong.",
     )
     curves = {**ended.summary["accuracy"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "accuracy": curves})
