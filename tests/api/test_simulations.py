@@ -35,6 +35,13 @@ async def refused(client: Client, **changes: Any) -> dict[str, Any]:
     return problem
 
 
+async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
+    found = await forecast_of(client, stopping={"score_margin": 0.01, "max_items": 12})
+    assert found["reached"] == 0.0
+    assert "0% of the simulated tests become as exact as asked for" in found["caution"]
+    assert (await forecast_of(client, stopping={"score_margin": 0.3}))["caution"] is None
+
+
 async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> None:
     found = await forecast_of(
         client,

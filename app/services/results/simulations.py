@@ -57,12 +57,16 @@ class SimulationSpec:
     seed: int = 0
 
 
+#: Share of simulated tests from which on a forecast's precision is what people will get.
+_MOST_REACH = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """A forecast with what it was made of, and the SE that the whole bank reaches at best.
 
-    `caution` says how many of the simulated are beyond those calibrated; None where nobody is, or
-    where the version does not know.
+    `caution` says how many of the simulated are beyond those calibrated, and whether few tests get
+    as exact as was asked for; None where there is nothing to say.
     """
 
     version: LoadedVersion
@@ -111,7 +115,8 @@ class SimulationService:
             materials, ForecastWork(design=design, thetas=thetas, seed=spec.seed, calls=calls)
         )
         least, _ = await reachable_se(design, version)
-        caution = _caution(version.reference_abilities, thetas)
+        cautions = (_beyond(version.reference_abilities, thetas), _short(found.reached))
+        caution = " ".join(filter(None, cautions)) or None
         return Simulation(version, design, population, found, least, caution)
 
 
@@ -158,9 +163,17 @@ def _examinees(
     return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
 
 
-def _caution(
-    calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatArray
-) -> str | None:
+def _short(reached: float | None) -> str | None:
+    """That few of the simulated tests get as exact as was asked for."""
+    if reached is None or reached >= _MOST_REACH:
+        return None
+    return (
+        f"{reached:.0%} of the simulated tests become as exact as asked for: raise "
+        "stopping.max_items, or ask for less."
+    )
+
+
+def _beyond(calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatArray) -> str | None:
     """How many of the simulated are beyond those calibrated, given the quantiles of these."""
     if not calibrated:
         return None
