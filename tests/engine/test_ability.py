@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
-from app.engine.prediction.ability import Ability
+from app.engine.prediction.ability import Ability, Gap
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.engine.prediction.placing import UNPLACED
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -194,3 +194,11 @@ def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() 
     for times in (1.0, 100.0):
         expected = np.hypot(placed.stated(times).own, far)
         assert open_.stated(times).own == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("middle", "sd", "z"),
+    [(1.0, 0.5, 2.0), (0.0, 0.0, 0.0), (-1.0, 0.0, -math.inf), (1.0, math.inf, 0.0)],
+)
+def test_a_gap_in_its_standard_errors(middle: float, sd: float, z: float) -> None:
+    assert Gap(estimate=middle, middle=middle, sd=sd).z == z

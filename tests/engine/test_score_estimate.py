@@ -18,7 +18,7 @@ from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Prediction
-from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_curves import ScoreCurves, freed
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.selection.sampled import Sampled
 from app.engine.simulation.simulate import take
@@ -117,6 +117,30 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     mean = float(scores[items].mean())
     assert abs(sampled.value - mean) < 0.25 * abs(chosen.value - mean)
     assert sampled.lo <= scores.mean() <= sampled.hi
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_the_correction_is_that_of_the_concepts_page(curves: ScoreCurves, agrees: bool) -> None:
+    """R, V and B by hand, where sampled answers go with the curves and where they do not."""
+    free, items = freed(curves), np.arange(0, N_ITEMS, 4)
+    easy = free.intercept >= np.median(free.intercept)
+    scores = (easy if agrees else ~easy).astype(float)
+    at = free.locate(items, scores[items])
+    p = free.expected(at)
+    left = WEIGHTS.copy()
+    left[items] = 0.0
+    # S' and v': what is open of the abilities, and the luck of the questions left.
+    s = WEIGHTS[items] @ scores[items] + left @ p
+    k = free.dispersion
+    v = free.doubt(at, left, p) + k * left**2 @ (p * (1 - p))
+    p, a, n, u = p[items], free.slopes[:, items], items.size, left.sum()
+    leverage = np.einsum("kn,kl,ln->n", a, at.covariance, a) * p * (1 - p) / k
+    e = (scores[items] - p) / np.maximum(1 - leverage, 0.2)
+    r = u * e.mean()
+    variance = u * n / (n - 1) * max(np.sum(e**2), np.sum(k * p * (1 - p))) / n**2
+    b = max(1.5 * v, r**2 - variance)
+    told = estimator(curves).estimate(answers_to(items, scores, sampled=True))
+    assert told.by_sample == pytest.approx(s + r * b / (b + variance), rel=1e-12)
 
 
 @pytest.mark.parametrize("right", [False, True])
