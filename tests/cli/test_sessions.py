@@ -39,6 +39,9 @@ def test_what_another_scorer_changes_is_shown(
     assert first.exit_code == 0, first.stderr
     old = json.loads(first.stdout)
 
+    missed = " ".join(sextant("sessions", "show", old["id"]).stdout.split())
+    assert " points, not ±4: about " in missed
+
     page, numbers = tmp_path / "page.html", tmp_path / "page.json"
     written = sextant("sessions", "report", old["id"], "--out", str(page), "--json", str(numbers))
     assert written.exit_code == 0, written.stderr
