@@ -67,7 +67,7 @@ class SessionRecord(LeasedRecord):
     @property
     def examinee(self) -> Examinee | None:
         """Who answers by hand, where somebody was named."""
-        return examinee_in(self.provenance)
+        return examinee_in(self.provenance) if self.mode == "manual" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,8 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
     differing = {
         name for name, known in when_calibrated.items() if name in asked and asked[name] != known
     }
+    if not differing and "wanted" not in asked:
+        return None
     said = []
     if "mode" in differing:
         said.append(

@@ -103,7 +103,7 @@ class View:
 
     def session(self, record: SessionRecord) -> SessionRecord:
         """A session: its figures, and of its provenance what names no text."""
-        if self.shows(withheld=record.withheld):
+        if self.is_whole or not record.withheld:
             return record
         return replace(
             record,

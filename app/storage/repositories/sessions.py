@@ -139,7 +139,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError("session", session_id)
-        return _read(row)
+        return SessionRecord(**row)
 
     async def with_awaited(
         self, session_id: str, *, for_update: bool = False
@@ -205,14 +205,19 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         if wanted.before is not None:
             query = query.where(SessionRow.created_at < wanted.before)
         return await read_page(
-            self._db, query, request, key=SessionRow.id, kind="session", read=_read
+            self._db,
+            query,
+            request,
+            key=SessionRow.id,
+            kind="session",
+            read=lambda row: SessionRecord(**row),
         )
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
         """The members of a ranking, in the order in which they were given."""
         query = SESSIONS.where(SessionRow.ranking_id == ranking_id)
         rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
-        return [_read(row) for row in rows.mappings()]
+        return [SessionRecord(**row) for row in rows.mappings()]
 
     async def present_results(self, bank_id: str) -> list[SessionRecord]:
         """The most precise of the last results of each endpoint on each scale of a bank.
@@ -220,7 +225,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         Sessions that only estimate or mark old answers again are no results of their own.
         """
         rows = await self._db.execute(present_results(bank_id))
-        return [_read(row) for row in rows.mappings()]
+        return [SessionRecord(**row) for row in rows.mappings()]
 
     @override
     async def claim(
@@ -415,10 +420,6 @@ def _refusal(row: Any, epoch: int, step: Advance) -> LeaseLostError | StaleStepE
     if not row.held:
         return LeaseLostError(f"Session {row.id} is no longer run under lease {epoch}.")
     return None
-
-
-def _read(row: Mapping[Any, Any]) -> SessionRecord:
-    return SessionRecord(**row)
 
 
 def _require_own(record: SessionRecord) -> None:

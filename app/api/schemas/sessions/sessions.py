@@ -393,8 +393,7 @@ class SessionRead(WorkRead):
                 "rescore": None,
                 **record.summary,
                 "headline": None if headline is None else asdict(headline),
-                "unparsed": _unparsed(provenance),
-                "asked": _asked(provenance),
+                **_asking(provenance),
             }
         )
 
@@ -438,24 +437,23 @@ class SessionBrief(Output):
         )
 
 
-def _asked(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    asked = provenance.get("asked", {})
-    known = provenance.get("asked_when_calibrated", {})
-    return {
-        "mode": asked.get("mode"),
-        "shots": asked.get("shots"),
-        "when_calibrated": {
-            name: value for name, value in known.items() if name in AskedModel.model_fields
-        },
-        "caution": asked_caution(asked, known),
-    }
-
-
-def _unparsed(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+def _asking(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """How the questions were asked and read, beside how the reference models were."""
+    asked, known = provenance.get("asked", {}), provenance.get("asked_when_calibrated", {})
     policy = provenance["asking"]["unparsed_policy"]
-    known = provenance.get("unparsed_when_calibrated")
+    usual = provenance.get("unparsed_when_calibrated")
     return {
-        "policy": policy,
-        "when_calibrated": known,
-        "caution": unparsed_caution(policy, known),
+        "asked": {
+            "mode": asked.get("mode"),
+            "shots": asked.get("shots"),
+            "when_calibrated": {
+                name: value for name, value in known.items() if name in AskedModel.model_fields
+            },
+            "caution": asked_caution(asked, known),
+        },
+        "unparsed": {
+            "policy": policy,
+            "when_calibrated": usual,
+            "caution": unparsed_caution(policy, usual),
+        },
     }
