@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("fits_here")
 async def test_drift_is_judged_by_the_answers_of_a_set(
     client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
+    monkeypatch.setattr("app.api.schemas.banks.drift._AT_ONCE", 4)
     await world(app.state.services, n=800)
     url = "/v1/banks/living/versions/latest/drift"
     response = await client.get(url, params={"response_set": "live", "limit": 10})

@@ -45,6 +45,7 @@ SESSION: dict[str, Any] = {
     "person_fit": None,
     "asked": {"mode": "generate", "shots": 0, "when_calibrated": {}, "caution": None},
     "unparsed": {"policy": "missing", "when_calibrated": None, "caution": None},
+    "design": {"stopping": {"max_items": 20}},
     "stops_when": "Stops at 20 items asked.",
     "stop_reason": "max_items",
     "stop_detail": "20 items asked.",

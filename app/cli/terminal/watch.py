@@ -9,7 +9,6 @@ from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import number
-from app.engine.prediction.sample_size import items_for
 from app.reports.figures import (
     answers_right,
     counted_wrong,
@@ -149,6 +148,8 @@ def _missed(session: dict[str, Any]) -> str | None:
     n_items, reached = session["headline"]["n_items"], (score["hi"] - score["lo"]) / 2
     if reached <= wanted or not asked:
         return None
+    from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
+
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
     return (
         f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: about {needed} questions would do "

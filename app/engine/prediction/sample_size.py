@@ -12,9 +12,8 @@ Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
 """
 
 import math
+from bisect import bisect_left
 from statistics import NormalDist
-
-from scipy.optimize import brentq
 
 _Z_95 = NormalDist().inv_cdf(0.975)
 
@@ -28,13 +27,11 @@ def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
         n_items: All items that the score is taken over.
     """
 
-    def wider(n: float) -> float:
+    def narrowness(n: int) -> float:
         lo, hi = sample_interval(value, n, n_items)
-        return (hi - lo) / 2 - margin
+        return (lo - hi) / 2
 
-    if margin <= 0.0:
-        return n_items
-    return round(brentq(wider, 1.0, n_items)) if n_items > 1 and wider(1.0) > 0.0 else 1
+    return 1 + bisect_left(range(1, n_items), -margin, key=narrowness)
 
 
 def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float]:
