@@ -180,3 +180,19 @@ def test_holm_rejects_as_the_adjusted_p_values_of_all_pairs_say(confidence: floa
     for i, (best, worst) in enumerate(ranks.rank_ranges):
         assert best == 1 + sum(below == i for _, below in above)
         assert worst == 4 - sum(one == i for one, _ in above)
+
+
+@pytest.mark.parametrize("looks", [1.5, 10.0])
+def test_crossings_between_looks_are_those_of_siegmund(looks: float) -> None:
+    def crossing(z: float) -> float:
+        return ever_this_far(z, looks) - 2 * float(norm.sf(z))
+
+    # Miller & Siegmund (1982), Biometrics 38: phi(b) (b - 1/b) for each unit of log information.
+    for z in (1.6, 2.3, 3.5):
+        expected = norm.pdf(z) * (z - 1 / z) * math.log(looks)
+        assert crossing(z) == pytest.approx(expected, rel=1e-9)
+    # Nearer the rate is held where it is highest.
+    rates = [norm.pdf(z) * (z - 1 / z) for z in np.linspace(1.2, 2.0, 4001)]
+    assert ever_this_far(1.4, looks) == pytest.approx(
+        min(2 * norm.sf(1.4) + max(rates) * math.log(looks), 1.0), abs=1e-7
+    )
