@@ -28,13 +28,6 @@ def test_a_difference_counts_how_far_the_intervals_reach_towards_each_other() ->
     assert turned.verdict == "below"
 
 
-def test_close_scores_take_more_items() -> None:
-    found = of_scores(score(0.62, 0.57, 0.67), score(0.6, 0.55, 0.65))
-    assert found.verdict == "undecided"
-    assert found.items_to_decide is not None
-    assert found.items_to_decide > 500
-
-
 @pytest.mark.parametrize(("other", "verdict"), [(0.61, "below"), (0.6, "undecided")])
 def test_scores_that_are_known_differ_or_do_not(other: float, verdict: str) -> None:
     found = of_scores(score(0.6, 0.6, 0.6), score(other, other, other))

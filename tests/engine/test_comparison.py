@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest, norm
 
 from app.engine.estimation.intervals import at_confidence
-from app.engine.inference.comparison import Verdict, of_abilities, paired
+from app.engine.inference.comparison import MeasuredScore, Verdict, of_abilities, of_scores, paired
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import Stretch
@@ -116,23 +117,6 @@ def test_as_many_items_as_said_find_the_difference_four_times_in_five() -> None:
     draws = rng.multinomial(n_items, np.array([20, 9, 6, 15]) / 50, size=300)
     found = [paired(*binary(*draw)).verdict is Verdict.ABOVE for draw in draws.tolist()]
     assert 0.7 < np.mean(found) < 0.9
-
-
-def test_two_abilities_differ_by_their_joint_error() -> None:
-    found = of_abilities(
-        Ability(theta=1.0, se=0.3, n_items=30), Ability(theta=0.0, se=0.4, n_items=20)
-    )
-    assert found.se == pytest.approx(0.5)
-    assert found.p_value == pytest.approx(0.0455, abs=1e-4)
-    assert found.verdict is Verdict.ABOVE
-
-
-def test_further_items_shrink_the_error_of_a_difference() -> None:
-    a, b = Ability(theta=0.4, se=0.3, n_items=30), Ability(theta=0.0, se=0.3, n_items=30)
-    found = of_abilities(a, b)
-    assert found.items_to_decide is not None
-    times = (30 + found.items_to_decide) / 30
-    assert 0.4 / (math.hypot(0.3, 0.3) / math.sqrt(times)) == pytest.approx(1.96 + 0.8416, rel=0.01)
 
 
 def test_a_corrected_error_needs_more_items() -> None:
@@ -279,3 +263,74 @@ def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
     assert ends[1] == pytest.approx((0.343, 0.657), abs=1e-3)
     within = gate(0.5, 0.4, 0.6, threshold=0, confidence=0.8, degrees=5.0).ci
     assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal's is the wider here
+
+
+@pytest.mark.parametrize("counts", [(20, 9, 6, 15), (3, 7, 1, 2), (40, 0, 3, 1), (5, 2, 2, 5)])
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_right_and_wrong_by_the_counts_alone(
+    counts: tuple[int, int, int, int], confidence: float
+) -> None:
+    _, wins, losses, _ = counts
+    n = sum(counts)
+    found = paired(*binary(*counts), confidence=confidence)
+    z = norm.ppf(0.5 + confidence / 2)
+    assert found.p_value == pytest.approx(binomtest(wins, wins + losses).pvalue)
+    # Half a pair more of each of the four kinds: shares of a multinomial of n + 2.
+    p, q = (wins + 0.5) / (n + 2), (losses + 0.5) / (n + 2)
+    half = z * ((p + q - (p - q) ** 2) / (n + 2)) ** 0.5
+    assert (found.lo, found.hi) == pytest.approx((p - q - half, p - q + half))
+    delta = (wins - losses) / n
+    se = (((wins + losses) / n - delta**2) / (n - 1)) ** 0.5
+    assert (found.delta, found.se) == pytest.approx((delta, se))
+    assert found.power == pytest.approx(norm.sf(z - abs(delta) / se))
+    if delta == 0.0:
+        assert found.items_to_decide is None
+    elif found.p_value <= 1 - confidence:
+        assert found.items_to_decide == 0
+    else:
+        needed = ((z + norm.ppf(0.8)) * se / delta) ** 2 * n
+        least = next(k for k in range(2, 20) if binomtest(0, k).pvalue <= 1 - confidence)
+        needed = max(needed, least * n / (wins + losses))
+        assert found.items_to_decide == max(1, math.ceil(needed - n))
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_differences_all_alike_are_tested_by_their_sign(confidence: float) -> None:
+    least = next(k for k in range(2, 20) if binomtest(0, k).pvalue <= 1 - confidence)
+    for n in (2, 4, least - 1, least, 9):
+        found = paired([0.75] * n, [0.5] * n, confidence=confidence)
+        assert found.p_value == pytest.approx(binomtest(0, n).pvalue)
+        assert (found.test, found.delta, found.se) == ("sign", 0.25, None)
+        assert found.items_to_decide == max(0, least - n)
+        assert (found.verdict is Verdict.ABOVE) == (n >= least)
+    nothing = paired([0.5] * 3, [0.5] * 3)
+    assert (nothing.p_value, nothing.items_to_decide) == (1.0, None)
+
+
+def test_a_difference_of_abilities_by_the_normal_alone() -> None:
+    one, other = (Ability(theta=theta, se=0.3, n_items=n) for theta, n in ((0.5, 40), (0.0, 20)))
+    found = of_abilities(one, other, confidence=0.9)
+    se, z = 0.3 * 2**0.5, norm.ppf(0.95)
+    assert (found.lo, found.hi) == pytest.approx((0.5 - z * se, 0.5 + z * se))
+    assert found.p_value == pytest.approx(2 * norm.sf(0.5 / se))
+    assert found.power == pytest.approx(norm.sf(z - 0.5 / se))
+    times = ((z + norm.ppf(0.8)) * se / 0.5) ** 2
+    assert found.items_to_decide == math.ceil(40 * (times - 1))
+    close, far = (Ability(theta=theta, se=0.3, n_items=40) for theta in (0.034, 0.033))
+    zero = Ability(theta=0.0, se=0.3, n_items=40)
+    # Told apart by 996 times as many items at most; by 1,057 no more.
+    assert of_abilities(close, zero, confidence=0.8).items_to_decide is not None
+    assert of_abilities(far, zero, confidence=0.9).items_to_decide is None
+
+
+def test_a_difference_of_scores_counts_the_items_of_the_longer_test() -> None:
+    one = MeasuredScore(value=0.62, lo=0.57, hi=0.68, n_items=50)
+    other = MeasuredScore(value=0.6, lo=0.56, hi=0.65, n_items=80)
+    found = of_scores(one, other, confidence=0.9)
+    z = norm.ppf(0.95)
+    se, up = math.hypot(0.05, 0.05) / norm.ppf(0.975), math.hypot(0.06, 0.04) / norm.ppf(0.975)
+    assert (found.lo, found.hi) == pytest.approx((0.02 - z * se, 0.02 + z * up))
+    assert found.p_value == pytest.approx(2 * norm.sf(0.02 / se))
+    assert found.power == pytest.approx(norm.sf(z - 0.02 / se))
+    needed = 80 * ((z + norm.ppf(0.8)) * se / 0.02) ** 2
+    assert found.items_to_decide == math.ceil(needed - 80)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from app.engine import ItemBank
 from app.engine.inference.contrasts import of_answers, of_scores
@@ -92,3 +93,17 @@ def test_chance_seldom_makes_a_contrast_of_answers() -> None:
         for _ in range(n)
     )
     assert found / n < 0.05
+
+
+def test_a_contrast_of_answers_is_that_of_sums_over_them() -> None:
+    bank = ItemBank.from_difficulties(a=np.linspace(0.5, 2, 12), b=np.linspace(-1, 2, 12))
+    items, theta = [1, 4, 5, 9, 11], 0.4
+    p = 1 / (1 + np.exp(-bank.a[items] * (theta - bank.b[items])))
+    right, graded = np.array([1.0, 1, 0, 1, 1]), np.array([1.0, 0.5, 0, 0.75, 1])
+    for scores, continuity, among in ((right, 0.5, 1), (right, 0.5, 3), (graded, 0.0, 3)):
+        told = of_answers(bank, theta, items, scores, among=among)
+        level = norm.ppf(1 - 0.025 / among)
+        half = (level * np.sqrt(np.sum(p * (1 - p))) + continuity) / 5
+        value = np.mean(scores - p)
+        expected = (value, value - half, value + half)
+        assert (told.value, told.lo, told.hi) == pytest.approx(expected)

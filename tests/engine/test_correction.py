@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.engine.bank import ItemIndex
@@ -201,3 +202,46 @@ def test_no_interval_shrinks_for_being_wider_than_usual() -> None:
     stretch = Stretch(answers=(10,), factor=(1.2,), usual=(0.5,), power=-0.5)
     assert stretch.at(10, 0.25) == pytest.approx(1.2 * 2**0.5)
     assert stretch.at(10, 1.0) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("power", [-0.6, 0.0, 0.4])
+@pytest.mark.parametrize("in_squares", [False, True])
+def test_a_factor_is_that_of_its_formula(power: float, in_squares: bool) -> None:
+    beyond = Beyond(
+        centre=0.5,
+        spread=0.8,
+        above=0.2,
+        below=0.3,
+        leaning_above=0.1,
+        leaning_below=-0.2,
+        doubt_above=0.05,
+        doubt_below=0.15,
+        adrift=0.4,
+        unplaced=1.3,
+    )
+    stretch = Stretch(
+        answers=(10, 40),
+        factor=(1.2, 2.0),
+        usual=(0.8, 0.3),
+        power=power,
+        beyond=beyond,
+        in_squares=in_squares,
+    )
+    for answers in (5, 20, 80):
+        share = np.clip(np.log(answers / 10) / np.log(4), 0, 1)
+        factor, usual = 1.2 * (2.0 / 1.2) ** share, 0.8 * (0.3 / 0.8) ** share
+        for half in usual * np.exp([-2.0, -0.7, 0.7, 2.0]):
+            ratio = half / usual
+            of_known = factor * np.exp(np.clip(np.log(ratio), -1.5, 1.5)) ** power
+            if ratio > 1 and power < 0:  # nothing shrinks a factor but errors that add in squares
+                of_known = (1 + (factor**2 - 1) / ratio**2) ** 0.5 if in_squares else factor
+            assert stretch.at(answers, half) == pytest.approx(of_known)
+            for theta, grows, leaning, doubt in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):
+                far = abs(theta - 0.5) / 0.8 - 1
+                open_place = Place(PopulationPosition.UNKNOWN, 9.0, 0.0)
+                for place, more, adrift in ((None, 1.0, 0.0), (open_place, 1.3, 0.4)):
+                    seen = math.hypot(of_known * np.exp(grows * far) * more, adrift * 0.8 / half)
+                    unsure = 1.959964 * doubt * far * 0.8 / half
+                    told = stretch.parts(answers, half, theta, place)
+                    assert told == pytest.approx((seen, unsure))
+                assert stretch.bias_at(theta) == pytest.approx(leaning * far * 0.8)

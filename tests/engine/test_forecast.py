@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.engine.bank import ItemBank
+from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
 from app.engine.simulation.forecast_words import summary
@@ -82,6 +82,12 @@ def test_unknown_tokens_of_one_item_leave_the_sum_unknown() -> None:
     tokens[1] = np.nan
     calls = calls_of(3, tokens_in=tokens, tokens_out=10, price_in=1.0)
     assert (calls.tokens, calls.usd) == (None, None)
+    assert (calls.usage(ItemIndex(0)).tokens, calls.usage(ItemIndex(0)).usd) == (0, 0.0)
+    both = calls_of(3, tokens_in=np.arange(3.0), tokens_out=10, price_in=2.0, price_out=5e4)
+    assert both.tokens is not None
+    assert both.usd is not None
+    assert both.tokens.tolist() == [10.0, 11.0, 12.0]
+    assert both.usd == pytest.approx([0.5, 0.500002, 0.500004], rel=1e-9)
 
 
 def test_a_population_is_drawn_by_its_quantiles() -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm, spearmanr
 
 from app.engine.adaptive import Ask
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
+from app.engine.index import BoolArray
 from app.engine.inference.join import check_join
 from app.engine.state import Response
 from app.exchange.catalog.entry import Entry, read_catalogue
@@ -139,3 +142,57 @@ def test_an_examinee_right_on_the_easy_half_alone_has_the_exact_z() -> None:
     overlaps = [len(set(deal) & set(range(4))) for deal in combinations(range(8), 4)]
     spread = np.std(overlaps)
     assert check.z == pytest.approx((4 - np.mean(overlaps)) / spread)
+
+
+def test_a_check_with_gaps_is_that_of_plain_sums_over_examinees_and_items() -> None:
+    rng = np.random.default_rng(6)
+    n_items = 30
+    bank = ItemBank.from_difficulties(
+        a=rng.uniform(0.6, 1.6, n_items), b=rng.normal(size=n_items), c=np.full(n_items, 0.1)
+    )
+    theta = rng.normal(size=9)
+    scores = (rng.random((9, n_items)) < bank.expected_score(theta)).astype(float)
+    scores[rng.random(scores.shape) < 0.4] = np.nan
+    scores[0, 5:], scores[0, :5] = np.nan, (1, 1, 0, 1, 0)  # five answers are enough
+    scores[1, 4:], scores[1, :4] = np.nan, (1, 1, 0, 1)
+    adaptive = np.arange(9) < 3
+    logits: list[FloatArray] = []
+    parts: list[FloatArray] = []
+    chances: list[FloatArray] = []
+    answered: list[BoolArray] = []
+    for row in np.delete(scores, 1, axis=0):
+        mask = ~np.isnan(row)
+        at = np.flatnonzero(mask)
+        here = brentq(lambda x: np.mean(bank.expected_score(x)[at]) - row[at].mean(), -6, 6)  # noqa: B023
+        p = bank.expected_score(here)[at]
+        chance, logit, part = np.zeros((3, n_items))
+        logit[at] = np.log(p / (1 - p)) - np.mean(np.log(p / (1 - p)))
+        part[at], chance[at] = row[at] - row[at].mean(), p
+        logits.append(logit)
+        parts.append(part)
+        chances.append(chance)
+        answered.append(mask)
+    n = len(logits)
+    centred = [np.where(m, p - p[m].mean(), 0.0) for p, m in zip(chances, answered, strict=True)]
+    noise = [p * (1 - p) for p in chances]
+    dealt = right = 0.0
+    for j in range(n):
+        for k in range(n):
+            n_common = (answered[j] & answered[k]).sum()
+            together = float(logits[j] @ logits[k]) / (n_common - 1) if n_common > 1 else 0.0
+            dealt += float(parts[j] @ parts[k]) * together
+            own = float(noise[j].sum()) if j == k else 0.0
+            right += (float(centred[j] @ centred[k]) + own) * together
+    shift = 2.0 * 2 / dealt**0.5  # of the three whose tests were adaptive one is left out
+    z = sum(a @ b for a, b in zip(logits, parts, strict=True)) / dealt**0.5 - shift
+    expected = sum(a @ b for a, b in zip(logits, centred, strict=True)) / right**0.5
+    chance_sd = (sum(a**2 @ b for a, b in zip(logits, noise, strict=True)) / right) ** 0.5
+    check = check_join(bank, scores, adaptive=adaptive)
+    assert check.z == pytest.approx(z, rel=1e-3)
+    assert check.expected_z == pytest.approx(expected, rel=1e-3)
+    assert check.p_value == pytest.approx(norm.sf(z), rel=2e-2)
+    accused_below = 0.4 * expected - norm.ppf(0.99) * chance_sd - shift
+    assert check.power == pytest.approx(norm.cdf(accused_below), abs=1e-3)
+    assert (check.n_examinees, check.n_answers) == (8, int(np.sum(answered)))
+    shares = np.nanmean(scores, axis=0)
+    assert check.rank_correlation == pytest.approx(spearmanr(shares, bank.b).statistic)

@@ -90,6 +90,8 @@ def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
     plain, held = (learn_intervals(seen, given, thetas) for given in ([], ends))
     ratio = np.array(held.theta.factor) / plain.theta.factor
     assert ratio == pytest.approx(ratio[0])
+    assert plain.theta.beyond is not None
+    assert plain.theta.beyond.adrift == 0.0  # nobody was shifted
     told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
     inside = [one.lo <= theta <= one.hi for one, theta in told]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.03)

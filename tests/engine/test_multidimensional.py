@@ -183,3 +183,17 @@ def test_a_part_of_the_bank_keeps_its_loadings() -> None:
     bank = several(4)
     part = bank.take(np.array([3, 7]))
     np.testing.assert_array_equal(known(part).items.slopes, known(bank).items.slopes[[3, 7]])
+
+
+def test_one_ability_for_all_points_where_the_mean_score_rises_fastest() -> None:
+    model = known(several(7, nested=False))
+    step = 1e-5 * np.eye(3)
+    rise = [
+        model.items.expected_score(model.population.mean + one).mean()
+        - model.items.expected_score(model.population.mean - one).mean()
+        for one in step
+    ]
+    assert model.composite == pytest.approx(np.array(rise) / np.linalg.norm(rise), abs=1e-6)
+    flat = Loadings.from_slopes(np.zeros((4, 2)), np.zeros(4), nested=False)
+    still = MultidimensionalModel(flat, Population(np.zeros(2), np.eye(2)))
+    assert still.composite.tolist() == [1.0, 0.0]

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import logit
 
-from app.engine.bank import ItemIndex
+from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.engine.prediction.extrapolation import Extrapolation
@@ -133,3 +134,30 @@ def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
     )
     assert stands.detail.startswith(place)
     assert stands.caution is None
+
+
+def test_curves_by_parameters_go_through_expected_scores_a_logit_to_either_side() -> None:
+    bank = ItemBank.from_difficulties(
+        a=np.array([0.7, 1.4, 9.0]), b=np.array([-1.0, 0.3, 0.0]), c=np.array([0.0, 0.25, 0.0])
+    )
+    made = LearnedCurves.of_parameters(bank)
+    at = np.clip(bank.expected_score(np.array([-1.0, 1.0])), 0.001, 0.999)
+    for theta, chance in zip((-1.0, 1.0), at, strict=True):
+        assert theta * made.curves.slopes[0] + made.curves.intercept == pytest.approx(logit(chance))
+    assert (made.curves.slopes[0, 0], made.curves.intercept[0]) == pytest.approx((0.7, 0.7))
+    assert (made.n_reference, made.placing) == (0, None)
+
+
+def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> None:
+    known = curves(ABOUT_IT)
+    answers = [Response(ItemIndex(i), float(i % 5 != 0)) for i in range(25)]
+    items, scores = np.arange(25), np.array([one.score for one in answers])
+    at = known.locate(items, scores)
+    sd = at.covariance[0, 0] ** 0.5
+    for edge, standing in ((-0.01, "ABOVE"), (0.01, "WITHIN")):
+        placed = Placing(curves=known, population=(-9.0, at.position - sd + edge)).of(answers)
+        assert placed.standing is PopulationPosition[standing]
+        assert (placed.sd, placed.position) == pytest.approx((sd, at.position))
+    for edge, standing in ((0.01, "BELOW"), (-0.01, "WITHIN")):
+        placed = Placing(curves=known, population=(at.position + sd + edge, 9.0)).of(answers)
+        assert placed.standing is PopulationPosition[standing]

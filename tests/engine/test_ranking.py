@@ -2,6 +2,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
@@ -9,7 +10,7 @@ from app.engine.bank import FloatArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.rules import Metric, RankingBudget, RankingRules
-from app.engine.ranking.simulation import simulate_ranking
+from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
 
@@ -354,3 +355,12 @@ def test_members_are_ranked_by_the_score_as_by_ability() -> None:
     above = next(pair for pair in ranks.pairs if (pair.above, pair.below) == (2, 1))
     spread = np.hypot(told[2].margin, told[1].margin) / 1.959964
     assert above.z == pytest.approx((told[2].value - told[1].value) / spread)
+
+
+def test_kendalls_tau_of_a_measure_with_ties_is_tau_b() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        order, measure = rng.permutation(7), rng.integers(0, 4, 7).astype(float)
+        expected = kendalltau(-np.argsort(order), measure).statistic
+        assert kendall_tau(order.tolist(), measure) == pytest.approx(expected)
+    assert kendall_tau([1, 0, 2], np.ones(3)) == 0.0

@@ -36,6 +36,12 @@ def test_answers_that_never_differ_count_as_one() -> None:
     assert effective_answers(BANK, 0.0, {0: [1.0]}) == 1.0
     few = effective_answers(BANK, 0.0, {0: [1.0, 0.0, 1.0]})
     assert 1.0 < few < 1.5  # one item is no reason to believe in chance
+    scores = {0: [1.0, 0.0, 1.0], 1: [1.0], 2: [0.0, 1.0]}
+    chance = BANK.expected_score(0.4)[[0, 2]]
+    # Within: 1/3 of three answers and 1/2 of two; five answers of even chance are doubt.
+    rho = 1 - (1 / 3 + 1 / 2) / (np.sum(chance * (1 - chance)) + 5 / 4)
+    counted = 1 / (rho + (1 - rho) * (1 / 3 + 1 + 1 / 2) / 3)
+    assert effective_answers(BANK, 0.4, scores) == pytest.approx(counted)
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.6])

@@ -53,3 +53,14 @@ def test_a_sample_interval_holds_whatever_the_score(n: int) -> None:
         ends = [sample_interval(k / n, n, n_items) for k in among]
         holds = [lo <= right / n_items <= hi for lo, hi in ends]
         assert hypergeom(n_items, right, n).pmf(among)[holds].sum() > 0.91
+
+
+def test_a_sample_interval_in_a_small_bank_adds_answers_for_the_part_not_asked() -> None:
+    # 24 of 60 were asked, of the 59 that could be others 36: variance and answers added shrink.
+    left = 36 / 59
+    right, wrong = 18 + 2 * left, 6 + 2 * left
+    share = right / (right + wrong)
+    half = 1.959964 * math.sqrt(right * wrong / (right + wrong) ** 3 * left)
+    assert sample_interval(0.75, 24, 60) == pytest.approx((share - half, share + half))
+    assert sample_interval(1.0, 2, 60)[1] == sample_interval(1.0, 1, 1)[1] == 1.0
+    assert sample_interval(0.0, 2, 60)[0] == 0.0

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq, root
+from scipy.special import expit, logit
+from scipy.stats import t as student
 
 from app.calibration.multidimensional.curve_errors import score_test
 from app.calibration.multidimensional.score_curves import fit_curves
@@ -461,3 +464,116 @@ def test_once_everything_was_asked_it_is_the_score(curves: ScoreCurves) -> None:
     # What nobody can answer does not count: the others are all.
     part = estimator(curves).predict(bank, answers[:60], belief, range(60, N_ITEMS))
     assert part.lo == part.value == part.hi == pytest.approx(row[:60].mean())
+
+
+@pytest.mark.parametrize("n_sampled", [0, 2, 8])
+def test_a_reading_is_that_of_the_formulas_by_plain_sums(
+    curves: ScoreCurves, n_sampled: int
+) -> None:
+    rng = np.random.default_rng(12)
+    held = ScoreCurves(curves.slopes[:2], curves.intercept, dispersion=0.7)
+    error = ModelError(0.1, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)
+    weights = rng.random(N_ITEMS)
+    weights /= weights.sum()
+    items = rng.permutation(N_ITEMS)[:14]
+    scores = rng.random(14)
+    chance = np.where(np.arange(14) < n_sampled, rng.uniform(0.01, 0.1, 14), 1.0)
+    along = held.intercept - held.intercept.mean()
+    bend = along**2 / along.std()
+    flatter = 1 / np.sqrt(1 + np.pi / 8)
+    wide = flatter * np.vstack([held.slopes, along, bend - bend.mean()])
+    left = weights.copy()
+    left[items] = 0.0
+    certain = weights[items] @ scores
+
+    def explained_by(
+        slopes: FloatArray, intercept: FloatArray, sds: FloatArray
+    ) -> tuple[float, float, FloatArray, FloatArray, FloatArray]:
+        across = slopes[:, items]
+
+        def slope(x: FloatArray) -> FloatArray:
+            p = expit(x @ across + intercept[items])
+            return np.asarray(across @ (scores - p) / 0.7 - x / sds**2)
+
+        mode = root(slope, np.zeros(len(sds)), tol=1e-12).x
+        p = expit(mode @ slopes + intercept)
+        information = (across * (p * (1 - p))[items] / 0.7) @ across.T + np.diag(sds**-2)
+        covariance = np.linalg.inv(information)
+        # To both sides along what moves the score most, as far as one standard deviation.
+        rise = slopes @ (left * p * (1 - p))
+        step = covariance @ rise / np.sqrt(rise @ covariance @ rise)
+        ends = [left @ expit((mode + side * step) @ slopes + intercept) for side in (1, -1)]
+        variance = (ends[0] - ends[1]) ** 2 / 4 + 0.7 * np.sum(left**2 * p * (1 - p))
+        return float(certain + left @ p), float(variance), mode, covariance, p
+
+    value, variance, mode, _, _ = explained_by(held.slopes, held.intercept, np.array([4.0, 1.0]))
+    free_value, free_variance, _, covariance, p = explained_by(
+        wide, flatter * held.intercept, np.array([4.0, 1.0, 1.0, 0.5])
+    )
+    some, bias = items[:n_sampled], 1.5 * free_variance
+    if n_sampled >= 3:
+        share = weights[some] / chance[:n_sampled]
+        share /= share.sum()
+        within = p[some] * (1 - p[some])
+        told = np.array([wide[:, i] @ covariance @ wide[:, i] for i in some]) * within / 0.7
+        residual = (scores[:n_sampled] - p[some]) / np.maximum(1 - told, 0.2)
+        noise = max(np.sum((share * residual) ** 2), np.sum(share**2 * within * 0.7))
+        noise *= n_sampled / (n_sampled - 1) * left.sum()
+        seen = left.sum() * (share @ residual)
+        bias = max(bias, seen**2 - noise)
+        free_value += bias / (bias + noise) * seen
+        bias *= noise / (bias + noise)
+    free_variance += bias
+
+    answers = [
+        Response(ItemIndex(int(i)), float(s), draw=Draw(n, float(c)))
+        for n, (i, s, c) in enumerate(zip(items, scores, chance, strict=True), 1)
+    ]
+    told_score = ScoreEstimator(explained(held, 60), weights, error).estimate(answers)
+    assert told_score.by_curves == pytest.approx(value, abs=1e-6)
+    assert told_score.by_sample == pytest.approx(free_value, abs=1e-6)
+    assert told_score.position == pytest.approx(mode[0], abs=1e-6)
+    assert told_score.sampled == n_sampled
+
+    doubt = told_score.doubt
+    assert doubt == pytest.approx(expit(logit(0.4) + told_score.evidence))
+    away = min(max(abs(mode[0]) - 1.0, 0.0), 6.0)
+    slope, sd = (0.2, 0.1) if mode[0] > 0 else (0.3, 0.2)
+    degrees = max(1 / (1 / 8 + 2 * (sd * away) ** 2), 3.0)
+    factor = np.exp(0.1 + slope * away)
+    own = student(degrees, logit(value), factor * variance**0.5 / (value * (1 - value)))
+    other_sd = 0.8 * free_variance**0.5 / (free_value * (1 - free_value))
+    other = student(8.0, logit(free_value), other_sd)
+
+    def below(x: float) -> float:
+        return float((1 - doubt) * own.cdf(x) + doubt * other.cdf(x))
+
+    first, last = logit(certain), logit(certain + left.sum())
+    for level, found in ((0.5, told_score.value), (0.025, told_score.lo), (0.975, told_score.hi)):
+        wanted = below(first) + level * (below(last) - below(first))
+        end = brentq(lambda x, wanted=wanted: below(x) - wanted, first, last)
+        assert found == pytest.approx(expit(end), abs=1e-5)
+
+
+def test_a_blend_weighs_by_precisions_and_is_wider_by_what_the_models_differ_by() -> None:
+    rng = np.random.default_rng(8)
+    shape = ScoreCurves(rng.lognormal(0.0, 0.2, (1, N_ITEMS)), rng.normal(size=N_ITEMS))
+    answers = [Response(ItemIndex(i), float(i % 3 != 0)) for i in range(20)]
+    error = ModelError(within=0.2, above=0.3, below=0.4)
+    both = [estimator(one, error) for one in (shape.of_the_like(), shape)]
+    (m1, v1, x1), (m2, v2, x2) = (one.by_curves(answers) for one in both)
+    s1, s2 = v1 * error.at(x1) ** 2, v2 * error.at(x2) ** 2
+    curves_mean, curves_variance = (m1 + m2) / 2, (s1 + s2) / 2 + ((m1 - m2) / 2) ** 2
+    own_mean, own_variance = 0.55, (0.08 / 1.959964) ** 2
+    precision = np.array([1 / curves_variance, 1 / own_variance])
+    share = precision / precision.sum()
+    mean = share @ [curves_mean, own_mean]
+    # Within both, and between them, of a mixture of two.
+    variance = share @ [curves_variance, own_variance]
+    variance += share @ (np.array([curves_mean, own_mean]) - mean) ** 2
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    told = BlendedScore((both[0], both[1]), _Says(0.55, 0.08)).predict(bank, answers, belief)
+    assert told.value == pytest.approx(mean)
+    half = 1.959964 * variance**0.5
+    assert (told.lo, told.hi) == pytest.approx((mean - half, mean + half), abs=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import at_confidence, boundary, ever_this_far
@@ -154,3 +155,44 @@ def test_a_standing_of_nothing_is_refused() -> None:
     for thetas, ses in (([], []), ([math.nan], [1.0]), ([1.0], [-1.0])):
         with pytest.raises(InvalidInputError, match="A standing needs"):
             ranks_of(thetas, ses)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_holm_rejects_as_the_adjusted_p_values_of_all_pairs_say(confidence: float) -> None:
+    thetas, ses = [0.0, 0.6, 1.3, 2.4], [0.3, 0.35, 0.3, 0.4]
+    pairs = [(j, i) for i in range(4) for j in range(i + 1, 4)]
+    apart = {(j, i): (thetas[j] - thetas[i]) / math.hypot(ses[j], ses[i]) for j, i in pairs}
+    p_values = {pair: 2 * norm.sf(z) for pair, z in apart.items()}
+    ordered = sorted(pairs, key=lambda pair: p_values[pair])
+    adjusted = np.maximum.accumulate(
+        [(len(pairs) - k) * p_values[pair] for k, pair in enumerate(ordered)]
+    )
+    above = {pair for pair, p in zip(ordered, adjusted, strict=True) if p <= 1 - confidence}
+    assert 0 < len(above) < len(pairs)
+    for _ in range(2):  # above somebody who is above a third
+        above |= {(i, k) for i, j in above for j_, k in above if j == j_}
+    ranks = ranks_of(thetas, ses, confidence=confidence, holm=True)
+    assert {(pair.above, pair.below) for pair in ranks.pairs if pair.decided} == above
+    for pair in ranks.pairs:
+        key = pair.above, pair.below
+        assert (pair.z, pair.p_value) == pytest.approx((apart[key], p_values[key]))
+        assert pair.p_above == pytest.approx(norm.cdf(apart[key]))
+    for i, (best, worst) in enumerate(ranks.rank_ranges):
+        assert best == 1 + sum(below == i for _, below in above)
+        assert worst == 4 - sum(one == i for one, _ in above)
+
+
+@pytest.mark.parametrize("looks", [1.5, 10.0])
+def test_crossings_between_looks_are_those_of_siegmund(looks: float) -> None:
+    def crossing(z: float) -> float:
+        return ever_this_far(z, looks) - 2 * float(norm.sf(z))
+
+    # Miller & Siegmund (1982), Biometrics 38: phi(b) (b - 1/b) for each unit of log information.
+    for z in (1.6, 2.3, 3.5):
+        expected = norm.pdf(z) * (z - 1 / z) * math.log(looks)
+        assert crossing(z) == pytest.approx(expected, rel=1e-9)
+    # Nearer the rate is held where it is highest.
+    rates = [norm.pdf(z) * (z - 1 / z) for z in np.linspace(1.2, 2.0, 4001)]
+    assert ever_this_far(1.4, looks) == pytest.approx(
+        min(2 * norm.sf(1.4) + max(rates) * math.log(looks), 1.0), abs=1e-7
+    )
