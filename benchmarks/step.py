@@ -27,7 +27,7 @@ from app.calibration.multidimensional.curve_errors import score_test
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
-from app.engine.index import CELL_WIDTH, InformationIndex
+from app.engine.information_index import CELL_WIDTH, InformationIndex
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_estimate import Explanations, prior_doubt
 from app.engine.state import Response

@@ -21,7 +21,7 @@ from app.errors import (
 )
 from app.observability import LEASES_LOST
 from app.records.leased import LeasedRecord
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -254,4 +254,4 @@ class LeasedRunner(ABC, Generic[R]):
                 if tries == 1:
                     raise
 
-        await patiently(attempt)
+        await retry_outages(attempt)

@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import math
 import os
 import secrets
 import socket
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,11 +14,9 @@ import procrastinate
 import psycopg
 import structlog
 from procrastinate.exceptions import ConnectorException
-from procrastinate.jobs import Status
 
 from app.acting import EVERYBODY, acting_for, doing
 from app.adapters import AddressGuard, Transport
-from app.errors import DatabaseUnavailableError
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
@@ -28,7 +24,6 @@ from app.services.leased import LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
-from app.storage.leased import LeasedRepository
 from app.tracing import traces_sent
 from app.worker.purging import keep_purging
 from app.worker.queue import (
@@ -40,6 +35,7 @@ from app.worker.queue import (
     JobQueue,
     queue_app,
 )
+from app.worker.rescue import rescue, sweep
 from app.worker.turns import Owner, Turns
 from app.worker.webhooks import WebhookSender
 
@@ -49,7 +45,6 @@ logger = structlog.get_logger(__name__)
 _POLL_S = 0.5
 #: Pause before the queue's worker is started again, seconds: first and longest.
 _RESTART_S = (0.2, 2.0)
-_STALLED_WORKER_S = 60.0
 #: Rankings of one worker process at a time; each asks all its endpoints at once.
 _RANKINGS = 8
 #: Calibrations of one worker process at a time: each takes all the cores and memory it can use.
@@ -148,7 +143,7 @@ async def _work(services: Services) -> None:
         tasks.create_task(runners.rankings.keep_leases())
         tasks.create_task(runners.calibrations.keep_leases())
         tasks.create_task(runners.installations.keep_leases())
-        tasks.create_task(_rescue(services, JobQueue(services.database), turns))
+        tasks.create_task(rescue(services, JobQueue(services.database), turns))
         tasks.create_task(runners.webhooks.run())
         tasks.create_task(keep_purging(services))
 
@@ -174,7 +169,7 @@ async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
             app.task(name=kind.task, queue=kind.queue)(turns.run)
             async with _opened(app):
                 pause = _RESTART_S[0]
-                await _sweep(app)
+                await sweep(app)
                 _stop_if_cancelled()
                 await app.run_worker_async(
                     queues=[kind.queue],
@@ -220,44 +215,3 @@ def _stop_if_cancelled() -> None:
     """
     if (task := asyncio.current_task()) is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-async def _rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
-    """Queue again what a lost worker ran, or had in line; what is in line here is not lost."""
-    settings = services.settings
-    grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
-    #: Leases that ran out while the database was away say nothing about who held them.
-    counts_from = -math.inf
-    while True:
-        await asyncio.sleep(settings.heartbeat_s)
-        try:
-            async with services.database.unit_of_work() as uow:
-                counts = time.monotonic() >= counts_from
-                leased: dict[JobKind, LeasedRepository[Any]] = {
-                    SESSION: uow.sessions,
-                    RANKING: uow.rankings,
-                    CALIBRATION: uow.calibrations,
-                    INSTALLATION: uow.installations,
-                }
-                stalled: list[str] = []
-                for kind, rows in leased.items():
-                    stalled += await rows.stalled(
-                        grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
-                    )
-            if stalled:
-                await queue.enqueue_again(stalled)
-                logger.info("rescued", ids=stalled)
-            if idle := await services.sessions.end_idle():
-                logger.info("idle_sessions_ended", ids=idle)
-        except DatabaseUnavailableError:
-            logger.warning("rescue_postponed")
-            counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s
-        except Exception:  # it must not take the worker with it
-            logger.exception("rescue_failed")
-
-
-async def _sweep(app: procrastinate.App) -> None:
-    """Remove the jobs of workers that died with them; what they ran is rescued by lease."""
-    manager = app.job_manager
-    for job in await manager.get_stalled_jobs(seconds_since_heartbeat=_STALLED_WORKER_S):
-        await manager.finish_job(job, status=Status.FAILED, delete_job=True)

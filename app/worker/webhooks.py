@@ -13,13 +13,13 @@ from typing import Any, Final
 import structlog
 
 from app.acting import Acting, acting_for
-from app.adapters.callback import signature
+from app.adapters.signing import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
 from app.observability import WEBHOOK_ATTEMPTS
 from app.records.webhooks import Delivery, Webhook
 from app.services.container import Services
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.services.sessions.runner import Networks
 from app.services.webhooks import signing_key
 
@@ -97,7 +97,7 @@ class WebhookSender:
                 if status == _GONE:
                     await uow.webhooks.disable(webhook.id)
 
-        await patiently(record)
+        await retry_outages(record)
 
     async def _attempt(self, webhook: Webhook, delivery: Delivery) -> tuple[int | None, str | None]:
         """What the receiver answered, and why that is no delivery."""

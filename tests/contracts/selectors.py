@@ -8,7 +8,7 @@ import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.index import InformationIndex
+from app.engine.information_index import InformationIndex
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Response
 from tests.engine.random_banks import KINDS, Kind, random_bank

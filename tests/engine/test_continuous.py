@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator
-from app.engine.index import InformationIndex
 from app.engine.inference.diagnostics import person_fit
+from app.engine.information_index import InformationIndex
 from app.engine.lint import lint
 from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS

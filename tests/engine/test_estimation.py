@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, SeKind
-from app.engine.estimation.quadrature import FixedGrid, NormalPrior
+from app.engine.estimation.posterior import FixedGrid, NormalPrior
 from app.engine.state import Response
 from tests.contracts.estimators import EstimatorContract, answers, fold
 from tests.engine.random_banks import clean_bank, random_bank

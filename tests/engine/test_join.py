@@ -13,8 +13,8 @@ from scipy.stats import norm, spearmanr
 from app.engine.adaptive import Ask
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.index import BoolArray
 from app.engine.inference.join import check_join
+from app.engine.models.base import BoolArray
 from app.engine.state import Response
 from app.exchange.catalog.entry import Entry, read_catalogue
 from app.exchange.catalog.order import order_of

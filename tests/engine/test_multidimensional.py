@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.index import index_of
+from app.engine.information_index import index_of
 from app.engine.models.multidimensional import (
     Loadings,
     MultidimensionalModel,

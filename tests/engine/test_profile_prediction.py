@@ -7,7 +7,7 @@ from scipy.special import expit
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.models.multidimensional import (
     Loadings,
     MultidimensionalModel,

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.index import InformationIndex
+from app.engine.information_index import InformationIndex
 from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.exposure import (

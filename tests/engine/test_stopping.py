@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.index import InformationIndex
 from app.engine.inference.gate import GateOutcome, gate
+from app.engine.information_index import InformationIndex
 from app.engine.prediction.p_irt import PIrt, predict
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Response, Usage

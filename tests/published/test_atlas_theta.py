@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.lab import estimate
 from app.engine.estimation.estimators import GridEstimator, SeKind
-from app.engine.estimation.quadrature import FixedGrid
+from app.engine.estimation.posterior import FixedGrid
 from tests.published.atlas import BENCHMARKS, read_bank, read_traces, responses_of
 
 PUBLISHED = GridEstimator(grid=FixedGrid(n_nodes=33, lo=-4, hi=4), se=SeKind.INFORMATION_WITH_PRIOR)

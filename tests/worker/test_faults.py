@@ -57,7 +57,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
 
     monkeypatch.setattr(SessionRepository, "advance_each", remembered)
     monkeypatch.setattr(Reading, "__aexit__", cut)
-    monkeypatch.setattr("app.services.retrying._RETRY_S", (0.01, 0.01))
+    monkeypatch.setattr("app.services.outages._RETRY_S", (0.01, 0.01))
     plan = {"stopping": {"min_items": 1, "max_items": 4}, "concurrency": 1}
     async with running_worker(services):
         created = await services.sessions.create(spec(plan=plan))
@@ -292,7 +292,7 @@ async def test_a_worker_stops_even_if_it_is_told_to_while_it_connects(
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(loop, "_sweep", connected_just_then)
+    monkeypatch.setattr(loop, "sweep", connected_just_then)
     worker = asyncio.create_task(loop.work(services))
     await up.wait()
 

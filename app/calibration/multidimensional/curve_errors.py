@@ -22,8 +22,8 @@ from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEA
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import GridBelief, GridEstimator
-from app.engine.index import BoolArray, index_of
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.information_index import index_of
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.model_error import SCORE, ModelError, Seen, model_error
 from app.engine.prediction.score_estimate import (

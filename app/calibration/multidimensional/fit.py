@@ -27,8 +27,7 @@ from app.calibration.multidimensional.marginal import marginal_log_likelihood
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings, Watch
 from app.calibration.multidimensional.start import RawFit, blocks
 from app.calibration.multidimensional.variational import fit_variationally
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.models.multidimensional import Loadings, Population
 from app.errors import CalibrationError, InvalidInputError
 

@@ -11,8 +11,7 @@ from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
 from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray
+from app.engine.models.base import BoolArray, FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.prediction.learned_curves import LearnedCurves
 

@@ -9,8 +9,7 @@ population, so that the fit says as much about those beyond as about those withi
 
 import numpy as np
 
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import reduced
 

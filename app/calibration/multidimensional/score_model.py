@@ -19,8 +19,7 @@ from app.calibration.multidimensional.score_intervals import (
     require_enough,
     widths,
 )
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray
+from app.engine.models.base import BoolArray, FloatArray
 from app.engine.prediction.score_model import (
     ScoreModel,
     Target,

@@ -18,8 +18,7 @@ from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.calibration.pipeline.tasks import task_targets
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import IntArray
+from app.engine.models.base import BoolArray, IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import (
     ABILITIES,

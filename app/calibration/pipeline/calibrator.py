@@ -17,8 +17,7 @@ from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.calibration.pipeline.tasks import task_targets
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable

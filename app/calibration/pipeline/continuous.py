@@ -18,8 +18,7 @@ from app.calibration.pipeline.calibrator import Calibrator
 from app.calibration.pipeline.fitted import Fitted, Report, replaced
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.base import BoolArray, FloatArray, ItemParameters
 from app.engine.responses import ResponseTable
 
 

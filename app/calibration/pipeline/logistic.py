@@ -36,8 +36,7 @@ from app.calibration.pipeline.provisional import (
     prepared_for_beliefs,
 )
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray
+from app.engine.models.base import BoolArray, FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 

@@ -26,7 +26,7 @@ from app.cli.terminal.console import fail_clearly, write_json
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
-from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
+from app.engine.estimation.posterior import FixedGrid, NormalPrior, Rule
 from app.engine.lint import lint, quarantine
 from app.engine.prediction.p_irt import PREDICTORS, PIrt
 from app.errors import InvalidInputError

@@ -17,7 +17,7 @@ from app.engine.design.design import Design
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.prediction.correction import LONGEST
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.score_model import Target

@@ -49,8 +49,9 @@ from app.engine.design.selection import (
     SelectionDesign,
     weights_of,
 )
-from app.engine.index import BoolArray, index_of
+from app.engine.information_index import index_of
 from app.engine.lint import lint, quarantine
+from app.engine.models.base import BoolArray
 from app.engine.multidimensional.belief import ProfileMap
 from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from app.engine.design.json_section import Part, Section, Within
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, InformationForm, SeKind
-from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
+from app.engine.estimation.posterior import FixedGrid, NormalPrior, Rule
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.p_irt import (
     COMBINED,

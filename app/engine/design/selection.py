@@ -11,7 +11,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.json_section import Part, Section, Within
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.estimators import InformationForm
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.p_irt import Predictor
 from app.engine.prediction.placing import Placing

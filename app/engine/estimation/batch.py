@@ -13,7 +13,7 @@ import numpy as np
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, Point, SeKind
 from app.engine.estimation.maxima import Answers, find_maximum, find_mode
-from app.engine.estimation.quadrature import FixedGrid, Grid, NormalPrior, Posterior
+from app.engine.estimation.posterior import FixedGrid, Grid, NormalPrior, Posterior
 from app.engine.models.multidimensional import estimate_profile
 from app.engine.multidimensional.belief import ProfileBelief
 from app.errors import EstimationError

@@ -37,7 +37,7 @@ from app.engine.estimation.maxima import (
     posterior_slope,
     weighted_slope,
 )
-from app.engine.estimation.quadrature import (
+from app.engine.estimation.posterior import (
     STANDARD_NORMAL,
     FixedGrid,
     NormalPrior,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.estimation.quadrature import NormalPrior
+from app.engine.estimation.posterior import NormalPrior
 from app.engine.models.base import ItemParameters, ResponseModel
 
 _TOLERANCE = 1e-12  # logits

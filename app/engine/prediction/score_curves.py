@@ -15,8 +15,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import expit
 
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.targets import is_drawable
 from app.errors import InvalidInputError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engine.bank import FloatArray
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.prediction.score_model import NORMAL_95, Target, short_form
 from app.errors import FieldProblem, InvalidInputError
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.errors import FieldProblem, InvalidInputError
 
 #: The tag that every item carries.

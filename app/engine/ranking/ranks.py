@@ -33,7 +33,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.prediction.ability import Stated
 from app.errors import InvalidInputError
 

@@ -6,7 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.index import BoolArray, InformationIndex, admissible, largest
+from app.engine.information_index import InformationIndex, admissible, largest
+from app.engine.models.base import BoolArray
 from app.engine.state import CatState
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import CatState

@@ -15,8 +15,8 @@ from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
-from app.engine.index import BoolArray
 from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap
+from app.engine.models.base import BoolArray
 from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop

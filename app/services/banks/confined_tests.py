@@ -14,8 +14,7 @@ import numpy as np
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.index import BoolArray
-from app.engine.models.base import ItemParameters
+from app.engine.models.base import BoolArray, ItemParameters
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, with_abilities
 from app.engine.prediction.correction import correction_in

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.design.selection import BankFacts, predicted_target
-from app.engine.index import BoolArray
+from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.short_form import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK

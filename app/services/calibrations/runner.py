@@ -23,7 +23,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Output, Publication, output_of
 from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Leasing, Queue
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -91,7 +91,9 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 
         await report({"phase": "reading"})
         asked = CalibrationPlan.from_dict(record.settings)
-        given = await patiently(lambda: self._calibrations.prepared(record.response_set_id, asked))
+        given = await retry_outages(
+            lambda: self._calibrations.prepared(record.response_set_id, asked)
+        )
         filtered = given.filtered
         plan = await asyncio.to_thread(decided, filtered.matrix, given.plan)
         if record.part is not None:
@@ -101,7 +103,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
             figures = {**answers, **fitted.figures}
             return Output(figures, FittedItems(own.items, fitted.columns), given.response_set)
-        parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
+        parts = await retry_outages(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
         fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)

@@ -20,7 +20,7 @@ from app.services.catalog.installing import write
 from app.services.catalog.prepared import Prepared
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, Leasing
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.storage.repositories.installations import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -55,7 +55,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     @override
     async def _run(self, record: InstallationRecord) -> None:
         prepared = await self._prepared(record)
-        await patiently(lambda: self._written(record, prepared))
+        await retry_outages(lambda: self._written(record, prepared))
         logger.info("installation_completed", entry=record.entry)
 
     @override

@@ -34,7 +34,7 @@ from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.endpoints import Limits as EndpointLimits
 from app.records.projects import Limits
 from app.records.spend import MostTaken, Refusal, Taken
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.spend import Reservation
@@ -132,7 +132,7 @@ class Budgets:
             BudgetSpentError: A budget does not allow it now.
         """
         held = Held()
-        if most.tokens == 0 or not await patiently(lambda: self._is_kept(endpoint)):
+        if most.tokens == 0 or not await retry_outages(lambda: self._is_kept(endpoint)):
             yield held
             return
         reservation = Reservation(
@@ -141,7 +141,7 @@ class Budgets:
             endpoint_id=endpoint.id,
             key_id=maker(),
         )
-        await patiently(lambda: self._reserve(reservation, endpoint, most, timeout_s))
+        await retry_outages(lambda: self._reserve(reservation, endpoint, most, timeout_s))
         try:
             yield held
         except _UNPAID:
@@ -218,7 +218,7 @@ class Budgets:
         try:
             while self._ended:  # other calls end meanwhile
                 await asyncio.sleep(_SETTLED_WITHIN_S)
-                await patiently(self._settle_all)
+                await retry_outages(self._settle_all)
         finally:
             self._settling = None
 

@@ -17,7 +17,7 @@ from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.errors import ConflictError
 from app.items import FinishReason
 from app.services.endpoints.calls import Call, RateLimited
-from app.services.retrying import patiently
+from app.services.outages import retry_outages
 from app.storage.database import Database
 
 #: Longer answers are not kept, characters.
@@ -106,7 +106,7 @@ class Cached:
             async with self._database.unit_of_work() as uow:
                 return await uow.answers.find(key)
 
-        return await patiently(find)
+        return await retry_outages(find)
 
     async def _keep(
         self, request: CompletionRequest | LikelihoodRequest, number: int, made: T
@@ -122,4 +122,4 @@ class Cached:
                 await uow.answers.keep(key, value, session_id=self._session_id)
 
         with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
-            await patiently(keep)
+            await retry_outages(keep)

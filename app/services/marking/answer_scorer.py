@@ -22,7 +22,7 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.long_texts import cut
-from app.services.retrying import OnWait
+from app.services.outages import OnWait
 
 logger = structlog.get_logger(__name__)
 

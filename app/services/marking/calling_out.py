@@ -17,9 +17,10 @@ from app.items import Message
 from app.records.endpoints import Price
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import Call, RateLimited, persist
+from app.services.endpoints.calls import Call, RateLimited
+from app.services.endpoints.retrying import persist
 from app.services.endpoints.service import EndpointService
-from app.services.retrying import OnWait, patiently
+from app.services.outages import OnWait, retry_outages
 
 T = TypeVar("T")
 
@@ -172,7 +173,9 @@ class ScorerCalls:
         found = self._opened.get(endpoint)
         if found is None:
             origin = self._resolved.get(endpoint, {"id": endpoint})
-            ready = await patiently(lambda: self._endpoints.ready(origin["id"], origin), on_wait)
+            ready = await retry_outages(
+                lambda: self._endpoints.ready(origin["id"], origin), on_wait
+            )
             limited = RateLimited(ready, self._endpoints, self.transport)
             found = Opened(limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found

@@ -21,8 +21,8 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner, Leasing
+from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
-from app.services.retrying import OnWait, Waiting, patiently
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
@@ -58,7 +58,9 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
     @override
     async def _run(self, record: RankingRecord) -> None:
-        run, sessions = await patiently(lambda: self._prepare(record), self._waiting_note(record))
+        run, sessions = await retry_outages(
+            lambda: self._prepare(record), self._waiting_note(record)
+        )
         calls = {
             asyncio.create_task(self._sessions.ask(session, step)): (member, step)
             for member, session in sessions.items()

@@ -19,10 +19,11 @@ from app.observability import ENDPOINT_LATENCY
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited, persist
+from app.services.endpoints.calls import RateLimited
+from app.services.endpoints.retrying import persist
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
-from app.services.retrying import OnWait
+from app.services.outages import OnWait
 from app.services.sessions.repeats import combined, total
 from app.tracing import note_evaluation, span
 

@@ -17,7 +17,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.long_texts import is_cut
-from app.services.retrying import OnWait, patiently
+from app.services.outages import OnWait, retry_outages
 from app.services.sessions.repeats import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
@@ -74,7 +74,7 @@ class Rescoring:
     async def run(self) -> None:
         """Mark what is not marked yet, in the order in which the answers came, and end."""
         record, started = self.record, time.monotonic()
-        parent, sources, administrations = await patiently(self._stored)
+        parent, sources, administrations = await retry_outages(self._stored)
         run = await open_run(self.versions, record, administrations)
         version = run.version
         marker = AnswerScorer.of(
@@ -162,7 +162,7 @@ class Rescoring:
                 reason="The answer is not stored, or not whole: only its score was given, it was "
                 "too long, or its time was up. There is nothing to mark again.",
             )
-        item = (await patiently(lambda: self.versions.items_at(version, [position])))[position]
+        item = (await retry_outages(lambda: self.versions.items_at(version, [position])))[position]
         own = self.record.provenance["rescored_with"]
         if own is not None:
             item = replace(item, scorer=ScorerSpec(**own))

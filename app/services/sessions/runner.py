@@ -28,7 +28,7 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.leased import LeasedRunner, Leasing, acting_as
 from app.services.marking.answer_scorer import AnswerScorer
-from app.services.retrying import OnWait, Waiting, patiently
+from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.figures import SpareTime
@@ -140,7 +140,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         if record.relation == RESCORE:
             await self._rescoring(record).run()
             return
-        live = await patiently(lambda: self.prepare(record), self.waiting_note(record))
+        live = await retry_outages(lambda: self.prepare(record), self.waiting_note(record))
         run = live.run
         calls: InFlight[Closing] = InFlight()
         for step in run.pending:
@@ -262,7 +262,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         Of a ranking that may be somebody who joined it: they pay for what they have asked.
         """
         position = int(live.run.position(step))
-        item = (await patiently(lambda: self._versions.items_at(live.version, [position])))[
+        item = (await retry_outages(lambda: self._versions.items_at(live.version, [position])))[
             position
         ]
         ITEMS_ASKED.inc()

@@ -27,8 +27,7 @@ from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.selection import OF_SCORES
-from app.engine.index import BoolArray
-from app.engine.models.base import IntArray
+from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.belief import ProfileBelief, ProfileMap, abilities_of
 from app.engine.prediction.targets import WHOLE_BANK

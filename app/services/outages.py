@@ -43,7 +43,7 @@ OnWait = Callable[[Waiting | None], Awaitable[None]]
 """Told of each wait before it begins, and with `None` when it is over."""
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None = None) -> T:
+async def retry_outages(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None = None) -> T:
     """Do it again while Postgres is away or helpers are busy: work in hand is worth the wait.
 
     Args:

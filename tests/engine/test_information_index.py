@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray, InformationIndex, admissible, largest
+from app.engine.information_index import InformationIndex, admissible, largest
+from app.engine.models.base import BoolArray
 from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 

@@ -22,8 +22,8 @@ from app.errors import (
     MalformedAnswerError,
     RateLimitedError,
 )
-from app.services.endpoints.calls import persist
-from app.services.retrying import Waiting
+from app.services.endpoints.retrying import persist
+from app.services.outages import Waiting
 from tests.contracts.examinees import ask
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

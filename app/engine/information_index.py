@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.models.base import ItemParameters
+from app.engine.models.base import BoolArray, ItemParameters
 
 #: Cell width in logits. A power of two, so that cell bounds are exact. Bounds of an item with
 #: slope 4 lie within some 6 % of its information.
@@ -35,8 +34,6 @@ THETA_LIMIT = 64.0
 #: Room for rounding between a bound and the information it bounds.
 RELATIVE_SLACK = 1e-9
 ABSOLUTE_SLACK = 1e-300
-
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridBelief, GridEstimator
-from app.engine.estimation.quadrature import (
+from app.engine.estimation.posterior import (
     NODES_PER_SE_LEAST,
     FixedGrid,
     NormalPrior,

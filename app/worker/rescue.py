@@ -1,0 +1,64 @@
+"""What workers left that died: their sessions and rankings are queued again, their jobs removed."""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import procrastinate
+import structlog
+from procrastinate.jobs import Status
+
+from app.errors import DatabaseUnavailableError
+from app.services.container import Services
+from app.storage.leased import LeasedRepository
+from app.worker.queue import CALIBRATION, INSTALLATION, RANKING, SESSION, JobKind, JobQueue
+from app.worker.turns import Turns
+
+logger = structlog.get_logger(__name__)
+
+#: Seconds without a heartbeat after which a worker is dead.
+_STALLED_WORKER_S = 60.0
+
+
+async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
+    """Queue again what a lost worker ran, or had in line; what is in line here is not lost."""
+    settings = services.settings
+    grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
+    #: Leases that ran out while the database was away say nothing about who held them.
+    counts_from = -math.inf
+    while True:
+        await asyncio.sleep(settings.heartbeat_s)
+        try:
+            async with services.database.unit_of_work() as uow:
+                counts = time.monotonic() >= counts_from
+                leased: dict[JobKind, LeasedRepository[Any]] = {
+                    SESSION: uow.sessions,
+                    RANKING: uow.rankings,
+                    CALIBRATION: uow.calibrations,
+                    INSTALLATION: uow.installations,
+                }
+                stalled: list[str] = []
+                for kind, rows in leased.items():
+                    stalled += await rows.stalled(
+                        grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
+                    )
+            if stalled:
+                await queue.enqueue_again(stalled)
+                logger.info("rescued", ids=stalled)
+            if idle := await services.sessions.end_idle():
+                logger.info("idle_sessions_ended", ids=idle)
+        except DatabaseUnavailableError:
+            logger.warning("rescue_postponed")
+            counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s
+        except Exception:  # it must not take the worker with it
+            logger.exception("rescue_failed")
+
+
+async def sweep(app: procrastinate.App) -> None:
+    """Remove the jobs of workers that died with them; what they ran is rescued by lease."""
+    manager = app.job_manager
+    for job in await manager.get_stalled_jobs(seconds_since_heartbeat=_STALLED_WORKER_S):
+        await manager.finish_job(job, status=Status.FAILED, delete_job=True)
