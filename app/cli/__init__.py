@@ -22,7 +22,7 @@ PANELS = {
         "compare": "Compare two tests, or two examinees of a response set.",
         "rank": "Rank several endpoints from the shell.",
         "leaderboard": "Show the latest results on a bank.",
-        "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
+        "sessions": "List, show, watch, cancel and delete sessions; score answers again.",
         "gates": "List and show decisions that were made.",
         "baselines": "Name results that gates hold later ones against.",
         "open": "Open a page of the server in a browser.",
@@ -38,7 +38,7 @@ PANELS = {
         "logout": "Forget them.",
         "keys": "Create, list and revoke API keys.",
         "endpoints": "Save, list, show, probe and delete endpoints.",
-        "projects": "Create, list and delete projects: whose everything is.",
+        "projects": "Manage projects (separate data for each team).",
     },
     "Operate": {
         "worker": "Run one more worker on the same database.",

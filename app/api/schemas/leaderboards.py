@@ -36,7 +36,7 @@ class LeaderboardEntry(Output):
         description="Predicted score on the bank's questions that have parameters."
     )
     extrapolation: ExtrapolationRead | None = Field(
-        description="Where it stands among those that the bank was calibrated on."
+        description="Where it stands among the reference models."
     )
     items: int
     stop_reason: str | None
@@ -103,12 +103,12 @@ class BoardRead(Output):
     scale: str
     data: list[LeaderboardEntry]
     unranked: list[UnrankedEntry] = Field(
-        description="Endpoints whose last sessions have too few marked answers for a result."
+        description="Endpoints whose last sessions have too few scored answers for a result."
     )
     caution: str | None = Field(
         default=None,
         description="In which ways these sessions were not asked alike, whether many of their "
-        "answers have no mark, and of which questions their predicted scores say nothing.",
+        "answers have no score, and of which questions their predicted scores say nothing.",
     )
 
     @classmethod

@@ -200,7 +200,7 @@ class RankedRead(Output):
     left_behind: str | None = Field(
         default=None, description="Why it gave too few answers to be placed: it may have any rank."
     )
-    theta: float | None = Field(description="Null while fewer than five answers are marked.")
+    theta: float | None = Field(description="Null while fewer than five answers are scored.")
     se: float | None
     ci: list[float | None] | None = Field(
         default=None,
@@ -212,7 +212,7 @@ class RankedRead(Output):
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
-        description="Where it stands among those calibrated; null where the version does not know.",
+        description="Where it stands among the reference models; null: unknown.",
     )
     items: int
     scored: int

@@ -65,7 +65,7 @@ def from_results(
     default_scorer: Annotated[
         str | None,
         typer.Option(
-            help="Marks live answers; by default the one that marks the recorded ones as they were."
+            help="Scores live answers; by default the one that reproduces the recorded scores."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Response model that is calibrated.")] = "2pl",
@@ -232,24 +232,24 @@ def _tell(begun: dict[str, Any]) -> None:
     ]
     if marking["agreement"] is not None:
         lines.append(
-            f"marked by {marking['scorer']}, as the recorded answers were in "
+            f"scorer: {marking['scorer']} reproduces the recorded scores of "
             f"{marking['agreement']['words']}"
         )
         if marking["n_differing"]:
             shown = ", ".join(marking["differing"][:_LISTED])
             lines.append(
-                f"marked otherwise: {marking['n_differing']} of these answers ({shown}); "
+                f"scored otherwise: {marking['n_differing']} of these answers ({shown}); "
                 "their recorded scores are what is calibrated"
             )
         lines += [
-            f"not known: how it marks {name} answers, for none were tried"
+            f"not known: how it scores {name} answers, for none were tried"
             for name in ("right", "wrong")
             if marking["agreement"][name] is None
         ]
     elif asked["mode"] == "loglikelihood":
-        lines.append(f"marked by the likeliest option ({asked.get('normalise')})")
+        lines.append(f"scored by the likeliest option ({asked.get('normalise')})")
     else:
-        lines.append(f"marked by {marking['scorer']}, which was not tried on recorded answers")
+        lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
     for choice in begun["choices"]:
         option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
         lines.append(f"chosen: {choice['detail']}{option}")

@@ -89,7 +89,7 @@ def headline(figures: dict[str, Any]) -> str:
     """Ability and predicted score, each with its interval."""
     estimate = figures.get("estimate")
     if estimate is None or estimate["theta"] is None:
-        return "No result yet: a few answers must be marked first."
+        return "No result yet: needs at least 5 scored answers."
     lo, hi = estimate["ci"]
     said = (
         f"theta {number(estimate['theta'])} ± {number(estimate['se'], '.2f')} "
