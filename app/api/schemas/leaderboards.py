@@ -20,8 +20,8 @@ class LeaderboardEntry(Output):
     rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
     rank_hi: int = Field(description="Worst rank that is left open.")
     group: int = Field(
-        description="Tie group: within it nobody is told apart from the next, though those further "
-        "apart may be; `rank_lo` and `rank_hi` tell."
+        description="Tie group: models in one group are statistically tied; `rank_lo` and "
+        "`rank_hi` say which ranks each may have."
     )
     endpoint: SessionEndpoint
     examinee: ExamineeRead | None = Field(description="Who answered by hand; null: an endpoint.")

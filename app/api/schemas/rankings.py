@@ -103,7 +103,7 @@ class RankingCreate(OnBank):
     )
     allocation: Literal["variance_per_cost"] = Field(
         default="variance_per_cost",
-        description="Whom to ask next: who has most variance to lose for the price of an answer.",
+        description="Which model is asked next: the one with most variance to lose for the price.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="With which a pair is decided."
@@ -186,7 +186,7 @@ class RankingJoin(ChosenEndpoint):
 
 
 class RankedRead(Output):
-    """One endpoint's place. Within a tie group nobody is told apart from the next."""
+    """One endpoint's place. Models in one tie group are statistically tied."""
 
     endpoint_id: str
     name: str | None

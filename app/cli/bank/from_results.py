@@ -279,21 +279,21 @@ def _show(
         return
     states, result = version["lint"]["items"], calibration["result"]
     lines = [
-        f"{name} version {version['number']}: {states['active']:,} items to be asked, "
-        f"{states['quarantined']:,} in quarantine, {states['pretest']:,} without parameters",
+        f"{name} version {version['number']}: {states['active']:,} questions to ask, "
+        f"{states['quarantined']:,} set aside, {states['pretest']:,} without parameters",
         f"  {version['response_model']}, {result['kept']['examinees']:,} models, scale "
         f"{version['scale']}",
         f"  {version['id']}  sha256 {version['parameters_hash']}",
     ]
     if (dropped := result["dropped_items"])["n"]:
         reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in dropped["reasons"].items())
-        lines.append(f"  without parameters, for their answers tell nothing: {reasons}")
+        lines.append(f"  {dropped['n']} questions tell nothing about ability: {reasons}")
     card = result.get("report_card")
     if card is not None and card["rows"]:
         row = card["rows"][0]
         lines.append(
-            f"  tests of models unseen: {row['items_mean']:.0f} items, theta off by "
-            f"{row['theta_mae']:.2f}, {row['coverage95']:.0%} within their 95 % intervals"
+            f"  Cross-validation: {row['items_mean']:.0f} questions, error {row['theta_mae']:.2f} "
+            f"of theta, coverage {row['coverage95']:.0%} (target 95 %)"
         )
     for line in lines:
         out.say(line)

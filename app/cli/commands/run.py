@@ -157,7 +157,7 @@ def command(
     cache: Annotated[
         bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,

@@ -26,7 +26,7 @@ def answers(
         bool,
         typer.Option(
             "--surprising",
-            help="Only misses where a hit was all but sure, and the other way round.",
+            help="Only misses where a hit was expected, and hits where a miss was.",
         ),
     ] = False,
     search: Annotated[
