@@ -86,7 +86,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert strong["accuracy"]["method"] == "combined"
     stands = strong["estimate"]["extrapolation"]
     assert (stands["standing"], stands["percentile"]) == ("above", 100.0)
-    assert stands["caution"].startswith("This examinee is stronger than all")
+    assert stands["caution"].startswith("This model is stronger than all")
     assert 0 < stands["odds"] <= 1e6
     assert stands["agrees"] == (stands["odds"] < 10)
     assert strong["accuracy"]["lo"] <= scores[77].mean() <= strong["accuracy"]["hi"]
@@ -99,7 +99,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert all(chance > 0 for chance in sampled)
     assert stands["difference"] is not None
     page = (await client.get(f"{path}/report", params={"format": "html"})).text
-    assert "stronger than all that the bank was calibrated on" in page
+    assert "stronger than all reference models" in page
     report = (await client.get(f"{path}/report")).json()
     assert "extrapolation" in {caution["code"] for caution in report["warnings"]}
     # The page rebuilds the test from what is stored, and ends where the session ended.
@@ -166,7 +166,7 @@ async def test_intervals_hold_for_the_strongest_where_the_weakest_half_was_calib
         assert (said["outcome"] == "inconclusive") == holds
         path = f"/v1/sessions/{session['id']}/report?format=html"
         page = (await client.get(path)).text
-        assert "stronger than all that the bank was calibrated on" in page
+        assert "stronger than all reference models" in page
 
         record = await services.sessions.get(session["id"])
         for nth in range(50):

@@ -155,7 +155,7 @@ async def test_members_beyond_those_calibrated_are_told_of(
 
     strong, weak_one = ranking["order"]
     assert strong["extrapolation"]["standing"] == "above"
-    assert strong["extrapolation"]["caution"].startswith("This examinee is stronger than all")
+    assert strong["extrapolation"]["caution"].startswith("This model is stronger than all")
     assert weak_one["extrapolation"]["standing"] == "unknown"
     assert weak_one["extrapolation"]["sd"] > 1.0
     assert weak_one["extrapolation"]["caution"].startswith("These answers do not tell whether")

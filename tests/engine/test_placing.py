@@ -116,9 +116,9 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
 @pytest.mark.parametrize(
     ("percentile", "place"),
     [
-        (0.0, "As weak as the weakest of those"),
-        (64.4, "Stronger than 64 % of those"),
-        (100.0, "As strong as the strongest of those"),
+        (0.0, "As weak as the weakest of the reference models"),
+        (64.4, "Better than 64 % of the reference models"),
+        (100.0, "As strong as the strongest of the reference models"),
     ],
 )
 def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(

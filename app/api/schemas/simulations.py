@@ -114,7 +114,7 @@ class SimulationRead(Output):
     population: Literal["reference", "prior", "given"]
     n_examinees: int
     caution: str | None = Field(
-        description="How many of them are beyond those that the version was calibrated on, where "
+        description="How many of them are beyond the reference models, where "
         "the bank's curves are extrapolated; null where nobody is, or where that is not known."
     )
     summary: list[str] = Field(description="What it takes, and whether it pays, in words.")

@@ -285,7 +285,7 @@ class PredictionDesign(Part):
         "`combined`, the default: by the curves of the reference models and by sampled questions, "
         "weighed by how well either predicted the answers. `design`: as though the curves did not "
         "hold, all questions sampled. `score-model`: linear, from the answers to all "
-        "items of the models that the version was calibrated on (nested and mirt). `p-irt`: "
+        "items of the reference models (nested and mirt). `p-irt`: "
         "observed answers and, by the abilities, the expected score of the rest. `p-irt-c`: at "
         "the point theta, with c for an item whose slope is not above 0, as published.",
     ] = None

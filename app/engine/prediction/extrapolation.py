@@ -52,17 +52,16 @@ class Extrapolation:
         """Why to trust the result less, in words; None where there is no reason."""
         beyond = {
             PopulationPosition.ABOVE: (
-                "This examinee is stronger than all that the bank was calibrated on: its ability "
-                "and score are extrapolated."
+                "This model is stronger than all reference models: its ability and score are "
+                "extrapolated."
             ),
             PopulationPosition.BELOW: (
-                "This examinee is weaker than all that the bank was calibrated on: its ability "
-                "and score are extrapolated."
+                "This model is weaker than all reference models: its ability and score are "
+                "extrapolated."
             ),
             PopulationPosition.UNKNOWN: (
-                "These answers do not tell whether this examinee is like those that the bank was "
-                "calibrated on: if it is not, its ability is extrapolated and the interval need "
-                "not hold."
+                "These answers do not tell whether this model is like the reference models: if "
+                "it is not, its ability is extrapolated and the interval need not hold."
             ),
         }.get(self.standing)
         found = [] if beyond is None else [beyond]
@@ -75,7 +74,7 @@ class Extrapolation:
         """Both in words."""
         if self.standing is not PopulationPosition.WITHIN:
             return self.caution or ""
-        return f"{self._place()} of those that the bank was calibrated on. {self._test()}"
+        return f"{self._place()} of the reference models. {self._test()}"
 
     def _place(self) -> str:
         # Nobody within them is said to be stronger than all of them, or than none.
@@ -83,7 +82,7 @@ class Extrapolation:
             return "As strong as the strongest"
         if self.percentile <= 100.0 - _ALL:
             return "As weak as the weakest"
-        return f"Stronger than {self.percentile:.0f} %"
+        return f"Better than {self.percentile:.0f} %"
 
     def _test(self) -> str:
         if self.agrees:
