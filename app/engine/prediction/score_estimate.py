@@ -21,8 +21,7 @@ import numpy as np
 from scipy.special import expit
 
 from app.engine.bank import ItemBank
-from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.mixtures import StudentMixture
 from app.engine.prediction.model_error import SCORE, ModelError
 from app.engine.prediction.p_irt import (
