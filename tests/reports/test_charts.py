@@ -27,4 +27,4 @@ def test_what_is_beyond_the_line_of_a_bar_ends_with_it() -> None:
 def test_a_known_value_has_no_interval_and_its_words_are_escaped() -> None:
     svg = interval_bar(1.0, None, None, '"<b>')
     assert "bar-in" not in _shapes(svg)
-    assert 'aria-label="&quot;&lt;b&gt;"' in svg
+    assert 'aria-label="&#34;&lt;b&gt;"' in svg

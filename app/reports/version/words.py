@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from app.reports.parts import count, signed
+from app.reports.formats import count, signed
 from app.reports.version.facts import PRECISION_THETAS, SimulatedTests, VersionReport
 
 _SHOWN_FACTORS = 6
