@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from app.reports.formats import count, percent, signed
 
@@ -226,11 +226,10 @@ class Bar:
 def interval_chart(
     bars: Sequence[Bar],
     ends: tuple[float, float],
-    ticks: Sequence[float],
+    ticks: Iterable[tuple[float, str]],
     *,
     title: str,
     description: str,
-    show: Callable[[float], str],
     entries: Sequence[tuple[str, str]],
     among: Sequence[float] = (),
 ) -> Markup:
@@ -239,10 +238,9 @@ def interval_chart(
     Args:
         bars: What is shown.
         ends: Of the axis; what is beyond is drawn at its end.
-        ticks: Where the axis is marked.
+        ticks: Where the axis is marked, and the text there.
         title: What the picture shows.
         description: What there is to see.
-        show: A value of the axis as text.
         entries: Of the legend: style and meaning.
         among: Other values, as dots above them.
     """
@@ -250,11 +248,11 @@ def interval_chart(
     above = _ROW // 2 if among else 0
     height = above + _ROW * len(bars) + _AXIS
     shapes = []
-    for tick in ticks:
+    for tick, text in ticks:
         at = across(tick)
         shapes.append(_line("grid", at, at, 0, height - _AXIS + 4))
         anchor = "mid" if ends[0] < tick < ends[1] else "end" if tick >= ends[1] else None
-        shapes.append(_text(show(tick), at, height - 8, anchor))
+        shapes.append(_text(text, at, height - 8, anchor))
     shapes += [
         _el("circle", class_="dot among", cx=across(value), cy=above // 2, r=6) for value in among
     ]
@@ -346,15 +344,13 @@ def _el(name: str, /, *children: str, **attributes: str | float | None) -> Marku
 
     `class_` is `class`, `_` in a name is `-`; coordinates have one decimal.
     """
-    given = Markup("").join(
-        Markup(' {}="{}"').format(
-            key.rstrip("_").replace("_", "-"),
-            f"{value:.1f}" if isinstance(value, float) else value,
-        )
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
         for key, value in attributes.items()
-        if value is not None
+        if (text := f"{value:.1f}" if isinstance(value, float) else value) is not None
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(name, given, Markup("").join(children))
+    inside = "".join(map(escape, children))
+    return Markup(f"<{name}{given}>{inside}</{name}>")  # noqa: S704  escaped, all of it
 
 
 def _ticks(lo: float, hi: float) -> list[float]:

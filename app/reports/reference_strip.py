@@ -114,10 +114,9 @@ def strip(
     chart = interval_chart(
         bars,
         ends,
-        list(words),
+        words.items(),
         title=f"Among {models}",
         description="; ".join(f"{bar.label} is {bar.note} of them" for bar in bars) + ".",
-        show=lambda at: words[at],
         entries=[("dot among", "reference models"), ("one", "95\u00a0% interval of a result")],
         among=dots.tolist(),
     )

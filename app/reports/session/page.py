@@ -23,7 +23,6 @@ from app.reports.session.cautions import FAILURE_WORDS
 from app.reports.session.facts import Ability, SessionReport, TaskResult
 from app.reports.session.words import (
     OUTCOME_NAMES,
-    STOP_WORDS,
     details,
     interval,
     scored_on,
@@ -70,7 +69,6 @@ def sections(report: SessionReport) -> Markup:
         unmarked=unmarked(report.figures),
         outcomes=list(_outcomes(report.figures)),
         relations=_RELATIONS,
-        stop_words=STOP_WORDS,
         unparsed_words=UNPARSED_WORDS,
         ability=_ability(report),
         join=report.join and join_sentence(report.join),
@@ -109,7 +107,7 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
             for task in drawn
         ],
         (0.0, 1.0),
-        _SHARES,
+        [(share, percent(share)) for share in _SHARES],
         title="Predicted score of each task with its 95\u00a0% interval",
         description="; ".join(
             f"{task_name(task.tag, whole)}: {percent(task.value)}, "
@@ -118,7 +116,6 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
             for task in drawn
         )
         + ".",
-        show=percent,
         entries=[
             ("dot", "predicted score, with interval"),
             *([("dot never", "never asked")] if never else []),
@@ -148,10 +145,9 @@ def _ability_chart(abilities: Sequence[Ability]) -> Markup:
     return interval_chart(
         bars,
         (-end, end),
-        [tick for tick in range(-end, end + 1) if reach <= 4 or tick % 2 == 0],
+        [(n, signed(n, 0)) for n in range(-end, end + 1) if reach <= 4 or n % 2 == 0],
         title="Each ability with its 95\u00a0% interval",
         description="; ".join(f"{bar.label}: {signed(bar.value, 2)}" for bar in bars) + ".",
-        show=lambda tick: signed(tick, 0),
         entries=(),
     )
 

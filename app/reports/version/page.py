@@ -103,6 +103,7 @@ def _precision_charts(report: VersionReport, lengths: Sequence[int]) -> list[Mar
 
 def _suit_charts(report: VersionReport, models: Sequence[float]) -> list[Markup]:
     known = report.abilities is not None
+    who = "models of the calibration" if known else "models, taken as normally distributed"
     return [
         histogram(
             report.bin_edges,
@@ -112,9 +113,7 @@ def _suit_charts(report: VersionReport, models: Sequence[float]) -> list[Markup]
             description="Upwards the models by ability, downwards the questions by difficulty; "
             "each to a height of its own.",
             x_label="ability and difficulty, one scale (theta)",
-            up_label="models of the calibration"
-            if known
-            else "models, taken as normally distributed",
+            up_label=who,
             down_label="questions in use",
         ),
         line_chart(
@@ -130,14 +129,10 @@ def _suit_charts(report: VersionReport, models: Sequence[float]) -> list[Markup]
 
 
 def _item_chart(item: ItemCurve, theta: Sequence[float], what: str) -> Markup:
+    style = "three" if item.chosen.startswith(FLAGGED) else "one"
     return line_chart(
         theta,
-        [
-            Line(
-                values=item.probability,
-                style="three" if item.chosen.startswith(FLAGGED) else "one",
-            )
-        ],
+        [Line(values=item.probability, style=style)],
         title=f"Curve of question {item.key}",
         description=f"{item.chosen}; {what} by ability.",
         y_label=what,
