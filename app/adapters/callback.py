@@ -45,7 +45,7 @@ class CallbackEndpoint:
             EndpointRejectedError: Always.
         """
         raise EndpointRejectedError(
-            f"An endpoint of kind 'callback' marks answers; it cannot be asked an item of "
+            f"An endpoint of kind 'callback' scores answers; it cannot be asked an item of "
             f"{len(request.messages)} messages."
         )
 
@@ -54,7 +54,7 @@ class CallbackEndpoint:
         return ProbeReport(
             capabilities={"chat": False},
             latency_ms=None,
-            detail="A callback marks answers; it is called with the first answer to be marked.",
+            detail="A callback scores answers; the first answer calls it.",
         )
 
 

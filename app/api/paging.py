@@ -12,7 +12,7 @@ from app.storage.paging import Page, PageRequest
 D = TypeVar("D")
 R = TypeVar("R")
 
-_Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
 #: Of lists in order, which are read to their end: a bank has thousands of items.
 _LongLimit = Annotated[int, Query(ge=1, le=1000, description="How many entries at most.")]
 _After = Annotated[
@@ -27,7 +27,7 @@ _After = Annotated[
 
 
 async def _newest_first(
-    limit: _Limit = 20, after: _After = None, order: Annotated[SortOrder, Query()] = "desc"
+    limit: Limit = 20, after: _After = None, order: Annotated[SortOrder, Query()] = "desc"
 ) -> PageRequest:
     return PageRequest(limit=limit, after=after, descending=order == "desc")
 

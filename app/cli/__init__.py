@@ -22,7 +22,7 @@ PANELS = {
         "compare": "Compare two tests, or two examinees of a response set.",
         "rank": "Rank several endpoints from the shell.",
         "leaderboard": "Show the latest results on a bank.",
-        "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
+        "sessions": "List, show, watch, cancel and delete sessions; score answers again.",
         "gates": "List and show decisions that were made.",
         "baselines": "Name results that gates hold later ones against.",
         "open": "Open a page of the server in a browser.",
@@ -35,10 +35,10 @@ PANELS = {
     "Server": {
         "serve": "Serve the API and a worker in one process.",
         "login": "Remember a server and the key for it.",
-        "logout": "Forget them.",
+        "logout": "Log out: remove the saved server and key.",
         "keys": "Create, list and revoke API keys.",
         "endpoints": "Save, list, show, probe and delete endpoints.",
-        "projects": "Create, list and delete projects: whose everything is.",
+        "projects": "Manage projects (separate data for each team).",
     },
     "Operate": {
         "worker": "Run one more worker on the same database.",
@@ -59,6 +59,8 @@ PANELS = {
 }
 
 
+#: Commands that stand in the module of another.
+_BESIDE = {"logout": "login", "restore": "backup"}
 #: Commands of a group that have a module of their own, which loads a fraction of what the group
 #: does.
 _ALONE = {
@@ -101,12 +103,13 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
         folder = "lab" if panel == LAB else "commands"
-        whole = f"app.cli.{folder}.{name.replace('-', '_')}"
+        whole = f"app.cli.{folder}.{_BESIDE.get(name, name).replace('-', '_')}"
         module = importlib.import_module(_ALONE.get((name, command or ""), whole))
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:
-            cli.command(name, cls=getattr(module, "Command", None))(module.command)
+            run = getattr(module, name if name in _BESIDE else "command")
+            cli.command(name, cls=getattr(module, "Command", None))(run)
     return cli
 
 
@@ -125,7 +128,7 @@ def _root(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show the version and leave.",
+            help="Show the version and exit.",
         ),
     ] = False,
 ) -> None:

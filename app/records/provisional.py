@@ -55,7 +55,7 @@ def provisional_words(known: Provisional) -> str:
     wider = f"Standard errors include that, and are {known.widening:.0%} wider for it"
     if not known.n_examinees:
         return (
-            "The items' parameters are guesses, for nobody's answers have calibrated them yet. "
+            "Difficulties are guesses: no model has answered these questions yet. "
             f"{wider}; theta's unit and zero are guesses, too: compare models that were tested on "
             "this version with each other, and with nothing else."
         )

@@ -151,6 +151,6 @@ class ScorerParams(BaseModel):
         """The mark of an answer that could not be marked in time."""
         return NotScored(
             outcome=Outcome.ERROR,
-            reason=f"The answer could not be marked: {reason}.",
+            reason=f"The answer could not be scored: {reason}.",
             code="scorer_gave_up",
         )

@@ -45,7 +45,7 @@ class Callback(CallingScorer):
                 f"highest must be above lowest ({self.lowest:g}), got {self.highest:g}"
             )
         if not math.isfinite(self.highest - self.lowest):
-            raise ValueError("lowest and highest are too far apart to be told apart on a scale")
+            raise ValueError("lowest and highest are too far apart for a scale")
         return self
 
     @override

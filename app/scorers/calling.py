@@ -118,7 +118,7 @@ class CallingScorer(ScorerParams):
             InvalidInputError: Always; `app.scorers.build` takes the tools.
         """
         raise InvalidInputError(
-            f"A {self.failure_prefix} scorer calls an endpoint: it needs tools to mark "
+            f"A {self.failure_prefix} scorer calls an endpoint: it needs tools to score "
             f"{answer.text[:40]!r} to {(item.prompt or '')[:40]!r}."
         )
 

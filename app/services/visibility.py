@@ -178,7 +178,7 @@ class View:
         if named:
             raise MissingScopeError(
                 f"The answers of session {record.id} are withheld: naming a scorer for them needs "
-                "a key with the scope 'banks:write'. Without one, what marks each item by now does."
+                "a key with the scope 'banks:write'. Without one, each item's present scorer does."
             )
         if record.bank_visibility == OPEN:
             raise MissingScopeError(

@@ -30,7 +30,11 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
     named = await client.put(path, json={"session_id": before["id"]})
     assert named.status_code == 200, named.text
     assert named.json()["score"] == before["accuracy"]["value"]
-    assert (await client.get("/v1/baselines")).json()["data"] == [named.json()]
+    await client.put("/v1/baselines/older", json={"session_id": before["id"]})
+    first = (await client.get("/v1/baselines?limit=1")).json()
+    assert (first["last_id"], first["has_more"]) == ("older", True)
+    rest = (await client.get("/v1/baselines?limit=1&after=older")).json()
+    assert (rest["data"], rest["has_more"]) == ([named.json()], False)
     # It outlasts its session.
     assert (await client.delete(f"/v1/sessions/{before['id']}")).status_code == 204
 

@@ -54,7 +54,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert found["score"]["delta"] == pytest.approx(
         strong["accuracy"]["value"] - weak["accuracy"]["value"]
     )
-    assert found["caution"].startswith("No examinee was held out to try tests on this bank")
+    assert found["caution"].startswith("This bank was not cross-validated")
     answered = (await client.get(f"/v1/sessions/{strong['id']}/responses")).json()["data"]
     times = sorted(one["latency_ms"] for one in answered)
     half = times[-(-len(times) // 2) - 1]

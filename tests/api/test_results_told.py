@@ -79,7 +79,7 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
     )
     assert nothing_told(few)
     reason = few["estimate"]["reason"]
-    assert reason == "Only 2 answers are marked; a result is told from 5 marked answers on."
+    assert reason == "Needs at least 5 scored answers, has 2."
     assert full["estimate"]["reason"] is None
     assert full["estimate"]["theta"] is not None
 
@@ -128,7 +128,7 @@ async def test_a_gate_says_what_its_session_is_warned_of(
 
     assert gate["outcome"] == "go"
     assert "The bank's parameters are a guess" in gate["detail"]
-    assert f"33% of the answers have no mark: {room}." in gate["detail"]
+    assert f"33% of the answers have no score: {room}." in gate["detail"]
 
 
 async def test_a_session_tells_nothing_until_the_fifth_mark(
@@ -174,7 +174,7 @@ async def test_an_endpoint_without_a_result_has_no_rank(client: Client, working:
     assert [entry["rank_hi"] for entry in board["data"]] == [1]
     (left_out,) = board["unranked"]
     assert left_out["endpoint"]["name"] == "short"
-    assert left_out["reason"].startswith("Only 3 answers are marked")
+    assert left_out["reason"].startswith("Needs at least 5 scored answers, has 3")
 
 
 async def test_unmarked_answers_widen_the_predicted_score(
@@ -195,7 +195,7 @@ async def test_unmarked_answers_widen_the_predicted_score(
 
     ranked = [await services.sessions.get(session["id"]) for session in (full, holes)]
     assert left_unmarked(ranked[:1]) is None
-    assert "no mark in 1 of 2 sessions, most in that of" in str(left_unmarked(ranked))
+    assert "no score in 1 of 2 sessions, most in that of" in str(left_unmarked(ranked))
     assert "(20%)" in str(left_unmarked(ranked))
 
 
@@ -205,7 +205,7 @@ async def test_failures_are_watched_from_the_tenth_item_on(
     limits = {"failures": {"max_share": 0.5}}
     session = await answered(client, dict.fromkeys(range(1, 41), "unparsed"), **limits)
     assert (session["status"], session["progress"]["items"]) == ("failed", 10)
-    assert "10 of 10 items ended without a score" in session["stop_detail"]
+    assert "10 of 10 answers could not be scored (limit 50 %)" in session["stop_detail"]
     assert nothing_told(session)
 
     unlucky: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
@@ -344,7 +344,7 @@ async def test_a_target_that_min_items_held_is_told_from_start_to_end(
     )
 
     rule = (
-        "Stops when SE <= 0.6, with at least 20 answers marked (min_items); "
+        "Stops when SE <= 0.6, with at least 20 scored answers (min_items); "
         "at the latest at 50 items asked."
     )
     assert half_way["stops_when"] == ended["stops_when"] == forecast.json()["stops_when"] == rule
@@ -384,6 +384,6 @@ async def test_the_default_target_is_the_same_written_out(
     assert written.status_code == silent.status_code, written.text
     assert written.json()["design"] == silent.json()["design"]
     assert written.json()["stops_when"] == silent.json()["stops_when"]
-    assert "SE 0.05 is out of reach" in silent.json()["stops_when"]
+    assert "SE 0.05 cannot be reached" in silent.json()["stops_when"]
     assert other.status_code == 422
-    assert "out of reach" in other.json()["detail"]
+    assert "cannot be reached" in other.json()["detail"]

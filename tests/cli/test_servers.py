@@ -168,7 +168,7 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     waits = {"reason": "http://x answered 500: oops", "until": "2026-01-01T10:00:00+00:00"}
     first = progress.take("session.waiting", waits)
     # `sessions watch` leaves a test running that Ctrl-C would end in `run`.
-    assert first == "waiting: http://x answered 500: oops. It is tried again by itself."
+    assert first == "waiting: http://x answered 500: oops. Retrying."
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "error", "item_id": "q0"})
     assert progress.take("session.waiting", waits) is None

@@ -68,7 +68,7 @@ def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
         outcomes={"scored": 17, "unparsed": 3},
         unparsed={"policy": "wrong", "when_calibrated": "wrong"},
     )
-    assert "3 unparsed, counted as wrong" in text
+    assert "unparseable 3, counted as wrong" in text
     assert "kept out" not in text
 
     mixed = said(
@@ -78,19 +78,24 @@ def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
         accuracy={"nonresponse": 2 / 22},
     )
     assert "2 refused (kept out of the estimate)" in mixed
-    assert "3 unparsed, counted as wrong" in mixed
-    assert "has room for the 9% without a mark" in mixed
+    assert "unparseable 3, counted as wrong" in mixed
+    assert "has room for the 9% without a score" in mixed
 
 
 def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
-    nothing = {"theta": None, "se": None, "ci": [None, None], "reason": "No answer is marked."}
+    nothing = {
+        "theta": None,
+        "se": None,
+        "ci": [None, None],
+        "reason": "No answer could be scored.",
+    }
     session = copy.deepcopy(SESSION) | {"accuracy": None, "headline": None}
     session["estimate"] |= nothing
     session["progress"] |= {"scored": 0}
     session["outcomes"] |= {"scored": 0, "unparsed": 20}
     report(session)
     text = " ".join(capsys.readouterr().out.split())
-    assert "ability none. No answer is marked." in text
+    assert "score none. No answer could be scored." in text
     assert "theta" not in text
     assert "predicted score" not in text
 
@@ -126,13 +131,13 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     assert "quarantined" not in usual
     assert "rests on" not in usual
     assert "without parameters" not in usual
-    assert "3 quarantined items are never asked" in said(capsys, bank={"n_never_asked": 3})
+    assert "3 faulty questions are never asked" in said(capsys, bank={"n_never_asked": 3})
     left_out = said(capsys, bank={"n_never_asked": 3, "n_uncalibrated": 40})
     assert "40 more questions without parameters" in left_out
     assert "whole bank" not in left_out
     report(copy.deepcopy(SESSION) | {"status": "failed"})
     text = " ".join(capsys.readouterr().out.split())
-    assert "The test failed: what follows rests on the answers that came until then" in text
+    assert "failed partial results below" in text
 
 
 def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:

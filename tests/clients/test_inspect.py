@@ -199,7 +199,7 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
     for log, words in zip(
         rest,
         [
-            "items ended without a score, more than the share of 0.5 that is allowed. Ended by",
+            "answers could not be scored (limit 50 %). Ended by",
             "expected C, P, I, N or a number from 0 to 1, got 7.0",
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
             "each of the 300 items of bank 'arith', by id: 20 of the task's 20",

@@ -45,6 +45,17 @@ def test_a_handful_of_items_decides_nothing_even_if_all_agree() -> None:
     assert found.items_to_decide == 2  # six in a row are the least at 95 %
 
 
+@given(*[st.integers(0, 40)] * 2, st.integers(2, 80))
+def test_the_interval_excludes_no_difference_where_the_exact_test_does(
+    first: int, second: int, neither: int
+) -> None:
+    found = paired(*binary(0, first, second, neither))
+    assert found.lo is not None
+    assert found.hi is not None
+    assert (found.verdict is Verdict.UNDECIDED) == (found.lo <= 0.0 <= found.hi)
+    assert found.lo <= found.delta <= found.hi
+
+
 def test_no_item_on_which_they_differ_is_no_difference_and_no_certainty() -> None:
     found = paired(*binary(10, 0, 0, 10))
     assert (found.delta, found.p_value, found.verdict) == (0.0, 1.0, Verdict.UNDECIDED)
@@ -278,7 +289,8 @@ def test_right_and_wrong_by_the_counts_alone(
     # Half a pair more of each of the four kinds: shares of a multinomial of n + 2.
     p, q = (wins + 0.5) / (n + 2), (losses + 0.5) / (n + 2)
     half = z * ((p + q - (p - q) ** 2) / (n + 2)) ** 0.5
-    assert (found.lo, found.hi) == pytest.approx((p - q - half, p - q + half))
+    lo = p - q - half if found.p_value <= 1 - confidence else min(p - q - half, 0.0)
+    assert (found.lo, found.hi) == pytest.approx((lo, p - q + half))
     delta = (wins - losses) / n
     se = (((wins + losses) / n - delta**2) / (n - 1)) ** 0.5
     assert (found.delta, found.se) == pytest.approx((delta, se))

@@ -13,22 +13,22 @@ from app.engine.design.words import stops_when
     [
         (
             {},
-            "Stops when the score is known to +-4 points, with at least 20 answers marked "
+            "Stops when the score is known to +-4 points, with at least 20 scored answers "
             "(min_items); at the latest at 60 items asked.",
         ),
         (
             {"stopping": {"se": 0.3}},
-            "Stops when SE <= 0.3, with at least 20 answers marked (min_items); "
+            "Stops when SE <= 0.3, with at least 20 scored answers (min_items); "
             "at the latest at 50 items asked.",
         ),
         (
             {"stopping": {"se": 0.3, "max_items": 12}},
-            "Stops when SE <= 0.3, with at least 12 answers marked (min_items); "
+            "Stops when SE <= 0.3, with at least 12 scored answers (min_items); "
             "at the latest at 12 items asked.",
         ),
         (
             {"stopping": {"score_margin": None, "min_items": 1, "max_items": 3}},
-            "Stops at 3 items asked. A result takes 5 marked answers.",
+            "Stops at 3 items asked. A result takes 5 scored answers.",
         ),
         (
             {
@@ -47,7 +47,7 @@ from app.engine.design.words import stops_when
                 }
             },
             "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
-            "score is known to +-5 points with at least 8 answers marked); "
+            "score is known to +-5 points with at least 8 scored answers); "
             "at the latest at every item of the bank asked.",
         ),
     ],
@@ -61,16 +61,16 @@ def test_goals_limits_and_the_least_number_of_answers_are_named(
 @pytest.mark.parametrize(
     ("n_items", "words"),
     [
-        (50, "with at least 20 answers marked (min_items); at the latest at 50 items asked."),
+        (50, "with at least 20 scored answers (min_items); at the latest at 50 items asked."),
         (
             30,
-            "with at least 20 answers marked (min_items); "
+            "with at least 20 scored answers (min_items); "
             "at the latest at 30 items asked (all of the bank).",
         ),
         (
             15,
             "Stops at 15 items asked (all of the bank): "
-            "no goal ends a test before 20 answers are marked (min_items).",
+            "no goal ends a test of fewer than 20 scored answers (min_items).",
         ),
     ],
 )
@@ -81,5 +81,5 @@ def test_a_bank_of_fewer_items_than_the_limits_ends_the_test(n_items: int, words
 
 def test_a_target_out_of_reach_is_named_as_such() -> None:
     said = stops_when(Design.from_dict({"preset": "ability"}), reachable_se=0.2134)
-    assert "SE 0.05 is out of reach" in said
+    assert "SE 0.05 cannot be reached" in said
     assert "0.213 at best" in said

@@ -43,7 +43,7 @@ async def test_a_new_session_is_queued_and_says_where_it_comes_from(services: Se
 
 
 async def test_an_se_that_the_bank_cannot_reach_is_refused(services: Services) -> None:
-    with pytest.raises(InvalidInputError, match=r"SE 0\.001 is out of reach.*at best") as refused:
+    with pytest.raises(InvalidInputError, match=r"SE 0\.001 cannot be reached.*at best") as refused:
         await services.sessions.create(spec(plan={"stopping": {"se": 0.001}}))
     assert refused.value.problems[0].pointer == "/stopping/se"
 

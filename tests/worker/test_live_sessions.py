@@ -132,7 +132,7 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
     assert ended.summary["estimate"]["theta"] is None
-    assert ended.summary["estimate"]["reason"].startswith("No answer is marked")
+    assert ended.summary["estimate"]["reason"].startswith("No answer could be scored")
 
 
 async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(

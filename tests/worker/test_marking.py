@@ -169,7 +169,7 @@ async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge
     assert ended.failure is not None
     assert ended.failure["code"] == "judge_unreadable"
     detail = ended.stop_detail or ""
-    assert detail.startswith("6 answers in a row came and could not be marked")
+    assert detail.startswith("6 answers in a row could not be scored")
     assert "had from judge: " in detail
     # Every answer came: the endpoint did not fail once.
     assert [closing.answer_text is None for closing in await closings(working, ended)] == [

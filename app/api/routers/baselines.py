@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 
 from app.api.errors import errors
-from app.api.paging import list_of
+from app.api.paging import Limit, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import NAME_IN_URL, ListRead
 from app.api.schemas.gates import BaselineRead, BaselineSet
 from app.deps import AllServices, Seen, caller
 from app.errors import InvalidStateError, MissingScopeError, NotFoundError
-from app.storage.paging import Page
+from app.storage.paging import PageRequest
 
 router = make_router("/baselines", tag="gates")
 
@@ -37,9 +37,16 @@ async def put_baseline(
 
 
 @router.get("", dependencies=[caller("read")])
-async def list_baselines(opened: AllServices) -> ListRead[BaselineRead]:
-    """All baselines, by name."""
-    found = Page(tuple(await opened.baselines.every()), has_more=False)
+async def list_baselines(
+    opened: AllServices,
+    limit: Limit = 20,
+    after: Annotated[
+        str | None,
+        Query(max_length=200, description="Start behind this name: `last_id` of the page before."),
+    ] = None,
+) -> ListRead[BaselineRead]:
+    """Baselines, by name."""
+    found = await opened.baselines.page(PageRequest(limit=limit, after=after))
     return list_of(found, BaselineRead.of, identify=lambda one: one.name)
 
 

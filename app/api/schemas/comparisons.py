@@ -73,7 +73,7 @@ class ComparedRead(Output):
     theta: float | None
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
-        description="Where a session's examinee stands among those calibrated; null where unknown.",
+        description="Where a session's examinee stands among the reference models; null: unknown.",
     )
     usd_per_item: float | None = Field(description="What a question of a session cost.")
     latency_ms: LatencyRead | None = Field(description="How long its answers took.")
@@ -101,7 +101,7 @@ class ComparisonRead(Output):
     theta: DifferenceRead | None = Field(description="Null for a response set.")
     reason: str | None = Field(
         default=None,
-        description="Why two sessions are not compared: too few of one's answers are marked.",
+        description="Why two sessions are not compared: too few of one's answers are scored.",
     )
     caution: str | None = Field(
         default=None,

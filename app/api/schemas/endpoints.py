@@ -31,7 +31,7 @@ Kind = Annotated[
         pattern=r"^[a-z][a-z0-9_]{0,63}$",
         description=(
             "How to talk to it: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
-            "`scripted`, `callback` (marks answers, see the `callback` scorer), or the name of an "
+            "`scripted`, `callback` (scores answers, see the `callback` scorer), or the name of an "
             "installed adapter."
         ),
     ),

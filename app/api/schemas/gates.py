@@ -177,7 +177,7 @@ class GateRead(OwnedRead):
         "is known, or what is known is a guess."
     )
     extrapolation: ExtrapolationRead | None = Field(
-        description="Where the examinee stands among those that the bank was calibrated on."
+        description="Where the examinee stands among the reference models."
     )
     created_at: datetime
 

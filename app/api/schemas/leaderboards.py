@@ -20,8 +20,8 @@ class LeaderboardEntry(Output):
     rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
     rank_hi: int = Field(description="Worst rank that is left open.")
     group: int = Field(
-        description="Tie group: within it nobody is told apart from the next, though those further "
-        "apart may be; `rank_lo` and `rank_hi` tell."
+        description="Tie group: models in one group are statistically tied; `rank_lo` and "
+        "`rank_hi` say which ranks each may have."
     )
     endpoint: SessionEndpoint
     examinee: ExamineeRead | None = Field(description="Who answered by hand; null: an endpoint.")
@@ -36,7 +36,7 @@ class LeaderboardEntry(Output):
         description="Predicted score on the bank's questions that have parameters."
     )
     extrapolation: ExtrapolationRead | None = Field(
-        description="Where it stands among those that the bank was calibrated on."
+        description="Where it stands among the reference models."
     )
     items: int
     stop_reason: str | None
@@ -103,12 +103,12 @@ class BoardRead(Output):
     scale: str
     data: list[LeaderboardEntry]
     unranked: list[UnrankedEntry] = Field(
-        description="Endpoints whose last sessions have too few marked answers for a result."
+        description="Endpoints whose last sessions have too few scored answers for a result."
     )
     caution: str | None = Field(
         default=None,
         description="In which ways these sessions were not asked alike, whether many of their "
-        "answers have no mark, and of which questions their predicted scores say nothing.",
+        "answers have no score, and of which questions their predicted scores say nothing.",
     )
 
     @classmethod

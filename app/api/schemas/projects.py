@@ -53,7 +53,7 @@ class ProjectRetention(Input):
         default=None, description="Ended sessions and rankings, with all that belongs to them."
     )
     texts_days: _Days | None = Field(
-        default=None, description="What endpoints wrote; marks and figures stay."
+        default=None, description="What endpoints wrote; scores and figures stay."
     )
     events_days: _Days | None = Field(default=None, description="Events of what has ended.")
     audit_days: _Days | None = Field(default=None, description="Entries of the audit trail.")

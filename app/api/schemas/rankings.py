@@ -103,7 +103,7 @@ class RankingCreate(OnBank):
     )
     allocation: Literal["variance_per_cost"] = Field(
         default="variance_per_cost",
-        description="Whom to ask next: who has most variance to lose for the price of an answer.",
+        description="Which model is asked next: the one with most variance to lose for the price.",
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=_RULES.confidence, description="With which a pair is decided."
@@ -186,7 +186,7 @@ class RankingJoin(ChosenEndpoint):
 
 
 class RankedRead(Output):
-    """One endpoint's place. Within a tie group nobody is told apart from the next."""
+    """One endpoint's place. Models in one tie group are statistically tied."""
 
     endpoint_id: str
     name: str | None
@@ -200,7 +200,7 @@ class RankedRead(Output):
     left_behind: str | None = Field(
         default=None, description="Why it gave too few answers to be placed: it may have any rank."
     )
-    theta: float | None = Field(description="Null while fewer than five answers are marked.")
+    theta: float | None = Field(description="Null while fewer than five answers are scored.")
     se: float | None
     ci: list[float | None] | None = Field(
         default=None,
@@ -212,7 +212,7 @@ class RankedRead(Output):
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
-        description="Where it stands among those calibrated; null where the version does not know.",
+        description="Where it stands among the reference models; null: unknown.",
     )
     items: int
     scored: int

@@ -26,9 +26,9 @@ class ScorerRead(Output):
     object: Literal["scorer"] = "scorer"
     description: str
     params: JsonObject = Field(description="JSON schema of its parameters.")
-    scale: ScorerRange = Field(description="Of the marks.")
+    scale: ScorerRange = Field(description="Of the scores.")
     measure: ScorerRange = Field(description="Of what the scorer measures to make them.")
-    version: str = Field(description="Differs when the same answer may be marked differently.")
+    version: str = Field(description="Differs when the same answer may be scored differently.")
 
 
 def _as_list(value: object) -> object:

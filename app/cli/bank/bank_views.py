@@ -174,7 +174,7 @@ def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
         own = f"Item {item['key']!r}: "
         told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
         why = "; ".join(told) or "-"
-        out.say(f"quarantined {item['key']}: {why}")
+        out.say(f"set aside {item['key']}: {why}")
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
         out.print(f"... and {more:,} more: sextant banks lint lists all", markup=False)
@@ -191,7 +191,7 @@ def show_version(version: Mapping[str, Any]) -> None:
             ("no content: for manual sessions and simulation only", not version["has_content"]),
             (_obtained(known.get("asked", {})), "asked" in known),
             (
-                f"unreadable answers counted as {known.get('unparsed_policy')}",
+                f"unparseable answers counted as {known.get('unparsed_policy')}",
                 "unparsed_policy" in known,
             ),
         )

@@ -118,7 +118,7 @@ def install(
         ]
     lines = [
         f"{name}: {with_parameters:,} items with parameters, {items['active']:,} to be asked, "
-        f"{items['quarantined']:,} in quarantine",
+        f"{items['quarantined']:,} set aside",
         *made,
         f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
         f"{result['parameters_hash']}",

@@ -65,7 +65,7 @@ def from_results(
     default_scorer: Annotated[
         str | None,
         typer.Option(
-            help="Marks live answers; by default the one that marks the recorded ones as they were."
+            help="Scores live answers; by default the one that reproduces the recorded scores."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Response model that is calibrated.")] = "2pl",
@@ -232,24 +232,24 @@ def _tell(begun: dict[str, Any]) -> None:
     ]
     if marking["agreement"] is not None:
         lines.append(
-            f"marked by {marking['scorer']}, as the recorded answers were in "
+            f"scorer: {marking['scorer']} reproduces the recorded scores of "
             f"{marking['agreement']['words']}"
         )
         if marking["n_differing"]:
             shown = ", ".join(marking["differing"][:_LISTED])
             lines.append(
-                f"marked otherwise: {marking['n_differing']} of these answers ({shown}); "
+                f"scored otherwise: {marking['n_differing']} of these answers ({shown}); "
                 "their recorded scores are what is calibrated"
             )
         lines += [
-            f"not known: how it marks {name} answers, for none were tried"
+            f"not known: how it scores {name} answers, for none were tried"
             for name in ("right", "wrong")
             if marking["agreement"][name] is None
         ]
     elif asked["mode"] == "loglikelihood":
-        lines.append(f"marked by the likeliest option ({asked.get('normalise')})")
+        lines.append(f"scored by the likeliest option ({asked.get('normalise')})")
     else:
-        lines.append(f"marked by {marking['scorer']}, which was not tried on recorded answers")
+        lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
     for choice in begun["choices"]:
         option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
         lines.append(f"chosen: {choice['detail']}{option}")
@@ -279,21 +279,21 @@ def _show(
         return
     states, result = version["lint"]["items"], calibration["result"]
     lines = [
-        f"{name} version {version['number']}: {states['active']:,} items to be asked, "
-        f"{states['quarantined']:,} in quarantine, {states['pretest']:,} without parameters",
+        f"{name} version {version['number']}: {states['active']:,} questions to ask, "
+        f"{states['quarantined']:,} set aside, {states['pretest']:,} without parameters",
         f"  {version['response_model']}, {result['kept']['examinees']:,} models, scale "
         f"{version['scale']}",
         f"  {version['id']}  sha256 {version['parameters_hash']}",
     ]
     if (dropped := result["dropped_items"])["n"]:
         reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in dropped["reasons"].items())
-        lines.append(f"  without parameters, for their answers tell nothing: {reasons}")
+        lines.append(f"  {dropped['n']} questions tell nothing about ability: {reasons}")
     card = result.get("report_card")
     if card is not None and card["rows"]:
         row = card["rows"][0]
         lines.append(
-            f"  tests of models unseen: {row['items_mean']:.0f} items, theta off by "
-            f"{row['theta_mae']:.2f}, {row['coverage95']:.0%} within their 95 % intervals"
+            f"  Cross-validation: {row['items_mean']:.0f} questions, error {row['theta_mae']:.2f} "
+            f"of theta, coverage {row['coverage95']:.0%} (target 95 %)"
         )
     for line in lines:
         out.say(line)

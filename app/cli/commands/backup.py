@@ -1,4 +1,4 @@
-"""`sextant backup`: all that is stored, in one file."""
+"""`sextant backup` and `restore`: all that is stored, in one file, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,9 @@ import typer
 
 from app.cli.terminal.console import fail_clearly, out
 from app.settings import Settings
-from app.storage.backups import back_up
+from app.storage import backups
 from app.storage.embedded import database_url
+from app.storage.secrets import SecretBox
 
 
 @fail_clearly
@@ -21,9 +22,36 @@ def command(
     SEXTANT_SECRET_KEY, or the file secret.key of the data directory, elsewhere.
     """
     with database_url(Settings()) as url:
-        manifest, size = back_up(url, file)
+        manifest, size = backups.back_up(url, file)
     out.print(
         f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@fail_clearly
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `sextant backup` wrote.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="All that the database holds goes.")
+    ] = False,
+    lost_key: Annotated[
+        bool,
+        typer.Option("--lost-key", help="Go on though the backup's secrets cannot be read."),
+    ] = False,
+) -> None:
+    """Put a backup into an empty database, whole or not at all; sessions then go on.
+
+    Nobody else may use the database. An older backup is migrated.
+    """
+    settings = Settings()
+    with database_url(settings) as url:
+        manifest = backups.restore(
+            url, file, SecretBox(settings), replaces=replace, needs_key=not lost_key
+        )
+    out.print(
+        f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.",
         markup=False,
         soft_wrap=True,
     )

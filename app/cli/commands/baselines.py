@@ -48,7 +48,7 @@ def list_baselines(
     json: SameAsJsonOption = None,
 ) -> None:
     """List baselines by name."""
-    found = asked(server, server_key, lambda client: client.request("GET", "/v1/baselines"))["data"]
+    found = asked(server, server_key, lambda client: client.list_all("/v1/baselines"))
     write_json(json, {"data": found})
     if json != "-":
         show_table(

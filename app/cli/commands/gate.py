@@ -144,7 +144,7 @@ def command(
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     concurrency: ConcurrencyOption = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     policy: Annotated[
         Path | None,
         typer.Option(help="YAML file of rules, in place of all that is said of one gate."),

@@ -1,4 +1,4 @@
-"""`sextant login`: remember a server and the key for it."""
+"""`sextant login` and `logout`: remember a server and the key for it, and forget them."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import typer
 
 from app.cli.servers.connection import reached
-from app.cli.servers.logins import Target, address, keep_login
+from app.cli.servers.logins import Target, address, forget_login, keep_login
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
 from app.errors import InvalidInputError, SextantError
 from app.reports.formats import count
@@ -50,6 +50,12 @@ def command(
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
     out.say(f"Logged in at {url} ({shown}).")
     err.print(f"Kept in {path}; `sextant logout` forgets it.", style="dim", soft_wrap=True)
+
+
+@fail_clearly
+def logout() -> None:
+    """Forget the server and the key of `sextant login`."""
+    out.print("Logged out." if forget_login() else "There was no login.")
 
 
 def _asked() -> str:

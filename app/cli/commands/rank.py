@@ -78,7 +78,7 @@ def command(
     concurrency: Annotated[
         int | None, typer.Option(help="Items in flight, of each endpoint; 4 by default.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,

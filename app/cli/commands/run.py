@@ -125,9 +125,7 @@ def command(
     ] = None,
     min_items: Annotated[
         int | None,
-        typer.Option(
-            help="No goal ends the test before so many answers are marked; by default 20."
-        ),
+        typer.Option(help="Asks at least so many questions; by default 20."),
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     pretest: Annotated[
@@ -145,8 +143,7 @@ def command(
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="What answers that nobody can read count as; by default as when the bank was "
-            "calibrated."
+            help="What unparseable answers count as; by default as when the bank was calibrated."
         ),
     ] = None,
     shots: Shots = None,
@@ -160,7 +157,7 @@ def command(
     cache: Annotated[
         bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,

@@ -53,7 +53,7 @@ def sessions() -> None:
 def rescore(
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer's name; absent: what marks each item by now.")
+        str | None, typer.Option(help="Scorer's name; absent: each item's present scorer.")
     ] = None,
     params: Annotated[str | None, typer.Option(help="Its parameters as a JSON object.")] = None,
     server: ServerOption = None,
@@ -190,7 +190,7 @@ def _show(found: dict[str, Any]) -> None:
 
 def _mark(mark: dict[str, Any] | None) -> str:
     if mark is None:
-        return "not marked"
+        return "not scored"
     return str(mark["outcome"]) if mark["score"] is None else f"{mark['score']:g}"
 
 

@@ -95,7 +95,7 @@ def command(
             "is written as settings of `lm_eval run --config`, too, as .yaml.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Deals the folds.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
     server: AskServerOption = None,

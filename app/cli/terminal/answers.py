@@ -18,7 +18,7 @@ _UNPARSED = ("unparsed", "truncated")
 @fail_clearly
 def answers(
     session: Annotated[str, typer.Argument(help="Id of a test.")],
-    wrong: Annotated[bool, typer.Option("--wrong", help="Only those marked wrong.")] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only those scored wrong.")] = False,
     unparsed: Annotated[
         bool, typer.Option("--unparsed", help="Only those that could not be read, or were cut off.")
     ] = False,
@@ -26,7 +26,7 @@ def answers(
         bool,
         typer.Option(
             "--surprising",
-            help="Only misses where a hit was all but sure, and the other way round.",
+            help="Only misses where a hit was expected, and hits where a miss was.",
         ),
     ] = False,
     search: Annotated[

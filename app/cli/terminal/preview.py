@@ -85,7 +85,7 @@ def preview(
 
 def _show(found: dict[str, Any]) -> None:
     shots = f", {found['shots']} examples" if found["shots"] else ""
-    _line("item", f"{found['item_id']} ({found['mode']}{shots}, marked by {found['scorer']})")
+    _line("item", f"{found['item_id']} ({found['mode']}{shots}, scored by {found['scorer']})")
     for request in found["requests"]:
         _line("sent to" if found["answer"] else "would go to", request["url"])
         _text(json_text.dumps(request["body"], ensure_ascii=False, indent=2))

@@ -54,11 +54,11 @@ class Progress:
     def _wait(self, reason: str, until: str) -> str | None:
         """Say why nothing comes, once: what is tried again for the same reason is no news."""
         reason = reason if reason.endswith((".", "!", "?")) else f"{reason}."
-        self._status = f"waiting: {reason} Tried again at {until[11:19]} UTC."
+        self._status = f"waiting: {reason} Retrying at {until[11:19]} UTC."
         if reason == self._waits_for:
             return None
         self._waits_for = reason
-        return f"waiting: {reason} It is tried again by itself."
+        return f"waiting: {reason} Retrying."
 
     def __rich__(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0))
@@ -89,7 +89,7 @@ def headline(figures: dict[str, Any]) -> str:
     """Ability and predicted score, each with its interval."""
     estimate = figures.get("estimate")
     if estimate is None or estimate["theta"] is None:
-        return "No result yet: a few answers must be marked first."
+        return "No result yet: needs at least 5 scored answers."
     lo, hi = estimate["ci"]
     said = (
         f"theta {number(estimate['theta'])} ± {number(estimate['se'], '.2f')} "

@@ -57,7 +57,7 @@ def announce(session: dict[str, Any]) -> None:
     unparsed = session["unparsed"]
     if unparsed["policy"] == "wrong" or unparsed["caution"]:
         alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
-        err.say(unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.")
+        err.say(unparsed["caution"] or f"Unparseable answers count as wrong{alike}.")
     if (short := (session["pretest"] or {}).get("caution")) is not None:
         err.say(short)
 
@@ -73,10 +73,7 @@ def report(session: dict[str, Any]) -> None:
     table.add_column(style="bold")
     table.add_column()
     if session["status"] in ("failed", "cancelled"):
-        ended = {"failed": "failed", "cancelled": "was cancelled"}[session["status"]]
-        table.add_row(
-            "caution", f"The test {ended}: what follows rests on the answers that came until then."
-        )
+        table.add_row(session["status"], "partial results below")
     if session["headline"] is not None:
         for line in headline_lines(session["headline"]):
             out.say(line)
@@ -84,39 +81,36 @@ def report(session: dict[str, Any]) -> None:
         table.add_row("answers", right)
     if accuracy is not None and accuracy["nonresponse"]:
         share = f"{accuracy['nonresponse']:.0%}"
-        table.add_row("score", f"its lower end has room for the {share} without a mark")
+        table.add_row("score", f"its lower end has room for the {share} without a score")
     if estimate["reason"] is None:
         table.add_row(
             "ability",
-            f"theta = {number(estimate['theta'], '+.2f')} ± {number(estimate['se'], '.2f')} "
-            f"(95 % interval {number(lo, '+.2f')} to {number(hi, '+.2f')})"
+            f"95 % interval {number(lo, '+.2f')} to {number(hi, '+.2f')}"
             + (f"; {note}" if (note := interval_note(estimate)) else ""),
         )
-    else:
-        table.add_row("ability", f"none. {estimate['reason']}")
+    elif session["headline"] is None:
+        table.add_row("score", f"none. {estimate['reason']}")
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
     if accuracy is not None and (never := bank["n_never_asked"]):
-        table.add_row(
-            "", f"{never} quarantined items are never asked; the score of {whole} counts them"
-        )
+        table.add_row("", f"{never} faulty questions are never asked; their score is estimated")
     if accuracy is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
         table.add_row("", not_counted)
     for name, text in _profile(session["profile"], whole):
         table.add_row(name, text)
-    table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
+    table.add_row("questions", f"{progress['items']} of {session['bank']['n_items']}")
     if left_out := unmarked(session):
         shown = ", ".join(f"{n} {name}" for name, n in left_out.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
     if wrong := counted_wrong(session):
-        table.add_row("unreadable", f"{wrong} unparsed, counted as wrong")
+        table.add_row("unparseable", f"{wrong}, counted as wrong")
     if session["asked"]["caution"]:
         table.add_row("caution", session["asked"]["caution"])
     if session["unparsed"]["caution"]:
         table.add_row("caution", session["unparsed"]["caution"])
     pretest = session["pretest"] or {}
     if pretest.get("planned"):
-        table.add_row("pretest", f"{pretest['items']} items asked beside the test, not counted")
+        table.add_row("pretest", f"{pretest['items']} trial questions, not counted")
     table.add_row(
         "calls",
         f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "
@@ -166,7 +160,7 @@ def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]
             f"  {_target({task['tag']: 1.0}, whole)}",
             f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
             + (
-                f"{task['n_asked']} of {task['n_items']} items asked"
+                f"{task['n_asked']} of {task['n_items']} questions asked"
                 if task["n_asked"]
                 else "never asked"
             ),
@@ -176,8 +170,8 @@ def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]
     return rows + [
         (
             ability["name"].replace("_", " "),
-            f"{ability['value']:+.2f} ± {ability['se']:.2f}: above {ability['above']:.0%} of the "
-            "models that the bank was calibrated on",
+            f"{ability['value']:+.2f} ± {ability['se']:.2f}: better than {ability['above']:.0%} of "
+            "the reference models",
         )
         for ability in profile["abilities"]
     ]

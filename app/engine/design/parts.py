@@ -158,7 +158,7 @@ class StoppingDesign(Part):
     min_items: Annotated[
         int | None,
         Within(least=0, most=_MOST),
-        "No goal ends the test before so many answers are marked; limits never wait.",
+        "Asks at least so many questions, whatever the goal; limits never wait.",
     ] = None
     max_items: _Count | None = None
     theta_change: _Positive | None = None

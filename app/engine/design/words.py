@@ -34,22 +34,22 @@ def stops_when(
         if cap is not None
     ]
     latest = " or ".join(limits) or "every item of the bank asked"
-    few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} marked answers."
+    few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} scored answers."
     if not goals:
         return f"Stops at {latest}.{few}"
     least = stopping.min_items or 0
     if n_items is not None and least > n_items:
         return (
-            f"Stops at {latest}: no goal ends a test before {least} answers are marked "
+            f"Stops at {latest}: no goal ends a test of fewer than {least} scored answers "
             f"(min_items).{few}"
         )
-    waits = f", with at least {least} answers marked (min_items)" if least > 1 else ""
+    waits = f", with at least {least} scored answers (min_items)" if least > 1 else ""
     said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
     target = stopping.se
     if target is not None and reachable_se is not None and target < reachable_se:
         said += (
-            f" SE {target:g} is out of reach: all items of the bank together reach "
-            f"{reachable_se:.3g} at best, so something else will end the test."
+            f" SE {target:g} cannot be reached: all items of the bank together reach "
+            f"{reachable_se:.3g} at best."
         )
     return said
 
@@ -76,7 +76,7 @@ def _nested(stopping: StoppingDesign) -> str:
     """One of several rules that are combined, with limits and a minimum of its own."""
     parts = _goals(stopping)
     if parts and stopping.min_items:
-        parts = [f"{' or '.join(parts)} with at least {stopping.min_items} answers marked"]
+        parts = [f"{' or '.join(parts)} with at least {stopping.min_items} scored answers"]
     if stopping.max_items is not None:
         parts.append(f"{stopping.max_items} items are asked")
     text = " or ".join(parts)

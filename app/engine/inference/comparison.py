@@ -289,13 +289,15 @@ def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
         (discordant + 1) / (n_items + 2) ** 2 - middle**2 / (n_items + 2)
     )
     verdict = _verdict(delta, p_value, confidence)
+    # The exact test is the stricter one: what it leaves open the interval must not exclude.
+    open_at = 0.0 if verdict is Verdict.UNDECIDED else delta
     # Even if all of them went one way, fewer discordant items could not decide.
     least = math.ceil(1 - math.log2(1 - confidence)) / (discordant / n_items) if discordant else 0
     return Difference(
         delta=delta,
         se=se or None,
-        lo=max(-1.0, middle - half),
-        hi=min(1.0, middle + half),
+        lo=max(-1.0, min(middle - half, open_at)),
+        hi=min(1.0, max(middle + half, open_at)),
         p_value=p_value,
         test="mcnemar_exact",
         power=_power(delta, se, confidence),

@@ -5,8 +5,8 @@ too. The other says that they need not; then only sampled questions are to be re
 symbols, assumptions and figures are in docs/concepts.md, "Two explanations": names here are its d,
 D, L, m, s, f, R, V and B.
 
-Where both leave far more open than the sampled questions do by themselves, the interval is theirs:
-of examinees far beyond all reference models the curves know next to nothing.
+Of examinees far beyond all reference models the curves know next to nothing: no interval is much
+wider than that of the sampled questions by themselves.
 
 Sources: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages over
 models; Dawid (1984), Journal of the Royal Statistical Society A 147, for predictive likelihoods;
@@ -43,9 +43,8 @@ REFERENCES, LEAST_DOUBT = 40.0, 0.2
 _BIAS, _WIDTH = 1.5, 0.8
 #: Sampled questions below which they tell nothing of their own spread.
 LEAST_SAMPLED = 3
-#: Sampled questions from which on they may tell the score by themselves, and how many times wider
-#: the interval by curves is then.
-LEAST_ALONE, _FAR_WIDER = 5, 1.5
+#: Sampled questions from which on they bound the interval, and how many times theirs it may be.
+LEAST_ALONE, _WIDEST = 5, 1.25
 _LEAST_UNSEEN = 0.2  # share of a residual that is left once the model has seen its answer
 _EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
 _LEAST = 1e-9  # of scores that are told apart from 0 and 1
@@ -110,7 +109,7 @@ class ScoreReading:
         by_sample: Score if they need not.
         sampled: Number of scored questions that were sampled.
         position: Of the general ability, in standard deviations of the reference models.
-        by_sample_alone: The sampled questions by themselves tell it more exactly than the curves.
+        by_sample_alone: The interval is bounded by that of the sampled questions by themselves.
     """
 
     value: float
@@ -290,8 +289,10 @@ class ScoreEstimator:
         if some.size >= LEAST_ALONE:
             counts = weights[some] / chance[sampled]
             first, last = _by_sample_alone(weights, items, scores, sampled, counts / counts.sum())
-            if is_alone := _FAR_WIDER * (last - first) < hi - lo:
-                lo, hi = min(first, value), max(last, value)
+            if is_alone := _WIDEST * (last - first) < hi - lo:
+                middle, half = (first + last) / 2.0, _WIDEST * (last - first) / 2.0
+                lo, hi = min(middle - half, value), max(middle + half, value)
+                value, lo, hi = certain.clip(value, lo, hi)
         return ScoreReading(
             value=value,
             lo=lo,

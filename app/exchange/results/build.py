@@ -217,7 +217,7 @@ class _Builder:
                     taken=BY_MARKS,
                     detail="The files do not name the right options of "
                     f"{', '.join(unnamed)[:200]}: right is what was likeliest where an answer was "
-                    "marked right.",
+                    "scored as right.",
                 )
             )
         items = [item.usual for item in self._seen.items.values()]
@@ -265,7 +265,7 @@ class _Builder:
         if shares[told] < _LEAST_AGREEMENT:
             raise FileFormatError(
                 f"By {' and '.join(sorted(by_metric))} the likeliest option explains "
-                f"{shares[told]:.0%} of the recorded marks only, so they mean something else: "
+                f"{shares[told]:.0%} of the recorded scores only, so they mean something else: "
                 "choose another metric with --metric (acc, acc_norm)."
             )
         if told != wanted:
@@ -274,7 +274,7 @@ class _Builder:
                     what="normalise",
                     taken=told,
                     option="--metric",
-                    detail=f"The recorded marks are those of the likeliest option with lengths in "
+                    detail=f"The recorded scores are those of the likeliest option with lengths in "
                     f"{told} ({shares[told]:.1%} of them).",
                 )
             )

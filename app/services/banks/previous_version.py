@@ -24,7 +24,7 @@ async def asking_as(uow: UnitOfWork, bank: Bank, spec: BankSpec) -> Bank:
     if new == old and bank.default_scorer == spec.default_scorer:
         return bank
     if any(item.has_content for item in await uow.items.outlines(bank.id)):
-        what = "puts its questions otherwise" if new != old else "marks by another scorer"
+        what = "puts its questions otherwise" if new != old else "scores by another scorer"
         raise ConflictError(
             f"There is a bank {bank.name!r} already, and it {what}: give the new one another name."
         )

@@ -35,13 +35,13 @@ class Offer:
             return "The items' parameters are no guesses; `banks drift` says whether they hold."
         if self.due:
             rest = (
-                f"{self.n_examinees} examinees have answered by now: `sextant banks recalibrate "
+                f"{self.n_examinees} models have answered by now: `sextant banks recalibrate "
                 f"{self.bank_name}` makes the next version from all their answers."
             )
         else:
             rest = (
-                f"{self.n_examinees} examinees have answered by now; from "
-                f"{self.known.next_examinees} on it is worth while to calibrate again."
+                f"{self.n_examinees} models have answered by now. Recalibrate after "
+                f"{self.known.next_examinees} models."
             )
         return f"{provisional_words(self.known)} {rest}"
 

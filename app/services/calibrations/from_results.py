@@ -348,11 +348,10 @@ def _no_scorer(tried: Sequence[Marking]) -> str:
     ]
     if not told:
         return (
-            "The results hold no answers in words with their marks, so that no scorer can be seen "
-            f"to mark as they were marked. {advice}"
+            "The results hold no answers in words with their scores, so that no scorer can be seen "
+            f"to reproduce them. {advice}"
         )
     return (
-        f"No scorer marks at least {_LEAST_AGREEMENT:.0%} of the right and of the wrong recorded "
-        f"answers as they were marked ({'; '.join(told)}): live tests would measure something "
-        f"else. {advice}"
+        f"No scorer reproduces at least {_LEAST_AGREEMENT:.0%} of the recorded scores, right and "
+        f"wrong ({'; '.join(told)}): live tests would measure something else. {advice}"
     )

@@ -180,7 +180,7 @@ class AnswerScorer:
         except BusyError as error:
             if not patient:
                 raise
-            reason = f"{error.detail} Rescore the session to mark it."
+            reason = f"{error.detail} Rescore the session."
             return clean_score(
                 NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
                 hash_of(item.scorer),

@@ -68,7 +68,7 @@ def _require_marked(questions: Questions, draft: Draft) -> None:
     reasons = [f"{errors} ended in an error"] if errors else []
     reasons += [f"{s.count} {s.reason}, first {s.places[0]}" for s in draft.skipped()]
     raise FileFormatError(
-        f"None of the {n_rows} recorded answers was marked ({'; '.join(reasons)}): questions are "
-        "made of runs that got as far as marks. Have the tool finish the run (`inspect "
+        f"None of the {n_rows} recorded answers was scored ({'; '.join(reasons)}): questions are "
+        "made of runs that got as far as scores. Have the tool finish the run (`inspect "
         "eval-retry LOG`), or leave its files out."
     )

@@ -10,6 +10,7 @@ from app.services.sessions.cautions import cautions_of
 from app.services.sessions.derived import EXTEND
 from app.storage.database import Database
 from app.storage.identifiers import may_name
+from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 _KEPT = ("estimate", "accuracy", "progress", "profile")
@@ -56,10 +57,10 @@ class BaselineService:
         async with self._database.reading() as uow:
             return await uow.baselines.get(name)
 
-    async def every(self) -> list[NamedBaseline]:
-        """All baselines of the project, by name."""
+    async def page(self, request: PageRequest) -> Page[NamedBaseline]:
+        """The project's baselines, by name."""
         async with self._database.reading() as uow:
-            return await uow.baselines.every()
+            return await uow.baselines.page(request)
 
     async def delete(self, name: str, *, is_admin: bool) -> None:
         """Forget a name. Gates that were made against it stay as they are.

@@ -13,7 +13,7 @@ _TOLD = {
     "shots": "examples before each question",
     "template_hash": "words around the questions",
     "scorer": "scorer",
-    "unparsed_policy": "what unreadable answers count as",
+    "unparsed_policy": "what unparseable answers count as",
 }
 #: Different in itself, and told by a hash alone: its values say nothing to people.
 _NOT_SHOWN = frozenset({"template_hash"})
@@ -85,6 +85,6 @@ def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
     worst = max(sessions, key=lambda session: shares[session.id])
     name = worst.endpoint_name or worst.endpoint_model or worst.id
     return (
-        f"A tenth or more of the answers have no mark in {n} of {len(sessions)} sessions, most in "
-        f"that of {name} ({shares[worst.id]:.0%}): ability and rank are those of the marked ones."
+        f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most in "
+        f"that of {name} ({shares[worst.id]:.0%}): ability and rank are those of the others."
     )

@@ -189,9 +189,8 @@ def _untried(*sides: _Session) -> str | None:
     if all(side.measured.version.correction is not None for side in sides):
         return None
     return (
-        "No examinee was held out to try tests on this bank: by ability, the verdict takes the "
-        "model's word for how sure it is, and models of items are mostly too sure. It says least "
-        "of examinees beyond those that the bank was calibrated on."
+        "This bank was not cross-validated: the verdict by ability takes the curves to be true, "
+        "and is mostly too sure. It says least of models beyond the reference models."
     )
 
 

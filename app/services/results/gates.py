@@ -225,7 +225,7 @@ class _Found:
     hi: float | None
     looks: float = 1.0
     degrees: float | None = None
-    advice: str = "Extend the session to decide."
+    advice: str = "Ask more questions to decide."
 
 
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:

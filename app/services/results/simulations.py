@@ -183,9 +183,8 @@ def _beyond(calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatA
         return None
     are = "is" if beyond == 1 else "are"
     return (
-        f"{beyond} of {len(thetas)} simulated examinees {are} beyond those that the bank was "
-        f"calibrated on (theta {lo:.2f} to {hi:.2f}); the forecast takes the bank's curves to hold "
-        "there, too."
+        f"{beyond} of {len(thetas)} simulated examinees {are} beyond the reference models "
+        f"(theta {lo:.2f} to {hi:.2f}); the forecast takes the bank's curves to hold there, too."
     )
 
 

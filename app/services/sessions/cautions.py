@@ -57,4 +57,4 @@ def _of_unmarked(summary: Mapping[str, Any], *, is_score: bool) -> str | None:
         if is_score
         else "ability and its interval are those of the others"
     )
-    return f"{share:.0%} of the answers have no mark: {room}."
+    return f"{share:.0%} of the answers have no score: {room}."

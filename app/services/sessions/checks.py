@@ -48,7 +48,7 @@ def require_answers(kind: str) -> None:
     """Refuse to ask items of an endpoint that only marks them."""
     if "completions" not in capabilities_of(kind):
         raise InvalidInputError(
-            f"An endpoint of kind {kind!r} marks answers; it cannot be asked items.",
+            f"An endpoint of kind {kind!r} scores answers; it cannot be asked items.",
             problems=[FieldProblem("/endpoint", f"expected a language model, got {kind!r}")],
         )
 
@@ -135,7 +135,7 @@ async def check_reachable(
     is_own &= target != PRESETS[plan.design.preset]["stopping"].get("se")
     if is_own and target < reachable:
         raise InvalidInputError(
-            f"SE {target:g} is out of reach: all {version.n_active} active items of bank "
+            f"SE {target:g} cannot be reached: all {version.n_active} active items of bank "
             f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
             f"{theta:g}). Ask for a larger SE, or stop by max_items.",
             problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],

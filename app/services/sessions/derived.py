@@ -96,7 +96,7 @@ class DerivedSessions:
         parent, administrations = await self._ended(session_id)
         if parent.relation == RESCORE:
             raise InvalidStateError(
-                f"Session {session_id} marks the answers of {parent.parent_id} again: extend that "
+                f"Session {session_id} scores the answers of {parent.parent_id} again: extend that "
                 "one, and rescore the result."
             )
         version = await self._versions.load(parent.bank_version_id)
@@ -213,7 +213,7 @@ class DerivedSessions:
         parent, administrations = await self._ended(session_id)
         closed = renumbered([item for item in administrations if item.closing is not None])
         if not closed:
-            raise InvalidStateError(f"Session {session_id} holds no answers to mark again.")
+            raise InvalidStateError(f"Session {session_id} holds no answers to score again.")
         present = await self._versions.load(parent.bank_version_id)
         asking = {
             **parent.provenance["asking"],
@@ -254,7 +254,7 @@ class DerivedSessions:
             record = await uow.sessions.get(session_id)
             if record.relation != RESCORE or record.parent_id is None:
                 raise InvalidStateError(
-                    f"Session {session_id} does not mark the answers of another one again."
+                    f"Session {session_id} does not score the answers of another one again."
                 )
             theirs = await uow.sessions.administrations(record.parent_id)
             ours = await uow.sessions.administrations(session_id)

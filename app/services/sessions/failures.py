@@ -103,7 +103,7 @@ class Failures:
             return None
         return Stop(
             StopReason.BUDGET_EXHAUSTED,
-            f"{last.reason} Answers without a mark are kept: rescore the session to mark them.",
+            f"{last.reason} Answers without a score are kept: rescore the session.",
         )
 
     def _too_many_failures(self, closed: int, scored: int) -> Stop | None:
@@ -120,12 +120,12 @@ class Failures:
             UNMARKED_PER_CALL * self._limits.max_consecutive
         ):
             detail = (
-                f"{self._unmarked} answers in a row came and could not be marked; the last "
+                f"{self._unmarked} answers in a row could not be scored; the last "
                 f"({last.error_code}): {last.reason}"
             )
         elif self._limits.exceeded(failed, closed):
             detail = (
-                f"{failed} of {closed} items ended without a score, more than the share of "
-                f"{self._limits.max_share:g} that is allowed."
+                f"{failed} of {closed} answers could not be scored (limit "
+                f"{100 * self._limits.max_share:g} %)."
             )
         return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)

@@ -416,7 +416,7 @@ def _asked_with(token: str, record: SessionRecord, awaited: list[Administration]
         else (f"one of steps {', '.join(steps)}, which are")
     )
     raise StaleStepError(
-        f"The step_token is not {which} awaited: the step was answered or given back before, or "
+        f"The step_token is not {which} pending: the step was answered or given back before, or "
         "never asked. Fetch the next item."
     )
 

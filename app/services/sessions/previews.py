@@ -97,7 +97,7 @@ class Previews:
             if not view.shows(withheld=is_withheld(bank)):
                 raise MissingScopeError(
                     f"Bank {bank.name!r} is withheld: a preview shows an item's text and how its "
-                    "answer is marked, which needs a key with the scope 'banks:write'."
+                    "answer is scored, which needs a key with the scope 'banks:write'."
                 )
             stored = await uow.items.find(bank.id, spec.item)
         if stored.content == ItemContent():

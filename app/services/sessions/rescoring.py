@@ -91,7 +91,7 @@ class Rescoring:
             await self.write(record, step_on)
         stop = run.blocked() or Stop(
             StopReason.CUSTOM,
-            f"The {len(sources)} answers of {parent.id}, marked again.",
+            f"The {len(sources)} answers of {parent.id}, scored again.",
         )
         last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
         async with self.database.unit_of_work() as uow:
@@ -102,7 +102,7 @@ class Rescoring:
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
         """The older session, its closings by our steps in order of arrival, and our own items."""
         if self.record.parent_id is None:
-            raise SextantError(f"Session {self.record.id} has no answers to mark again.")
+            raise SextantError(f"Session {self.record.id} has no answers to score again.")
         async with self.database.unit_of_work() as uow:
             parent = await uow.sessions.get(self.record.parent_id)
             theirs = await uow.sessions.administrations(parent.id)
@@ -160,7 +160,7 @@ class Rescoring:
                 marking=None,
                 scorer_hash=None,
                 reason="The answer is not stored, or not whole: only its score was given, it was "
-                "too long, or its time was up. There is nothing to mark again.",
+                "too long, or its time was up. There is nothing to score again.",
             )
         item = (await retry_outages(lambda: self.versions.items_at(version, [position])))[position]
         own = self.record.provenance["rescored_with"]

@@ -25,11 +25,9 @@ def no_result(marked: int) -> str | None:
     """Why there is no result after so many marked answers; None where there is one."""
     if marked >= MIN_MARKED:
         return None
-    told = {0: "No answer is marked", 1: "Only 1 answer is marked"}
-    return (
-        f"{told.get(marked, f'Only {marked} answers are marked')}; a result is told from "
-        f"{MIN_MARKED} marked answers on."
-    )
+    if not marked:
+        return "No answer could be scored."
+    return f"Needs at least {MIN_MARKED} scored answers, has {marked}."
 
 
 def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:

@@ -120,12 +120,13 @@ class BaselineRepository:
             raise NotFoundError("baseline", name)
         return _baseline(found)
 
-    async def every(self) -> list[NamedBaseline]:
-        """All of the project, by name."""
-        return [
-            _baseline(row)
-            for row in await self._db.scalars(select(BaselineRow).order_by(BaselineRow.name))
-        ]
+    async def page(self, request: PageRequest) -> Page[NamedBaseline]:
+        """Those of the project, by name; `after` is a name."""
+        statement = select(BaselineRow).order_by(BaselineRow.name).limit(request.limit + 1)
+        if request.after is not None:
+            statement = statement.where(BaselineRow.name > request.after)
+        found = [_baseline(row) for row in await self._db.scalars(statement)]
+        return Page(tuple(found[: request.limit]), has_more=len(found) > request.limit)
 
     async def delete(self, name: str) -> None:
         """Forget a name; gates that were made against it stay as they are."""

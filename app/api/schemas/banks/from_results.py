@@ -76,7 +76,7 @@ class FromResultsCreate(WhichAnswers):
     )
     default_scorer: ScorerModel | None = Field(
         default=None,
-        description="Marks live answers; null: the one that marks the recorded ones as they were.",
+        description="Scores live answers; null: the one that reproduces the recorded scores.",
     )
     unparsed_policy: UnparsedPolicy | None = None
     model: Model = "2pl"
@@ -139,9 +139,9 @@ class ChoiceRead(Output):
 class AgreementRead(Output):
     """How a scorer marks recorded answers, those marked right and those marked wrong apart."""
 
-    right: float | None = Field(description="Share of the right ones that it marks so, too.")
+    right: float | None = Field(description="Share of the right ones that it scores as right.")
     n_right: int
-    wrong: float | None = Field(description="Share of the wrong ones that it marks so, too.")
+    wrong: float | None = Field(description="Share of the wrong ones that it scores as wrong.")
     n_wrong: int
     words: str
 
@@ -155,7 +155,7 @@ class MarkingRead(Output):
         description="On a random sample of them; null where options are compared."
     )
     n_differing: int = Field(
-        description="Of these, answers that it marks otherwise; their recorded scores calibrate."
+        description="Of these, answers that it scores otherwise; their recorded scores calibrate."
     )
     differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
 

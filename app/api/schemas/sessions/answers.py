@@ -45,7 +45,7 @@ class ManualResponse(Input):
     outcome: NoScore | None = None
     text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
         default=None,
-        description="What was answered, beside a score or an outcome: `:rescore` marks it again.",
+        description="What was answered, beside a score or an outcome: `:rescore` scores it again.",
     )
     tokens_in: Tokens | None = None
     tokens_out: Tokens | None = None
@@ -106,7 +106,7 @@ class AnsweredRead(SessionRead):
     """A session after an answer, and what it asks next."""
 
     next_items: list[NextItemRead] = Field(
-        description="Asked because of this answer; those asked before are awaited still."
+        description="Asked because of this answer; those asked before are still pending."
     )
 
     @classmethod
@@ -139,7 +139,7 @@ class ResponseRead(Obtained):
     outcome: Outcome | None
     scorer_hash: str | None = Field(
         description=(
-            "SHA-256 of name and parameters of the scorer that marked. Null: none did, or the "
+            "SHA-256 of name and parameters of the scorer. Null: none did, or the "
             "answer is older than this field."
         )
     )

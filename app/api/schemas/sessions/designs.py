@@ -96,7 +96,7 @@ class DesignInput(Input):
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = Field(
         default=None,
         description=f"Items in flight at once; {CONCURRENCY} unless given, 1 for the preset "
-        "`atlas` and where the client answers, of whom at most 64 are awaited.",
+        "`atlas` and where the client answers, of which at most 64 are pending.",
     )
     failures: FailuresInput | None = None
 

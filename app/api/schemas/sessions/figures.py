@@ -12,17 +12,19 @@ class ExtrapolationRead(Output):
     """Where the examinee stands among the reference models, and whether their curves hold."""
 
     position: float = Field(
-        description="Of its general ability, in standard deviations of those calibrated."
+        description="Of its general ability, in standard deviations of the reference models."
     )
     sd: float | None = Field(
         None,
-        description="Standard deviation of that position. Above 1 the answers tell less of it than "
-        "that the examinee is one of those calibrated would, and decisions by ability take a wider "
-        "interval. Null in results of before it was told.",
+        description="Standard deviation of that position. Above 1 the answers tell less than that "
+        "the examinee is a model like the reference models, and decisions by ability take a wider "
+        "interval. Null in older results.",
     )
-    percentile: float = Field(description="Share of those calibrated that are weaker, 0 to 100.")
+    percentile: float = Field(
+        description="Share of the reference models that are weaker, 0 to 100."
+    )
     standing: Literal["within", "above", "below", "unknown"] = Field(
-        description="Within those calibrated, by a standard deviation beyond all of them, or "
+        description="Within the reference models, by a standard deviation beyond all of them, or "
         "unknown."
     )
     difference: float | None = Field(
@@ -45,7 +47,7 @@ class EstimateRead(Output):
 
     theta: float | None = Field(
         description="Null, as `se`, `ci` and the session's `accuracy`, as long as fewer than five "
-        "answers are marked; `reason` then says so."
+        "answers are scored; `reason` then says so."
     )
     se: float | None = Field(description="Standard error, by the model alone.")
     ci: list[float | None] = Field(
@@ -61,11 +63,11 @@ class EstimateRead(Output):
     at_bound: bool
     extrapolation: ExtrapolationRead | None = Field(
         default=None,
-        description="Null where the version has not learned whom it was calibrated on.",
+        description="Null where the version knows no reference models.",
     )
     reason: str | None = Field(
         default=None,
-        description="Why there is no theta: too few answers are marked. Null where there is one.",
+        description="Why there is no theta: too few answers are scored. Null where there is one.",
     )
 
 
@@ -127,7 +129,7 @@ class AccuracyRead(Output):
     )
     nonresponse: float = Field(
         default=0.0,
-        description="Share of the asked items without a mark. Nobody knows what they would have "
+        description="Share of the asked items without a score. Nobody knows what they would have "
         "scored: `lo` is lowered by this share of itself.",
     )
     method: str = Field(

@@ -36,7 +36,8 @@ class PreviewCreate(ChosenEndpoint):
         default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
     )
     send: bool = Field(
-        default=True, description="Call the endpoint, once or for each option, and mark the answer."
+        default=True,
+        description="Call the endpoint, once or for each option, and score the answer.",
     )
 
     def to_domain(self, bank: str, item: str) -> PreviewSpec:
@@ -70,7 +71,7 @@ class PreviewRead(Output):
     item_id: str
     mode: Mode
     shots: int
-    scorer: str = Field(description="Name of the scorer that marks.")
+    scorer: str = Field(description="Name of the scorer.")
     target: list[str]
     requests: list[RequestRead] = Field(
         description="One for each option where likelihoods are compared; none of a simulated "

@@ -77,7 +77,7 @@ class SessionReportRead(Output):
     object: Literal["session_report"] = "session_report"
     summary: list[str] = Field(description="The result in a few plain sentences.")
     identity: SessionIdentity
-    score: Score | None = Field(description="Null where nothing was marked or predicted.")
+    score: Score | None = Field(description="Null where nothing was scored or predicted.")
     estimate: Annotated[JsonObject, ShownAs(EstimateRead)] = Field(
         description="Ability as the session has it."
     )

@@ -68,7 +68,7 @@ class PretestInput(Input):
     items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)] = Field(
         description=(
             "At most so many items of the version that are in pretest, those asked least often so "
-            "far first. They are marked and stored, and they cost; they count towards the budget, "
+            "far first. They are scored and stored, and they cost; they count towards the budget, "
             "but not towards max_items, theta, the predicted score or the limits on failures."
         )
     )
@@ -179,7 +179,7 @@ class SessionCreate(DesignInput, OnBank):
     )
     answer_within: Patience | None = Field(
         default=None,
-        description="Of a manual session: seconds after which an awaited item is closed as "
+        description="Of a manual session: seconds after which a pending item is closed as "
         "`error`, and another asked.",
     )
     idle_timeout: Patience | None = Field(
@@ -256,7 +256,7 @@ class SessionRescore(Input):
 
     scorer: ScorerModel | None = Field(
         default=None,
-        description="Marks every answer; absent: what marks each item by now.",
+        description="Scores every answer; absent: each item's present scorer.",
     )
     metadata: Metadata = Field(default_factory=dict)
 
