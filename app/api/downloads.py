@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from app.reports.document import CONTENT_SECURITY_POLICY
+from app.reports.rendering import CONTENT_SECURITY_POLICY
 
 _TYPES = {"json": "application/json", "html": "text/html", "csv": "text/csv"}
 _READABLE = (_TYPES["json"], "application/octet-stream", "text/")

@@ -1,9 +1,14 @@
-"""The last result of each model and bank."""
+"""The last result of each model and bank, and where results stand."""
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from app.api.schemas.sessions.sessions import SessionRead
+from app.pages.rendering import who
 from app.records.sessions import SessionRecord
+from app.reports.reference_strip import Reference, strip, strip_position
+from app.services.banks.loaded import LoadedVersion
 from app.services.visibility import View
 
 #: Sessions that are looked through.
@@ -31,3 +36,17 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
         bank: sorted(models.values(), key=lambda one: -one.accuracy.value if one.accuracy else 0.0)
         for bank, models in list(found.items())[:_SHOWN]
     }
+
+
+def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup | None:
+    """The reference models of a version, with sessions on it; None where none can be placed."""
+    population = () if version.curves is None else version.curves.population
+    reference = Reference.of(
+        version.bank, population, version.reference_abilities, version.n_examinees
+    )
+    placed = [
+        (who(one), strip_position(one.estimate.model_dump(), reference))
+        for one in sessions
+        if one.headline is not None and one.bank.scale == version.bank.scale
+    ]
+    return strip(reference, placed)

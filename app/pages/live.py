@@ -17,7 +17,7 @@ from cachetools import TTLCache
 from app.api.schemas.sessions.answers import ResponseRead
 from app.api.schemas.sessions.sessions import SessionRead
 from app.items import ItemContent
-from app.pages.charts import strip_of
+from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
@@ -37,13 +37,6 @@ _FRAMES, _FRAME_S = 256, 1.0
 
 #: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
 Point = list[float | int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How theta and the predicted score went, for the picture and its table."""
-
-    points: list[Point]
 
 
 class AnswerKind(StrEnum):
@@ -102,8 +95,8 @@ class Frame:
     created_at: datetime | None = None
 
 
-async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[Course, int]:
-    """The course so far, and the number of the last event that it knows."""
+async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[list[Point], int]:
+    """How theta and score went so far, and the number of the last event that is in it."""
     points: list[Point] = []
     after = 0
     while after < record.event_seq:
@@ -116,7 +109,7 @@ async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[Co
     kept = points[::every]
     if points and kept[-1] is not points[-1]:
         kept.append(points[-1])
-    return Course(kept), after
+    return kept, after
 
 
 async def answers_of(

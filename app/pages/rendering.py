@@ -3,30 +3,23 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from app import DISTRIBUTION
 from app.pages.access import visitor
 from app.pages.static import address
 from app.reports.charts import interval_bar
-from app.reports.figures import (
-    answers_right,
-    dollars,
-    headline_lines,
-    took,
-    uncounted,
-    whole_bank,
-)
-from app.reports.parts import count, percent, signed
-from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, duration, scored_on
+from app.reports.figures import answers_right, headline_lines, uncounted, whole_bank
+from app.reports.rendering import environment
+from app.reports.session.words import scored_on
 
 #: Characters of a name that lists show.
 _SHORT = 80
@@ -66,39 +59,23 @@ async def page(
 
 def fragment(template: str, values: Mapping[str, Any]) -> str:
     """HTML of a template."""
-    return environment().get_template(template).render(values)
+    return templates().get_template(template).render(values)
 
 
-@lru_cache(maxsize=1)
-def environment() -> Environment:
-    """The templates. What is not said to be markup is escaped; an unknown name is an error."""
-    made = Environment(
-        loader=PackageLoader("app.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
+@cache
+def templates() -> Environment:
+    """The templates of the pages."""
+    made = environment("app.pages")
     made.filters |= {
-        "percent": percent,
-        "signed": signed,
-        "dollars": dollars,
-        "duration": lambda seconds: duration({"seconds": seconds}),
-        "took": took,
         "time": _time,
         "short": short,
         "name": _name,
         "examinee": who,
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
-        "outcome": lambda word: OUTCOME_NAMES.get(word, word),
-        "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
         "p_value": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001",
-        "words": lambda name: str(name).replace("_", " "),
     }
     made.globals |= {
         "address": address,
-        "count": count,
         "interval_bar": interval_bar,
         "link": link,
         "scored_on": scored_on,

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from cachetools import TTLCache
+from markupsafe import Markup
 
 from app.records.sessions import SessionRecord
-from app.reports.markup import Markup, join
 from app.reports.session.page import sections as sections_of_session
 from app.reports.version.page import sections as sections_of_version
 from app.services.banks.report import VersionReports
@@ -26,7 +26,7 @@ async def session_sections(
     found = _sessions.get(key)
     if found is None:
         report = await reports.report(record.id, reveal=reveal)
-        found = await asyncio.to_thread(lambda: join(*sections_of_session(report)))
+        found = await asyncio.to_thread(sections_of_session, report)
         _sessions[key] = found
     return found
 
@@ -45,6 +45,6 @@ async def version_sections(
     found = _versions.get((seen_by, version_id))
     if found is None:
         report = await reports.report(bank_id, version_id)
-        found = await asyncio.to_thread(lambda: join(*sections_of_version(report)))
+        found = await asyncio.to_thread(sections_of_version, report)
         _versions[seen_by, version_id] = found
     return found

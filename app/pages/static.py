@@ -9,7 +9,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from app.reports.style import STYLE
+from app.reports.rendering import STYLE
 
 _TYPES = {
     "css": "text/css; charset=utf-8",

@@ -1,18 +1,22 @@
 """Charts as inline SVG, coloured by the page's style sheet."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from app.reports.markup import Markup, Node, el, join
+from markupsafe import Markup, escape
 
-#: Of a picture, in its own units.
+from app.reports.formats import count, percent, signed
+
+#: Of a picture, in its own units, and of what its axes enclose.
 WIDTH, HEIGHT = 520, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 12, 14, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, WIDTH - 12, 14, HEIGHT - 46
 _TICKS = 5
 #: Of intervals one below the other: the margin, the height of a row, text and line in it.
 _EDGE, _ROW, _LABEL, _TRACK, _AXIS = 12, 52, 16, 36, 30
 _NAME = 34  # characters of a name that fit beside its note
+_THETAS = (-6.0, 6.0)  # drawn at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +29,17 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axes:
-    """From values to places on the picture."""
+class _Axis:
+    """From values to places on the picture; what is beyond an end is drawn there."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
+    lo: float
+    hi: float
+    start: float
+    end: float
 
-    def px(self, value: float) -> float:
-        lo, hi = self.x
-        return _LEFT + (value - lo) / (hi - lo) * (WIDTH - _LEFT - _RIGHT)
-
-    def py(self, value: float) -> float:
-        lo, hi = self.y
-        return HEIGHT - _BOTTOM - (value - lo) / (hi - lo) * (HEIGHT - _TOP - _BOTTOM)
+    def __call__(self, value: float) -> float:
+        inside = min(max(value, self.lo), self.hi)
+        return self.start + (inside - self.lo) / (self.hi - self.lo) * (self.end - self.start)
 
 
 def line_chart(
@@ -46,7 +48,7 @@ def line_chart(
     *,
     title: str,
     description: str,
-    x_label: str,
+    x_label: str = "ability (theta)",
     y_label: str,
     top: float | None = None,
     band: tuple[float, float] | None = None,
@@ -65,36 +67,22 @@ def line_chart(
         band: A range of x that is shaded.
         points: What was seen, beside the curves; x and value.
     """
-    axes = _Axes((x[0], x[-1]), (0.0, top or _round_up(max(max(one.values) for one in lines))))
-    shapes = [_frame(axes, x_label, y_label)]
+    ticks = _ticks(0.0, top or max(max(one.values) for one in lines))
+    across, up = _Axis(x[0], x[-1], _LEFT, _RIGHT), _Axis(0.0, ticks[-1], _BOTTOM, _TOP)
+    shapes = []
     if band is not None:
-        left, right = axes.px(band[0]), axes.px(band[1])
-        shapes.insert(
-            0,
-            el(
-                "rect",
-                class_="band",
-                x=place(left),
-                y=_TOP,
-                width=place(right - left),
-                height=HEIGHT - _TOP - _BOTTOM,
-            ),
-        )
+        left, right = map(across, band)
+        shapes.append(_rect("band", left, _TOP, right - left, _BOTTOM - _TOP))
+    shapes += _frame(across, x_label, _BOTTOM)
+    shapes += _scale(up, [(tick, f"{tick:.10g}") for tick in ticks], y_label)
     for one in lines:
-        path = " ".join(
-            f"{place(axes.px(at))},{place(axes.py(min(value, axes.y[1])))}"
-            for at, value in zip(x, one.values, strict=True)
-        )
-        shapes.append(el("polyline", class_=f"line {one.style}", points=path))
+        path = _path(across, up, x, one.values)
+        shapes.append(_el("polyline", class_=f"line {one.style}", points=path))
     for at, value in points:
-        if axes.x[0] <= at <= axes.x[1]:
-            shapes.append(
-                el("circle", class_="point", cx=place(axes.px(at)), cy=place(axes.py(value)), r=5)
-            )
-    return join(
-        svg(title, description, *shapes),
-        legend([(one.style, one.label) for one in lines if one.label]),
-    )
+        if x[0] <= at <= x[-1]:
+            shapes.append(_el("circle", class_="point", cx=across(at), cy=up(value), r=5))
+    entries = [(one.style, one.label) for one in lines if one.label]
+    return _svg(title, description, shapes) + _legend(entries)
 
 
 def histogram(
@@ -109,27 +97,74 @@ def histogram(
     down_label: str,
 ) -> Markup:
     """Two distributions over one axis: one upwards, one downwards, each to its own height."""
-    axes = _Axes((edges[0], edges[-1]), (-1.0, 1.0))
-    middle = axes.py(0.0)
-    bars = []
+    across, height = _Axis(edges[0], edges[-1], _LEFT, _RIGHT), _Axis(-1.0, 1.0, _BOTTOM, _TOP)
+    middle = height(0.0)
+    shapes = _frame(across, x_label, middle)
     for counts, style, sign in ((up, "one", 1.0), (down, "two", -1.0)):
         most = max(counts) or 1.0
-        for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
-            if count:
-                tip = axes.py(sign * 0.95 * count / most)
-                bars.append(
-                    el(
-                        "rect",
-                        class_=f"bar {style}",
-                        x=place(axes.px(left) + 0.5),
-                        y=place(min(tip, middle)),
-                        width=place(axes.px(right) - axes.px(left) - 1),
-                        height=place(abs(tip - middle)),
-                    )
-                )
-    frame = _frame(axes, x_label, "", y_ticks=False)
-    entries = [("one", up_label), ("two", down_label)]
-    return join(svg(title, description, frame, *bars), legend(entries))
+        for (left, right), n in zip(pairwise(map(across, edges)), counts, strict=True):
+            if n:
+                tip = height(sign * 0.95 * n / most)
+                top, tall = min(tip, middle), abs(tip - middle)
+                shapes.append(_rect(f"bar {style}", left + 0.5, top, right - left - 1, tall))
+    return _svg(title, description, shapes) + _legend([("one", up_label), ("two", down_label)])
+
+
+def course_charts(
+    points: Sequence[Sequence[float | None]],
+) -> tuple[Markup | None, Markup | None]:
+    """Score and ability with their intervals as answers came in: the insides of two figures.
+
+    Args:
+        points: Rows of answers, theta, lo, hi, score, lo, hi; None where something is not known.
+            What is known of fewer than two has no picture.
+    """
+    scores, thetas = [(row[0], *row[4:]) for row in points], [row[:4] for row in points]
+    return (
+        _course(scores, "Predicted score", "predicted score", (0.0, 1.0), percent, percent),
+        _course(thetas, "Ability", "ability (theta)", _THETAS, _theta, _theta_tick),
+    )
+
+
+def _theta(value: float) -> str:
+    return signed(value, 2)
+
+
+def _theta_tick(value: float) -> str:
+    return signed(value, 0 if value == int(value) else 1)
+
+
+def _course(
+    rows: Sequence[Sequence[float | None]],
+    what: str,
+    label: str,
+    ends: tuple[float, float],
+    show: Callable[[float], str],
+    show_tick: Callable[[float], str],
+) -> Markup | None:
+    known = [[value for value in row if value is not None] for row in rows if None not in row]
+    if len({row[0] for row in known}) < 2:
+        return None
+    answers, values, lows, highs = zip(*known, strict=True)
+    ticks = _ticks(max(min(lows), ends[0]), min(max(highs), ends[1]))
+    across = _Axis(answers[0], answers[-1], _LEFT, _RIGHT)
+    up = _Axis(ticks[0], ticks[-1], _BOTTOM, _TOP)
+    band = _path(across, up, (*answers, *answers[::-1]), (*lows, *highs[::-1]))
+    shapes = [_el("polygon", class_="band", points=band)]
+    shapes += _scale(up, [(tick, show_tick(tick)) for tick in ticks], label)
+    for n in _ticks(0, answers[-1]):
+        if n <= answers[-1] and n == int(n):
+            shapes.append(_text(f"{n:.0f}", across(n), _BOTTOM + 18, "mid"))
+    shapes += _axis_line("marked answers", _BOTTOM)
+    shapes.append(_el("polyline", class_="line one", points=_path(across, up, answers, values)))
+    title = f"{what} as answers came in"
+    description = (
+        f"{show(values[-1])} after {count(int(answers[-1]), 'answer')}, 95\u00a0% interval "
+        f"{show(lows[-1])} to {show(highs[-1])}."
+    )
+    entries = [("one", "best estimate"), ("shade", "95\u00a0% interval")]
+    caption = Markup("<figcaption>{}</figcaption>").format(title)
+    return caption + _svg(title, description, shapes) + _legend(entries)
 
 
 def interval_bar(
@@ -150,19 +185,15 @@ def interval_bar(
         ends: Of the line; what is beyond is drawn at its end.
         mark: Such as a threshold, across the line.
     """
-    least, most = ends
-
-    def x(at: float) -> float:
-        return 100 * (min(max(at, least), most) - least) / (most - least)
-
-    shapes: list[Node] = [el("rect", class_="bar-out", y=4, width=100, height=2)]
+    across = _Axis(*ends, 0.0, 100.0)
+    shapes = [_rect("bar-out", None, 4, 100, 2)]
     if lo is not None and hi is not None:
-        wide = max(x(hi) - x(lo), 0.5)
-        shapes.append(el("rect", class_="bar-in", x=place(x(lo)), y=2, width=place(wide), height=6))
+        left = across(lo)
+        shapes.append(_rect("bar-in", left, 2, max(across(hi) - left, 0.5), 6))
     if mark is not None:
-        shapes.append(el("rect", class_="bar-mark", x=place(0.992 * x(mark)), width=0.8, height=10))
-    shapes.append(el("rect", class_="bar-at", x=place(0.988 * x(value)), width=1.2, height=10))
-    return el(
+        shapes.append(_rect("bar-mark", 0.992 * across(mark), None, 0.8, 10))
+    shapes.append(_rect("bar-at", 0.988 * across(value), None, 1.2, 10))
+    return _el(
         "svg",
         *shapes,
         class_="interval",
@@ -195,11 +226,10 @@ class Bar:
 def interval_chart(
     bars: Sequence[Bar],
     ends: tuple[float, float],
-    ticks: Sequence[float],
+    ticks: Iterable[tuple[float, str]],
     *,
     title: str,
     description: str,
-    show: Callable[[float], str],
     entries: Sequence[tuple[str, str]],
     among: Sequence[float] = (),
 ) -> Markup:
@@ -208,121 +238,76 @@ def interval_chart(
     Args:
         bars: What is shown.
         ends: Of the axis; what is beyond is drawn at its end.
-        ticks: Where the axis is marked.
+        ticks: Where the axis is marked, and the text there.
         title: What the picture shows.
         description: What there is to see.
-        show: A value of the axis as text.
         entries: Of the legend: style and meaning.
         among: Other values, as dots above them.
     """
-    lo, hi = ends
+    across = _Axis(*ends, _EDGE + 8, WIDTH - _EDGE - 8)
     above = _ROW // 2 if among else 0
     height = above + _ROW * len(bars) + _AXIS
-
-    def x(value: float) -> float:
-        inside = min(max(value, lo), hi)
-        return _EDGE + 8 + (inside - lo) / (hi - lo) * (WIDTH - _EDGE - _EDGE - 16)
-
-    shapes: list[Node] = []
-    for tick in ticks:
-        at = place(x(tick))
-        shapes.append(el("line", class_="grid", x1=at, x2=at, y1=0, y2=height - _AXIS + 4))
-        anchor = "mid" if lo < tick < hi else "end" if tick >= hi else None
-        shapes.append(el("text", show(tick), x=at, y=height - 8, class_=anchor))
-    for value in among:
-        at = place(x(value))
-        shapes.append(el("circle", class_="dot among", cx=at, cy=above // 2, r=6))
+    shapes = []
+    for tick, text in ticks:
+        at = across(tick)
+        shapes.append(_line("grid", at, at, 0, height - _AXIS + 4))
+        anchor = "mid" if ends[0] < tick < ends[1] else "end" if tick >= ends[1] else None
+        shapes.append(_text(text, at, height - 8, anchor))
+    shapes += [
+        _el("circle", class_="dot among", cx=across(value), cy=above // 2, r=6) for value in among
+    ]
     for row, bar in enumerate(bars):
         top = above + row * _ROW
         y, kind = top + _TRACK, " never" if bar.never else ""
         name = bar.label if len(bar.label) <= _NAME else bar.label[: _NAME - 1] + "…"
         shapes += [
-            el("text", name, x=_EDGE, y=top + _LABEL, class_="label strong"),
-            el("text", bar.note, x=WIDTH - _EDGE, y=top + _LABEL, class_="end aside"),
-            el(
-                "line",
-                class_=f"whisker{kind}",
-                x1=place(x(bar.lo)),
-                x2=place(x(bar.hi)),
-                y1=y,
-                y2=y,
-            ),
+            _text(name, _EDGE, top + _LABEL, "label strong"),
+            _text(bar.note, WIDTH - _EDGE, top + _LABEL, "end aside"),
+            _line(f"whisker{kind}", across(bar.lo), across(bar.hi), y, y),
         ]
         if bar.typical is not None:
-            at = place(x(bar.typical))
-            shapes.append(el("line", class_="typical", x1=at, x2=at, y1=y - 10, y2=y + 10))
-        shapes.append(el("circle", class_=f"dot{kind}", cx=place(x(bar.value)), cy=y, r=7))
-    return join(svg(title, description, *shapes, height=height), legend(entries))
+            at = across(bar.typical)
+            shapes.append(_line("typical", at, at, y - 10, y + 10))
+        shapes.append(_el("circle", class_=f"dot{kind}", cx=across(bar.value), cy=y, r=7))
+    return _svg(title, description, shapes, height) + _legend(entries)
 
 
-def trace_chart(
-    answers: Sequence[int],
-    values: Sequence[float],
-    lows: Sequence[float],
-    highs: Sequence[float],
-    *,
-    title: str,
-    description: str,
-    y_label: str,
-    show: Callable[[float], str],
-    least: float,
-    most: float,
-) -> Markup:
-    """A value with its interval as answers came in, and its caption: the inside of a figure.
-
-    Args:
-        answers: How many had come, ascending, two at least.
-        values: What was thought then.
-        lows: Lower ends of the interval.
-        highs: Upper ends.
-        title: What the picture shows.
-        description: What there is to see.
-        y_label: Beside the axis.
-        show: A value of the axis as text.
-        least: Nothing below is drawn.
-        most: Nothing above is drawn.
-    """
-    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
-    ticks = _ticks(max(min(lows), least), min(max(highs), most))
-    lo, hi = ticks[0], ticks[-1]
-
-    def x(count: float) -> float:
-        return _LEFT + (count - answers[0]) / (answers[-1] - answers[0]) * (right - _LEFT)
-
-    def y(value: float) -> float:
-        return bottom - (min(max(value, lo), hi) - lo) / (hi - lo) * (bottom - _TOP)
-
-    def line(ends: Sequence[float], *, back: bool = False) -> list[str]:
-        points = [f"{place(x(n))},{place(y(end))}" for n, end in zip(answers, ends, strict=True)]
-        return points[::-1] if back else points
-
-    shapes: list[Node] = [
-        el("polygon", class_="band", points=" ".join(line(lows) + line(highs, back=True)))
-    ]
-    for tick in ticks:
-        at = place(y(tick))
-        shapes.append(el("line", class_="grid", x1=_LEFT, x2=right, y1=at, y2=at))
-        shapes.append(el("text", show(tick), x=_LEFT - 8, y=place(y(tick) + 4), class_="end"))
-    shapes += [
-        el("text", str(n), x=place(x(n)), y=bottom + 18, class_="mid") for n in _whole(answers[-1])
-    ]
-    middle = (_TOP + bottom) // 2
-    shapes += [
-        el("line", class_="axis", x1=_LEFT, x2=right, y1=bottom, y2=bottom),
-        el("polyline", class_="line one", points=" ".join(line(values))),
-        el("text", "marked answers", x=(_LEFT + right) // 2, y=HEIGHT - 6, class_="mid"),
-        el("text", y_label, x=14, y=middle, class_="mid", transform=f"rotate(-90 14 {middle})"),
-    ]
-    entries = [("one", "best estimate"), ("shade", "95\u00a0% interval")]
-    return join(el("figcaption", title), svg(title, description, *shapes), legend(entries))
+def _frame(across: _Axis, label: str, base: float) -> list[Markup]:
+    """The axis of abilities with its marks."""
+    step = 1 if across.hi - across.lo <= 8 else 2
+    first = int(across.lo) - int(across.lo) % step
+    shapes = []
+    for value in range(first, int(across.hi) + 1, step):
+        if across.lo <= value <= across.hi:
+            at = across(value)
+            shapes.append(_line("grid", at, at, _TOP, _BOTTOM))
+            shapes.append(_text(signed(value, 0), at, _BOTTOM + 18, "mid"))
+    return shapes + _axis_line(label, base)
 
 
-def svg(title: str, description: str, *shapes: Node, height: int = HEIGHT) -> Markup:
+def _axis_line(label: str, base: float) -> list[Markup]:
+    line = _line("axis", _LEFT, _RIGHT, base, base)
+    return [line, _text(label, (_LEFT + _RIGHT) // 2, HEIGHT - 6, "mid")]
+
+
+def _scale(up: _Axis, ticks: Sequence[tuple[float, str]], label: str) -> list[Markup]:
+    """The marks of an upright axis."""
+    middle = (_TOP + _BOTTOM) // 2
+    turned = f"rotate(-90 14 {middle})"
+    shapes = [_el("text", label, x=14, y=middle, class_="mid", transform=turned)]
+    for value, text in ticks:
+        at = up(value)
+        shapes.append(_line("grid", _LEFT, _RIGHT, at, at))
+        shapes.append(_text(text, _LEFT - 8, at + 4, "end"))
+    return shapes
+
+
+def _svg(title: str, description: str, shapes: Sequence[Markup], height: int = HEIGHT) -> Markup:
     """A picture with its description, for those who cannot see it."""
-    return el(
+    return _el(
         "svg",
-        el("title", title),
-        el("desc", description),
+        _el("title", title),
+        _el("desc", description),
         *shapes,
         viewBox=f"0 0 {WIDTH} {height}",
         role="img",
@@ -330,75 +315,42 @@ def svg(title: str, description: str, *shapes: Node, height: int = HEIGHT) -> Ma
     )
 
 
-def _frame(axes: _Axes, x_label: str, y_label: str, *, y_ticks: bool = True) -> Markup:
-    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
-    parts = []
-    lo, hi = axes.x
-    step = 1 if hi - lo <= 8 else 2
-    first = int(lo) - int(lo) % step
-    for value in range(first, int(hi) + 1, step):
-        if lo <= value <= hi:
-            at = axes.px(value)
-            parts.append(el("line", class_="grid", x1=place(at), x2=place(at), y1=_TOP, y2=bottom))
-            parts.append(el("text", _sign(value), x=place(at), y=bottom + 18, class_="mid"))
-    if y_ticks:
-        for i in range(_TICKS + 1):
-            height = axes.y[1] * i / _TICKS
-            at = axes.py(height)
-            parts.append(el("line", class_="grid", x1=_LEFT, x2=right, y1=place(at), y2=place(at)))
-            parts.append(
-                el("text", _tick(height, axes.y[1]), x=_LEFT - 8, y=place(at + 4), class_="end")
-            )
-    axis = axes.py(0.0)
-    parts.append(el("line", class_="axis", x1=_LEFT, x2=right, y1=place(axis), y2=place(axis)))
-    parts.append(el("text", x_label, x=(_LEFT + right) // 2, y=HEIGHT - 6, class_="mid"))
-    if y_label:
-        middle = (_TOP + bottom) // 2
-        turn = f"rotate(-90 14 {middle})"
-        parts.append(el("text", y_label, x=14, y=middle, class_="mid", transform=turn))
-    return join(*parts)
-
-
-def legend(entries: Sequence[tuple[str, str]]) -> Markup | None:
-    """Style and meaning of what is drawn; none where there is nothing to tell apart."""
+def _legend(entries: Sequence[tuple[str, str]]) -> Markup:
+    """Style and meaning of what is drawn; nothing where there is nothing to tell apart."""
     if len(entries) < 2:
-        return None
-    return el(
-        "p",
-        *(el("span", el("i", class_=f"key {style}"), label) for style, label in entries),
-        class_="legend",
+        return Markup("")
+    keys = [_el("span", _el("i", class_=f"key {style}"), label) for style, label in entries]
+    return _el("p", *keys, class_="legend")
+
+
+def _rect(kind: str, x: float | None, y: float | None, width: float, height: float) -> Markup:
+    return _el("rect", class_=kind, x=x, y=y, width=width, height=height)
+
+
+def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
+    return _el("line", class_=kind, x1=x1, x2=x2, y1=y1, y2=y2)
+
+
+def _text(text: str, x: float, y: float, kind: str | None) -> Markup:
+    return _el("text", text, x=x, y=y, class_=kind)
+
+
+def _path(across: _Axis, up: _Axis, x: Iterable[float], y: Iterable[float]) -> str:
+    return " ".join(f"{across(at):.1f},{up(value):.1f}" for at, value in zip(x, y, strict=True))
+
+
+def _el(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
+    """One element: what is not markup is escaped, and an attribute that is None left out.
+
+    `class_` is `class`, `_` in a name is `-`; coordinates have one decimal.
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
+        for key, value in attributes.items()
+        if (text := f"{value:.1f}" if isinstance(value, float) else value) is not None
     )
-
-
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10 ... times a power of ten, halves in between."""
-    if not value > 0:
-        return 1.0
-    power = 10.0 ** (len(str(int(value))) - 1 if value >= 1 else -_leading_zeros(value) - 1)
-    return next(
-        power * step for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15) if power * step >= value
-    )
-
-
-def _leading_zeros(value: float) -> int:
-    zeros = 0
-    while value < 0.1:
-        value *= 10
-        zeros += 1
-    return zeros
-
-
-def _tick(value: float, most: float) -> str:
-    return f"{value:.0f}" if most >= 10 else f"{value:.2g}" if value else "0"
-
-
-def _sign(value: int) -> str:
-    return f"{value:+d}".replace("-", "−") if value else "0"
-
-
-def place(value: float) -> str:
-    """A coordinate."""
-    return f"{value:.1f}"
+    inside = "".join(map(escape, children))
+    return Markup(f"<{name}{given}>{inside}</{name}>")  # noqa: S704  escaped, all of it
 
 
 def _ticks(lo: float, hi: float) -> list[float]:
@@ -408,9 +360,3 @@ def _ticks(lo: float, hi: float) -> list[float]:
     step = power * next(size for size in (1, 2, 2.5, 5, 10) if size * power >= rough)
     first, last = math.floor(lo / step + 1e-9), math.ceil(hi / step - 1e-9)
     return [round(k * step, 10) for k in range(first, max(last, first + 1) + 1)]
-
-
-def _whole(most: int) -> list[int]:
-    """Round numbers of answers up to the last."""
-    ticks = _ticks(0, most)
-    return [int(tick) for tick in ticks if tick <= most and tick == int(tick)]

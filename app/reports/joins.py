@@ -1,7 +1,7 @@
 """What answers say of a join, in words."""
 
 from app.engine.inference.join import ENOUGH_POWER, JoinCheck
-from app.reports.parts import count, percent
+from app.reports.formats import count, percent
 
 #: Words for each verdict, as headings.
 HEADINGS = {

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.placing import PopulationPosition
 from app.reports.charts import Bar, interval_chart
-from app.reports.markup import Markup, el, join
-from app.reports.parts import count, percent
+from app.reports.formats import count, percent
 
 #: Dots, and how far beyond them something is drawn, as a share of their range.
 _DOTS, _BEYOND = 100, 0.5
@@ -114,14 +114,13 @@ def strip(
     chart = interval_chart(
         bars,
         ends,
-        list(words),
+        words.items(),
         title=f"Among {models}",
         description="; ".join(f"{bar.label} is {bar.note} of them" for bar in bars) + ".",
-        show=lambda at: words[at],
         entries=[("dot among", "reference models"), ("one", "95\u00a0% interval of a result")],
         among=dots.tolist(),
     )
     said = f"Among {models}: the axis says how many of them are weaker"
     if reference.n is not None and reference.n > _DOTS:
         said += f"; each dot stands for about {count(round(reference.n / _DOTS), 'model')}"
-    return join(el("figcaption", f"{said}."), chart)
+    return Markup("<figcaption>{}.</figcaption>").format(said) + chart

@@ -107,7 +107,7 @@ async def test_recorded_answers_and_drift(
         mean = round(100 * share)
         assert f"the latest 100 of them that tell an ability its mean score is {mean}" in text
         assert f"± {196 * se:.1f} points" in text
-        assert "Tests of similar abilitymean abilitymean score" in text  # as the points show them
+        assert "Tests of similar ability mean abilitymean score" in text  # as the points show them
 
 
 async def _published(app: FastAPI, client: Client, csv: str) -> str:

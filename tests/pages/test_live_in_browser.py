@@ -144,8 +144,8 @@ async def _answered(page: Page, step: int) -> None:
 
 async def _course(page: Page, points: int) -> None:
     """Wait for so many points, each once; an answer may be shown before its point is told."""
-    await page.wait_for_selector(f"#course tr:nth-child({points})", state="attached")
-    assert await page.locator("#course tr").count() == points
+    await page.wait_for_selector(f"#numbers tbody tr:nth-child({points})", state="attached")
+    assert await page.locator("#numbers tbody tr").count() == points
 
 
 async def _begun(base: str, secret: str, url: str) -> str:

@@ -1,5 +1,6 @@
 """Reads the pages of reports."""
 
+import re
 from html.parser import HTMLParser
 
 from typing_extensions import override
@@ -37,4 +38,4 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(self.texts)
+        return re.sub(r"[ \n]+", " ", " ".join(self.texts))

@@ -2,7 +2,7 @@
 
 import re
 
-from app.reports.charts import interval_bar
+from app.reports.charts import Line, course_charts, interval_bar, line_chart
 
 
 def _shapes(svg: str) -> dict[str, tuple[float, float]]:
@@ -27,4 +27,20 @@ def test_what_is_beyond_the_line_of_a_bar_ends_with_it() -> None:
 def test_a_known_value_has_no_interval_and_its_words_are_escaped() -> None:
     svg = interval_bar(1.0, None, None, '"<b>')
     assert "bar-in" not in _shapes(svg)
-    assert 'aria-label="&quot;&lt;b&gt;"' in svg
+    assert 'aria-label="&#34;&lt;b&gt;"' in svg
+
+
+def test_the_marks_of_an_axis_are_round_and_hold_all_values() -> None:
+    line = Line(values=[0.0, 12.1, 3.0])
+    svg = line_chart((-1.0, 0.0, 1.0), [line], title="t", description="d", y_label="information")
+    marks = re.findall(r'class="end">([0-9.]+)</text>', svg)
+    assert marks == ["0", "2.5", "5", "7.5", "10", "12.5"]
+
+
+def test_a_course_is_drawn_from_what_is_known_of_two_answers() -> None:
+    theta = [0.0, -1.0, 1.0]
+    score, ability = course_charts([[0, *theta, *[None] * 3], [4, *theta, 0.5, 0.4, 0.6]])
+    assert score is None
+    assert ability is not None
+    assert "0.00 after 4 answers, 95\u00a0% interval −1.00 to +1.00." in ability
+    assert course_charts([]) == (None, None)

@@ -12,11 +12,11 @@ import pytest
 from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
+from app.reports.rendering import STYLE
 from app.reports.session.build import MAX_ITEMS, Asked, Ended
 from app.reports.session.facts import SessionReport
 from app.reports.session.page import render
 from app.reports.session.words import STOP_WORDS, summary
-from app.reports.style import STYLE
 from tests.reports.pages import Page
 from tests.reports.sessions import NASTY, known, report, several, taken
 

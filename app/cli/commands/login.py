@@ -11,7 +11,7 @@ from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target, address, forget_login, keep_login
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
 from app.errors import InvalidInputError, SextantError
-from app.reports.parts import count
+from app.reports.formats import count
 
 _HERE = ("127.0.0.1", "localhost", "::1")
 

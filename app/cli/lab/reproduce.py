@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from markupsafe import Markup
 from rich.table import Table
 
 from app.cli.lab.inputs import JsonOption
@@ -17,9 +18,7 @@ from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
 from app.cli.terminal.files import write_file
 from app.reports.charts import line_chart
-from app.reports.document import document
-from app.reports.markup import Markup, el
-from app.reports.parts import section, table
+from app.reports.rendering import document, fragment
 
 #: Points of a picture; more hide each other.
 _MOST_POINTS = 400
@@ -80,18 +79,16 @@ def _text(cell: Cell) -> str:
 
 def _page(paper: str, exhibits: Sequence[Exhibit]) -> str:
     """One HTML page of all tables, with their pictures."""
-    sections = [
-        section(
-            one.title,
-            el("p", f"No data for it; needs {one.missing}.")
-            if one.missing
-            else table(one.title, one.heads, [[*map(_text, row)] for row in one.rows]),
-            el("p", one.note, class_="note") if one.note else None,
-            None if one.scatter is None else _picture(one.scatter, one.title),
+    shown = [
+        (
+            one,
+            [[*map(_text, row)] for row in one.rows],
+            one.scatter and _picture(one.scatter, one.title),
         )
         for one in exhibits
     ]
-    return document(f"Tables of the study {paper}", f"Sextant: {paper}", "Reproduction", *sections)
+    tables = fragment("exhibits.html", exhibits=shown)
+    return document(f"Tables of the study {paper}", f"Sextant: {paper}", "Reproduction", tables)
 
 
 def _picture(of: Scatter, title: str) -> Markup:

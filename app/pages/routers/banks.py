@@ -15,9 +15,9 @@ from app.api.schemas.leaderboards import LeaderboardRead
 from app.deps import AllServices
 from app.errors import NotFoundError
 from app.pages.access import Visit
-from app.pages.charts import held, item_chart, strip_of
+from app.pages.item_curve import held, item_curve
 from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
-from app.pages.latest import LOOKED_AT, last_results
+from app.pages.latest import LOOKED_AT, last_results, strip_of
 from app.pages.rendering import page
 from app.pages.reports import version_sections
 from app.pages.routing import router as make_router
@@ -153,7 +153,7 @@ async def item_page(
         answers = await opened.item_uses.answers(
             found.id, row.item.position, limit=_ANSWERS, skip=_ANSWERS * (number - 1)
         )
-    chart = await asyncio.to_thread(item_chart, loaded, row.item.position, latest)
+    chart = await asyncio.to_thread(item_curve, loaded, row.item.position, answers=latest)
     recorded = None
     if found.calibration is not None:
         with contextlib.suppress(NotFoundError):  # of a lent bank: answers are its lender's

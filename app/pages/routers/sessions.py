@@ -14,14 +14,16 @@ from app.api.schemas.sessions.sessions import SessionExtend, SessionRead, Sessio
 from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
-from app.pages.charts import course_pictures, step_chart, strip_of
 from app.pages.forms import faults_in, margin_in, numbers_in
+from app.pages.item_curve import item_curve
+from app.pages.latest import strip_of
 from app.pages.live import AnswerKind, Live, answers_of, course_of, is_over
 from app.pages.rendering import page
 from app.pages.reports import session_sections
 from app.pages.routing import router as make_router
 from app.pages.routing import see
 from app.records.sessions import ENDED, SessionFilter, SessionRecord
+from app.reports.charts import course_charts
 from app.services.sessions.manual import ManualAnswer
 from app.storage.paging import PageRequest
 
@@ -71,7 +73,7 @@ async def session_page(
             opened.session_reports, record, reveal=visit.view.is_whole
         )
         return await page(request, "session_ended.html", session=shown, sections=sections)
-    course, last = await course_of(opened.sessions, record)
+    points, last = await course_of(opened.sessions, record)
     first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
     answers = await answers_of(opened.sessions, opened.versions, visit.view, record, after=first)
     awaited = None
@@ -82,9 +84,9 @@ async def session_page(
         request,
         "session.html",
         session=shown,
-        course=course,
+        points=points,
         strip=strip_of(await opened.versions.load(record.bank_version_id), [shown]),
-        pictures=course_pictures(course.points),
+        pictures=course_charts(points),
         last=last,
         answers=answers[::-1],
         earlier=first,
@@ -180,7 +182,7 @@ async def answer_page(
     answer = ResponseRead.of(asked[0], visit.view)
     shown = SessionRead.of(record, visit.view)
     theta = answer.theta if answer.theta is not None else shown.estimate.theta
-    chart = await asyncio.to_thread(step_chart, version, asked[0].position, theta)
+    chart = await asyncio.to_thread(item_curve, version, asked[0].position, theta=theta)
     template = "parts/answer_whole.html" if "hx-request" in request.headers else "answer.html"
     return await page(
         request,

@@ -53,7 +53,7 @@ document.addEventListener("DOMContentLoaded", () => {
       row.appendChild(document.createElement("td")).textContent = value === null ? "-"
         : show(value) + (lo === null || hi === null ? "" : ` (${show(lo)} to ${show(hi)})`);
     }
-    document.getElementById("course").prepend(row);
+    document.querySelector("#numbers tbody").prepend(row);
   }
   function take(frame) {
     const figures = document.getElementById("figures");

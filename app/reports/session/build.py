@@ -25,7 +25,7 @@ from app.records.fields import convert
 from app.reports.figures import as_exact_as, begins_alike
 from app.reports.headline import Headline
 from app.reports.reference_strip import Reference, strip_position
-from app.reports.session.cautions import cautions_of, join_cautions
+from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
     Ability,
     AskedItem,
@@ -165,9 +165,8 @@ def session_report(
         stop_detail=ended.detail,
         precision_reached=ended.precision_reached,
         failure=ended.failure,
-        warnings=(
-            *join_cautions(known.join),
-            *cautions_of(identity, figures, score, ended.reason, ended.precision_reached),
+        warnings=cautions_of(
+            identity, figures, score, ended.reason, ended.precision_reached, known.join
         ),
         items=_items(asked, figures, known),
         n_asked=len(asked),

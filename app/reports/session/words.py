@@ -1,12 +1,12 @@
 """A test's result in sentences for people who never heard of item response theory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
 from app.reports.figures import answers_right, counted_wrong, dollars, uncounted, unmarked
-from app.reports.parts import count, percent
-from app.reports.session.facts import Score, SessionReport, TaskResult
+from app.reports.formats import count, duration, percent
+from app.reports.session.facts import SessionReport, TaskResult
 
 #: Why tests stop, in words.
 STOP_WORDS: Mapping[str, str] = {
@@ -48,10 +48,7 @@ def summary(report: SessionReport) -> list[str]:
 
 def details(report: SessionReport) -> list[str]:
     """What the headline does not say."""
-    found = [*_tasks(report), *_failures(report), *_effort(report)]
-    if report.score is not None:
-        found[:0] = [*_never_asked(report, report.score), *_uncounted(report)]
-    return found
+    return [*_not_asked(report), *_tasks(report), *_failures(report), *_effort(report)]
 
 
 def _who(report: SessionReport) -> str:
@@ -75,84 +72,69 @@ def _who(report: SessionReport) -> str:
     )
 
 
-def _result(report: SessionReport) -> list[str]:
-    score = report.score
+def _result(report: SessionReport) -> Iterator[str]:
+    score, progress = report.score, report.figures["progress"]
     if score is None:
-        progress = report.figures["progress"]
-        if not progress["items"]:
-            return []
-        if not progress["scored"]:
-            return ["No answer could be marked, so there is no score."]
-        reason = report.estimate.get("reason")
-        return [f"There is no score. {reason}" if reason else "There is no score yet."]
+        if progress["items"] and not progress["scored"]:
+            yield "No answer could be marked, so there is no score."
+        elif progress["items"]:
+            reason = report.estimate.get("reason")
+            yield f"There is no score. {reason}" if reason else "There is no score yet."
+        return
     asked = scored_on(score.of, report.identity.whole_bank)
     if score.lo is None or score.hi is None:
-        known = f"On {asked} it scores {percent(score.value)}: {score.exactness}."
+        yield f"On {asked} it scores {percent(score.value)}: {score.exactness}."
     else:
         exact = "" if score.exactness is None else f", {score.exactness}"
-        known = (
+        yield (
             f"On {asked} it is expected to score {percent(score.value)} "
             f"({interval(score.lo, score.hi)}{exact})."
         )
-    right = answers_right(report.figures["progress"])
-    return [
-        known,
-        *([] if right is None else [f"Of the questions asked: {right}."]),
-        *_never_asked(report, score),
-        *_uncounted(report),
-        *_compared(report, score),
-    ]
-
-
-def _never_asked(report: SessionReport, score: Score) -> list[str]:
-    """That the headline's questions are more than those that tests ask."""
-    n = report.identity.n_never_asked
-    if not n or score.of:
-        return []
-    return [
-        f"That counts {count(n, 'quarantined question')}, too, which no test asks: what is "
-        "expected of them follows from the others."
-    ]
-
-
-def _uncounted(report: SessionReport) -> list[str]:
-    told = uncounted(report.identity.n_uncalibrated)
-    return [] if told is None else [told]
-
-
-def _compared(report: SessionReport, score: Score) -> list[str]:
-    below = score.below
-    if below is None:
-        return []
-    n = report.identity.n_calibrated_on
-    models = f"the {n:,} models" if n else "the models"
-    if below.value > 0.99:
-        place = f"better than nearly all of {models} that the bank was calibrated on"
-    elif below.value < 0.01:
-        place = f"worse than nearly all of {models} that the bank was calibrated on"
-    else:
+    if (right := answers_right(progress)) is not None:
+        yield f"Of the questions asked: {right}."
+    yield from _not_asked(report)
+    if (below := score.below) is not None:
+        n = report.identity.n_calibrated_on
         place = (
-            f"better than about {percent(below.value)} of {models} that the bank was calibrated on"
+            "better than nearly all"
+            if below.value > 0.99
+            else "worse than nearly all"
+            if below.value < 0.01
+            else f"better than about {percent(below.value)}"
         )
-    return [f"That is {place} ({interval(below.lo, below.hi)})."]
+        yield (
+            f"That is {place} of the {f'{n:,} ' if n else ''}models that the bank was calibrated "
+            f"on ({interval(below.lo, below.hi)})."
+        )
 
 
-def _tasks(report: SessionReport) -> list[str]:
+def _not_asked(report: SessionReport) -> Iterator[str]:
+    """Which questions the score counts that tests do not ask, and which it leaves out."""
+    score, identity = report.score, report.identity
+    if score is None:
+        return
+    if identity.n_never_asked and not score.of:
+        yield (
+            f"That counts {count(identity.n_never_asked, 'quarantined question')}, too, which no "
+            "test asks: what is expected of them follows from the others."
+        )
+    if (left_out := uncounted(identity.n_uncalibrated)) is not None:
+        yield left_out
+
+
+def _tasks(report: SessionReport) -> Iterator[str]:
     if len(report.tasks) < 2 or not report.figures["progress"]["scored"]:
-        return []
-    stronger = [task for task in report.tasks if task.standing == "stronger"]
-    weaker = [task for task in report.tasks if task.standing == "weaker"]
-    if not stronger and not weaker:
-        return [
-            "Compared with models that are as good overall, it is neither stronger nor weaker at "
-            "any single task beyond what chance allows."
-        ]
-    parts = [
+        return
+    found = [
         f"{word} than expected at {_names(tasks, report.identity.whole_bank)}"
-        for word, tasks in (("stronger", stronger), ("weaker", weaker))
-        if tasks
+        for word in ("stronger", "weaker")
+        if (tasks := [task for task in report.tasks if task.standing == word])
     ]
-    return [f"Compared with models that are as good overall, it is {' and '.join(parts)}."]
+    yield "Compared with models that are as good overall, it is " + (
+        f"{' and '.join(found)}."
+        if found
+        else "neither stronger nor weaker at any single task beyond what chance allows."
+    )
 
 
 def _names(tasks: Sequence[TaskResult], whole: str) -> str:
@@ -166,36 +148,31 @@ def _names(tasks: Sequence[TaskResult], whole: str) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _failures(report: SessionReport) -> list[str]:
+def _failures(report: SessionReport) -> Iterator[str]:
     closed, failed = report.figures["progress"]["items"], unmarked(report.figures)
-    if not closed:
-        return []
-    said = []
+    wrong = counted_wrong(report.figures)
     if failed:
         told = ", ".join(f"{n:,} {OUTCOME_NAMES[outcome]}" for outcome, n in failed.items())
-        said.append(
+        yield (
             f"{sum(failed.values()):,} of {count(closed, 'answer')} could not be marked ({told}). "
             "They count neither as right nor as wrong."
         )
-    if wrong := counted_wrong(report.figures):
-        said.append(
+    if wrong:
+        yield (
             f"{wrong:,} of {count(closed, 'answer')} could not be read and "
             f"{'counts' if wrong == 1 else 'count'} as wrong."
         )
-    return said or ["All of its answers could be marked."]
+    if closed and not failed and not wrong:
+        yield "All of its answers could be marked."
 
 
-def _effort(report: SessionReport) -> list[str]:
-    usage = report.figures["usage"]
-    said = []
+def _effort(report: SessionReport) -> Iterator[str]:
+    usage, reason = report.figures["usage"], report.stop_reason
     if usage["calls"]:
-        said.append(
-            f"It took {count(usage['calls'], 'call')}, {cost(usage)} and {duration(usage)}."
-        )
-    reason = report.stop_reason
-    if reason is not None and reason in STOP_WORDS and report.identity.status == "completed":
-        said.append(f"The test stopped because {STOP_WORDS[reason]}.")
-    return said
+        calls, time = count(usage["calls"], "call"), duration(usage["seconds"])
+        yield f"It took {calls}, {cost(usage)} and {time}."
+    if reason and reason in STOP_WORDS and report.identity.status == "completed":
+        yield f"The test stopped because {STOP_WORDS[reason]}."
 
 
 def scored_on(shares: Mapping[str, float] | None, whole: str) -> str:
@@ -231,12 +208,3 @@ def cost(usage: Mapping[str, Any]) -> str:
     if usage["usd"] is None:
         return f"{tokens} (price unknown)"
     return f"{tokens} for {dollars(usage['usd'])}"
-
-
-def duration(usage: Mapping[str, Any]) -> str:
-    """How long it took."""
-    seconds = usage["seconds"]
-    if seconds < 60:
-        return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
-    minutes = round(seconds / 60)
-    return f"{count(minutes, 'minute')}" if minutes < 120 else f"{minutes / 60:.1f} hours"

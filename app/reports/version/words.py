@@ -1,9 +1,9 @@
 """Sentences for people who never heard of item response theory."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from app.reports.parts import count, signed
+from app.reports.formats import count, signed
 from app.reports.version.facts import PRECISION_THETAS, SimulatedTests, VersionReport
 
 _SHOWN_FACTORS = 6
@@ -68,48 +68,48 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
 
 def summary(report: VersionReport) -> list[str]:
     """The report in a few sentences."""
+    return list(_sentences(report))
+
+
+def _sentences(report: VersionReport) -> Iterator[str]:
     identity, facts = report.identity, report.calibration
     lo, hi = report.best_range
-    said = []
     answered = f", calibrated on the answers of {facts.n_examinees:,} models" if facts else ""
-    said.append(f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}.")
+    yield f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}."
     if identity.uncertainty:
-        said.append(identity.uncertainty)
+        yield identity.uncertainty
     elif identity.provisional:
-        said.append("Its parameters are a guess: good for trying things out, not for measuring.")
-    place = "the middle of the scale" if facts is None else "an average model"
-    said.append(
-        f"It tells models apart best when their ability lies between {signed(lo, 1)} and "
-        f"{signed(hi, 1)}"
-        + (
-            f": from better than {_share(lo)} of the models it was calibrated on to better than "
-            f"{_share(hi)}."
-            if facts
-            else f", where 0 is {place}."
-        )
+        yield "Its parameters are a guess: good for trying things out, not for measuring."
+    place = "an average model" if facts else "the middle of the scale"
+    where = (
+        f": from better than {_share(lo)} of the models it was calibrated on to better than "
+        f"{_share(hi)}."
+        if facts
+        else f", where 0 is {place}."
     )
-    said.append(_length_sentence(report, place))
-    if facts is not None:
+    yield (
+        f"It tells models apart best when their ability lies between {signed(lo, 1)} and "
+        f"{signed(hi, 1)}{where}"
+    )
+    yield _length_sentence(report, place)
+    if facts:
         word = str(facts.fit.get("verdict", ""))
         if word in FIT_WORDS:
-            said.append(f"How well the model fits: {word}; {FIT_WORDS[word]}.")
+            yield f"How well the model fits: {word}; {FIT_WORDS[word]}."
         if not facts.converged:
-            said.append("The calibration did not converge: its numbers are not final.")
-    if identity.n_quarantined:
-        said.append(
-            f"{count(identity.n_quarantined, 'question')} with serious faults "
-            f"{'is' if identity.n_quarantined == 1 else 'are'} kept out of tests."
-        )
+            yield "The calibration did not converge: its numbers are not final."
+    if n := identity.n_quarantined:
+        kept = "is" if n == 1 else "are"
+        yield f"{count(n, 'question')} with serious faults {kept} kept out of tests."
     if report.simulated is not None:
-        said += _tried(report.simulated)
-    said.append(
+        yield from _tried(report.simulated)
+    yield (
         "Intervals are corrected so that they hold for models like those that were held out: see "
         "below."
         if report.correction
         else "Intervals are those of the model; whether they hold for other models has not been "
         "checked for this bank."
     )
-    return said
 
 
 _SHIFTS = {
@@ -148,20 +148,17 @@ def correction_sentence(report: VersionReport) -> str:
     )
 
 
-def _tried(card: SimulatedTests) -> list[str]:
+def _tried(card: SimulatedTests) -> Iterator[str]:
     # Of several abilities tests for the score are looked at after fixed numbers of answers.
-    by_design = {row.design: row for row in card.rows}
-    row = by_design.get("score") or by_design.get("ability")
-    if row is None:
-        return []
-    items, held = row.figures.get("items_mean"), row.figures.get("accuracy_coverage95")
-    if items is None or held is None:
-        return []
-    return [
-        f"Tried on {card.n_examinees:,} models that were held out, a test took {items:.0f} "
-        f"questions on average, and {100 * held:.0f} of 100 intervals of 95\u00a0% held the score "
-        "on all questions."
-    ]
+    by_design = {row.design: row.figures for row in card.rows}
+    figures = by_design.get("score", by_design.get("ability", {}))
+    items, held = figures.get("items_mean"), figures.get("accuracy_coverage95")
+    if items is not None and held is not None:
+        yield (
+            f"Tried on {card.n_examinees:,} models that were held out, a test took {items:.0f} "
+            f"questions on average, and {100 * held:.0f} of 100 intervals of 95\u00a0% held the "
+            "score on all questions."
+        )
 
 
 def _length_sentence(report: VersionReport, place: str) -> str:

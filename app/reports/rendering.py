@@ -1,0 +1,69 @@
+"""The templates of reports, and how numbers are written in them.
+
+A report is a page that needs nothing else: no script, no font, no image from outside. Templates
+escape whatever is not markup, and the page forbids itself every source but its own style.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from app.reports.figures import dollars, took
+from app.reports.formats import count, duration, number, percent, signed
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS
+
+#: What a page may load: its own style sheet and nothing else.
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+STYLE = files("app.reports").joinpath("templates/style.css").read_text()
+
+
+def document(heading: str, title: str, kicker: str, sections: Markup) -> str:
+    """The whole page.
+
+    Args:
+        heading: What it is about.
+        title: The same for the browser.
+        kicker: Above the heading: what kind of page it is.
+        sections: Its content.
+    """
+    said = {"heading": heading, "title": title, "kicker": kicker, "sections": sections}
+    return fragment("document.html", policy=CONTENT_SECURITY_POLICY, **said)
+
+
+def fragment(template: str, **values: Any) -> Markup:
+    """HTML of a template of the reports."""
+    return Markup(_own().get_template(template).render(values))  # noqa: S704  escaped by its environment
+
+
+@cache
+def _own() -> Environment:
+    return environment()
+
+
+def environment(*packages: str) -> Environment:
+    """Templates of some packages and of the reports; an unknown name in them is an error."""
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "app.reports")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "dollars": dollars,
+        "duration": duration,
+        "mark": lambda score: {0.0: "wrong", 1.0: "right"}.get(score, f"score {score:.2f}"),
+        "number": number,
+        "outcome": lambda word: OUTCOME_NAMES.get(word, word),
+        "percent": percent,
+        "signed": signed,
+        "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
+        "took": took,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    made.globals |= {"count": count}
+    return made
