@@ -151,7 +151,7 @@ def _from_url(guard: AddressGuard, name: str, place: dict[str, Any], reporter: _
                 httpx2.InvalidURL,
             ) as error:
                 raise _FetchError(
-                    f"{host} sends whoever asks for {name} to a place that cannot be called "
+                    f"{host} sends requests for {name} to a place that cannot be called "
                     f"({_reason(error).rstrip('.')})."
                 ) from None
             except (httpx2.TransportError, httpx2.DecodingError) as error:

@@ -242,8 +242,8 @@ def not_the_whole(
     if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
         return ()
     said = (
-        f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: those "
-        f"calibrated score {whole:.1%} on all and {rest:.1%} on these."
+        f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
+        f"score {whole:.1%} on all and {rest:.1%} on these."
     )
     if left_out > len(constants):
         said += (

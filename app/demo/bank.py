@@ -22,7 +22,7 @@ DEFAULT_SCORER = ScorerSpec("exact")
 HARDEST_B = 3.0
 NOTES = (
     "Generated questions with PROVISIONAL parameters: difficulties follow the level at which each "
-    "question was generated and were not calibrated on any model."
+    "question was generated and rest on no model's answers."
 )
 
 

@@ -386,7 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--api-key", help="bearer key that every call must carry")
     parser.add_argument(
-        "--judge-faults", type=float, default=0.0, help="share of judgements nobody can read"
+        "--judge-faults", type=float, default=0.0, help="share of unparseable judgements"
     )
     options = parser.parse_args(arguments)
     try:

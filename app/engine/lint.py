@@ -10,7 +10,7 @@ from app.engine.bank import ItemBank
 from app.errors import UnknownNameError
 
 CODES: Mapping[str, str] = {
-    "negative_slope": "abler examinees fail the item more often",
+    "negative_slope": "better examinees fail the item more often",
     "flat_slope": "the item hardly tells examinees apart",
     "extreme_slope": "a step function, mostly a sign of few or dependent answers",
     "extreme_difficulty": "no examinee is near the item",
@@ -90,7 +90,7 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
     # In a bank of continuous scores c and d are the lowest and the highest score, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
     checks = (
-        ("negative_slope", "a", a, a < 0, "a is {value:.4g}: abler examinees fail it more"),
+        ("negative_slope", "a", a, a < 0, "a is {value:.4g}: better examinees fail it more"),
         (
             "flat_slope",
             "a",

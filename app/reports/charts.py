@@ -121,7 +121,7 @@ def course_charts(
     """
     scores, thetas = [(row[0], *row[4:]) for row in points], [row[:4] for row in points]
     return (
-        _course(scores, "Predicted score", "predicted score", (0.0, 1.0), percent, percent),
+        _course(scores, "Score", "score", (0.0, 1.0), percent, percent),
         _course(thetas, "Ability", "ability (theta)", _THETAS, _theta, _theta_tick),
     )
 
@@ -155,7 +155,7 @@ def _course(
     for n in _ticks(0, answers[-1]):
         if n <= answers[-1] and n == int(n):
             shapes.append(_text(f"{n:.0f}", across(n), _BOTTOM + 18, "mid"))
-    shapes += _axis_line("marked answers", _BOTTOM)
+    shapes += _axis_line("scored answers", _BOTTOM)
     shapes.append(_el("polyline", class_="line one", points=_path(across, up, answers, values)))
     title = f"{what} as answers came in"
     description = (

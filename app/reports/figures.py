@@ -144,7 +144,7 @@ def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | 
     if uncertainty or not provisional:
         return uncertainty
     return (
-        "The bank's parameters are a guess: they were not calibrated on any model. The figures "
+        "The bank's parameters are a guess: they rest on no model's answers. The figures "
         "show how the test works; do not decide anything by them."
     )
 
@@ -168,12 +168,7 @@ def uncounted(n_uncalibrated: int) -> str | None:
     if not n_uncalibrated:
         return None
     one = n_uncalibrated == 1
-    more = "1 more question" if one else f"{n_uncalibrated:,} more questions"
-    return (
-        f"The bank has {more} without parameters, which "
-        f"{'is new or was' if one else 'are new or were'} left out when it was "
-        f"calibrated: the predicted score says nothing of {'it' if one else 'them'}."
-    )
+    return f"The score excludes {n_uncalibrated:,} uncalibrated question{'' if one else 's'}."
 
 
 def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
@@ -181,9 +176,8 @@ def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
     if when_calibrated in (None, policy):
         return None
     return (
-        f"Answers that nobody can read {UNPARSED_WORDS[policy]} here; when the bank was "
-        f"calibrated, they {_PAST[when_calibrated]}. The score does not compare with those of the "
-        "calibrated models."
+        f"Unparseable answers {UNPARSED_WORDS[policy]} here; when the bank was calibrated, they "
+        f"{_PAST[when_calibrated]}. The score does not compare with those of the reference models."
     )
 
 
@@ -238,12 +232,12 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
     if "mode" not in differing:
         said += _drawn_otherwise(asked, when_calibrated)
     if "scorer" in differing and "mode" not in differing:
-        said.append("another scorer marks than when the bank was calibrated")
+        said.append("another scorer is used than when the bank was calibrated")
     if not said:
         return None
     words = "; ".join(said)
     return (
-        f"{words[:1].upper()}{words[1:]}. The score does not compare with those of the calibrated "
+        f"{words[:1].upper()}{words[1:]}. The score does not compare with those of the reference "
         "models."
     )
 

@@ -23,7 +23,7 @@ _ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelle
 _BEYOND = {
     PopulationPosition.ABOVE: "The model is stronger than all reference models",
     PopulationPosition.BELOW: "The model is weaker than all reference models",
-    PopulationPosition.UNKNOWN: "Nobody can tell whether the model is like the reference models",
+    PopulationPosition.UNKNOWN: "It is not known whether the model is like the reference models",
 }
 
 

@@ -32,11 +32,11 @@ def join_sentence(check: JoinCheck) -> str:
     elif check.verdict == "broken":
         told = (
             ": look whether the items stand in the order that their parameters were numbered in, "
-            "and whether answers are marked rightly."
+            "and whether answers are scored rightly."
         )
     elif check.verdict == "doubtful":
         told = (
-            ": part of the items may have the parameters of others, or they are asked or marked "
+            ": part of the items may have the parameters of others, or they are asked or scored "
             "otherwise than when they were calibrated."
         )
     else:

@@ -57,7 +57,7 @@ class ScorerGuard:
                 taken = await uow.sessions.scores_withheld(endpoint_id)
         if taken:
             raise MissingScopeError(
-                "This endpoint scores answers of a withheld bank and is told what counts as right: "
+                "This endpoint scores answers of a withheld bank and is told the right answers: "
                 "changing it, or taking its name, needs a key with the scope 'banks:write'."
             )
 

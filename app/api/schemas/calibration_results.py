@@ -141,7 +141,7 @@ class CardRowRead(TestsRead):
     )
     accuracy_ies: float | None = Field(None, description="The same of the score.")
     tasks: dict[str, CardTaskRead] = Field(
-        default_factory=dict, description="Of several abilities: predicted score of each tag."
+        default_factory=dict, description="Of several abilities: score of each tag."
     )
 
 

@@ -219,7 +219,7 @@ class CalibrationCreate(Input):
     prior_version_id: Reference | None = Field(
         default=None,
         description="Start from what a version of provisional parameters believes of its items, "
-        "however few the answers: its `recalibration` says when that is worth while. It decides "
+        "however few the answers: its `recalibration` says when to do so. It decides "
         "the model; nothing is filtered, and there is no report card.",
     )
 

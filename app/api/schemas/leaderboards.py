@@ -33,7 +33,7 @@ class LeaderboardEntry(Output):
     se: float | None
     ci: list[float | None] = Field(description="95 % interval of theta.")
     accuracy: AccuracyRead | None = Field(
-        description="Predicted score on the bank's questions that have parameters."
+        description="Score on the bank's questions that have parameters."
     )
     extrapolation: ExtrapolationRead | None = Field(
         description="Where it stands among the reference models."
@@ -108,7 +108,7 @@ class BoardRead(Output):
     caution: str | None = Field(
         default=None,
         description="In which ways these sessions were not asked alike, whether many of their "
-        "answers have no score, and of which questions their predicted scores say nothing.",
+        "answers have no score, and of which questions the scores say nothing.",
     )
 
     @classmethod

@@ -41,7 +41,7 @@ class UsageLimits(Input):
     stored_bytes: StoredBytes | None = Field(
         default=None,
         description="Bytes that items, imported answers and ended sessions may take, as they are "
-        "stored; of a key those in what it made, whoever adds to it. Then no session or import is "
+        "stored; of a key those in what it made, by any key. Then no session or import is "
         "begun.",
     )
 

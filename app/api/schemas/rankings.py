@@ -243,7 +243,7 @@ class RankingRead(WorkRead):
     order: list[RankedRead] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."
     )
-    ties: list[list[str]] = Field(description="Ids of endpoints that cannot be told apart.")
+    ties: list[list[str]] = Field(description="Ids of endpoints that are statistically tied.")
     pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
     progress: StepsRead

@@ -179,7 +179,7 @@ class AnswerImportCreate(WhichAnswers):
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="How whoever scored the answers counted those that could not be read; null: as "
+        description="How the file counts unparseable answers; null: as "
         "the format is known for (lm-eval, inspect and HELM: `wrong`). Versions calibrated from "
         "the set ask alike.",
     )

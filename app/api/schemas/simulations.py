@@ -40,7 +40,7 @@ class SimulationCreate(DesignInput, OnBank):
     n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 100
     population: Literal["reference", "prior"] | None = Field(
         default=None,
-        description="Whom to draw: `reference` like those that the version was calibrated with, "
+        description="Which examinees: `reference` like those that the version was calibrated with, "
         "`prior` from the design's prior; null: the first where the version knows it.",
     )
     thetas: Annotated[list[Theta], Field(min_length=1, max_length=MAX_EXAMINEES)] | None = Field(

@@ -68,7 +68,7 @@ class UseRead(SpendRead):
 
     stored_bytes: BudgetRead = Field(
         description="Items, imported answers, baselines and ended sessions, as they are "
-        "stored; of a key what it made, whoever added to it."
+        "stored; of a key what it made, by any key."
     )
 
     @classmethod

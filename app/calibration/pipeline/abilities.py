@@ -158,7 +158,7 @@ def _warnings(learned: LearnedAbilities) -> list[str]:
         found.append(f"The fit was ended after {learned.fit.iterations} iterations.")
     if learned.scores is None:
         found.append(
-            f"Predicted scores are learned from {LEAST_EXAMINEES} examinees at least, got "
+            f"Scores are learned from {LEAST_EXAMINEES} examinees at least, got "
             f"{len(learned.fit.abilities)}: sessions will predict by the curves alone."
         )
     return found

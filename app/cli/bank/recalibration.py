@@ -162,7 +162,7 @@ def recalibrate(
     states = version["lint"]["items"]
     out.print(
         f"version {version['number']} on scale {version['scale']}: {states['active']} active, "
-        f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version['id']}",
+        f"{states['quarantined']} set aside, {states['pretest']} in pretest  {version['id']}",
         markup=False,
         soft_wrap=True,
     )

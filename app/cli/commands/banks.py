@@ -76,7 +76,7 @@ def import_bank(
         typer.Option(help=f"{_MODELS}; by default the smallest that fits."),
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Marks the items that name none; of a new bank only.")
+        str | None, typer.Option(help="Scores the items that name none; of a new bank only.")
     ] = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,

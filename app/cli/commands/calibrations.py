@@ -202,7 +202,7 @@ def publish(
         states = version["lint"]["items"]
         out.say(
             f"version {version['number']} of {bank}: {states['active']} active, "
-            f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version['id']}"
+            f"{states['quarantined']} set aside, {states['pretest']} in pretest  {version['id']}"
         )
 
 

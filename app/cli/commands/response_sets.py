@@ -89,7 +89,7 @@ def import_answers(
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How whoever scored the answers counted those that could not be read; by default "
+            help="How unparseable answers were counted in the file; by default "
             "as the format is known for. Banks calibrated from the set ask alike."
         ),
     ] = None,

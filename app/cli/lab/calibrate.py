@@ -374,7 +374,7 @@ def _card_tasks(card: dict[str, Any]) -> Table | None:
     if not tags:
         return None
     headings = map(escape, tags)  # a tag in brackets is no markup
-    table = Table("design", *headings, title="MAE of the predicted score of each task (95 % held)")
+    table = Table("design", *headings, title="MAE of the score of each task (95 % held)")
     for row in card["rows"]:
         told = (row["tasks"][tag] for tag in tags)
         cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)

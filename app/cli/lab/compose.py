@@ -233,13 +233,13 @@ def _write(path: Path, content: bytes) -> None:
 
 def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None:
     if errors:
-        table = Table("items", "mean error of the predicted score", title="Forms of this benchmark")
+        table = Table("items", "mean error of the score", title="Forms of this benchmark")
         for count, error in errors.items():
             if count in _SHOWN:
                 table.add_row(str(count), f"{error:.2%}")
         screen.print(table)
     screen.print(
-        f"The form's predicted score holds to +-{form.half_width:.2%} for 95 of 100 "
+        f"The form's score holds to +-{form.half_width:.2%} for 95 of 100 "
         "examinees like those it was built from.",
         markup=False,
     )

@@ -174,7 +174,7 @@ def _facts(
 
 
 def _show(screen: Console, rows: Sequence[dict[str, Any]]) -> None:
-    table = Table("examinee", "theta", "se", "95 % interval", "items", "predicted score")
+    table = Table("examinee", "theta", "se", "95 % interval", "items", "score")
     for row in rows[:_SHOWN]:
         accuracy = row["accuracy"]
         table.add_row(

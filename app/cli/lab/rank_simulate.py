@@ -296,7 +296,7 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
 
 
 def _show(screen: Console, document: dict[str, Any]) -> None:
-    table = Table("rank", "model", "theta", "95 % interval", "items", "full score")
+    table = Table("rank", "model", "theta", "95 % interval", "items", "score")
     for entry in document["order"]:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(

@@ -102,9 +102,7 @@ def command(
     bank: OptionalBankOption = None,
     train: Annotated[
         Path | None,
-        file_option(
-            help="Scores of other examinees: intervals and predicted scores learn from them."
-        ),
+        file_option(help="Scores of other examinees: intervals and scores learn from them."),
     ] = None,
     preset: Annotated[
         Preset | None,

@@ -76,11 +76,11 @@ def _holds(one: dict[str, Any], search: str | None) -> bool:
 
 
 def _lines(one: dict[str, Any]) -> Iterator[str]:
-    mark = {None: one["outcome"] or "awaited", 0.0: "wrong", 1.0: "right"}.get(
+    mark = {None: one["outcome"] or "pending", 0.0: "wrong", 1.0: "right"}.get(
         one["score"], f"score {one['score']}"
     )
     expected = "" if one["expected"] is None else f", expected {one['expected']:.0%}"
-    tried = ", tried out" if one["pretest"] else ""
+    tried = ", trial question" if one["pretest"] else ""
     yield f"{one['step']:>4}. {one['item_id']}  {mark}{expected}{tried}"
     for name in ("question", "answer", "reason"):
         if one[name]:

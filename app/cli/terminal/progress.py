@@ -15,7 +15,7 @@ from app.cli.terminal.tables import number
 _ROWS = 10
 #: Columns of the band, and the thetas at its ends; beyond them it is cut.
 _BAND, _FROM, _TO = 48, -4.0, 4.0
-_MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unreadable", "truncated": "cut"}
+_MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unparsed", "truncated": "cut"}
 
 
 class Progress:

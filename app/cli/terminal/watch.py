@@ -91,7 +91,7 @@ def report(session: dict[str, Any]) -> None:
     elif session["headline"] is None:
         table.add_row("score", f"none. {estimate['reason']}")
     if (stands := estimate.get("extrapolation")) is not None:
-        table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
+        table.add_row("caution" if stands["caution"] else "place", stands["detail"])
     if accuracy is not None and (never := bank["n_never_asked"]):
         table.add_row("", f"{never} faulty questions are never asked; their score is estimated")
     if accuracy is not None and (not_counted := uncounted(bank["n_uncalibrated"])):

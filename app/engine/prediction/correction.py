@@ -70,8 +70,8 @@ class Beyond:
         least = min(self.above, self.below, self.doubt_above, self.doubt_below, self.adrift)
         if not (known and self.spread > 0.0 and least >= 0.0 and self.unplaced >= 1.0):
             raise InvalidInputError(
-                "What is beyond those calibrated takes finite numbers, a spread above 0, growth "
-                f"and doubt from 0 on and a factor from 1 on, got {self}."
+                "What is beyond the reference models takes finite numbers, a spread above 0, "
+                f"growth and doubt from 0 on and a factor from 1 on, got {self}."
             )
 
     @classmethod

@@ -20,7 +20,7 @@ FEW_ANSWERS = 10
 
 #: Outcomes without a mark, in words.
 FAILURE_WORDS: Mapping[str, str] = {
-    Outcome.ERROR: "no answer came, or nobody could mark the one that came",
+    Outcome.ERROR: "no answer came, or it could not be scored",
     Outcome.REFUSED: "the model, or a filter before it, refused",
     Outcome.UNPARSED: "no answer could be read from the text",
     Outcome.TRUNCATED: "the answer was cut off at the limit of tokens",
@@ -88,7 +88,7 @@ def _of_state(
     elif 0 < scored < FEW_ANSWERS and status == "completed":
         yield (
             "few_answers",
-            f"The result rests on {count(scored, 'marked answer')} only: a first impression.",
+            f"The result rests on {count(scored, 'scored answer')} only: a first impression.",
         )
 
 
@@ -98,11 +98,10 @@ def _of_answers(
     if share := many_unmarked(figures):
         yield (
             "unmarked_answers",
-            f"{percent(share)} of the answers have no mark and are left out of the score. If the "
-            "model fails more often where questions are hard, its true score is lower than the one "
-            "shown: the lower end of the score's interval has room for that, ability and its "
-            "interval have not. If whoever uses the model would meet the same failures, count them "
-            "beside the score.",
+            f"{percent(share)} of the answers have no score and are left out. If the model fails "
+            "more often where questions are hard, its true score is lower than the one shown: the "
+            "lower end of the score's interval has room for that, ability and its interval have "
+            "not. If users would meet the same failures, count them beside the score.",
         )
     fit = figures.get("person_fit")
     if fit and fit["flagged"]:
@@ -133,7 +132,7 @@ def _of_answers(
     if identity.relation == "rescore" and rescored and rescored["changed"]:
         yield (
             "rescored",
-            f"These are the answers of test {identity.parent_id}, marked again: "
+            f"These are the answers of test {identity.parent_id}, scored again: "
             f"{rescored['changed']:,} of {count(rescored['answers'], 'answer')} got another mark.",
         )
 
@@ -163,7 +162,6 @@ def _of_interval(score: Score | None) -> Iterator[tuple[str, str]]:
     if score is not None and not score.checked:
         yield (
             "unchecked_interval",
-            "The intervals are what the statistical model says. Nobody has checked with this bank "
-            "how often they hold for models that it was not calibrated on; as a rule such "
-            "intervals are somewhat too narrow.",
+            "This bank was not cross-validated: how often the intervals hold for other than the "
+            "reference models is not known. As a rule such intervals are somewhat too narrow.",
         )

@@ -77,16 +77,16 @@ def sections(report: SessionReport) -> Markup:
 
 def _outcomes(figures: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
     """What became of answers, how many they are, and what that means."""
-    yield "marked", figures["outcomes"][Outcome.SCORED], "enter the score"
+    yield "scored", figures["outcomes"][Outcome.SCORED], "enter the score"
     for name, n in unmarked(figures).items():
         yield OUTCOME_NAMES[name], n, f"left out: {FAILURE_WORDS[name]}"
     if wrong := counted_wrong(figures):
         yield OUTCOME_NAMES[Outcome.UNPARSED], wrong, "count as wrong"
     if awaited := figures["progress"]["in_flight"]:
-        yield "awaited", awaited, "asked, not answered yet"
+        yield "pending", awaited, "asked, not answered yet"
     if tried := (figures["pretest"] or {}).get("items"):
         meaning = "new questions asked beside the test, to calibrate them later; they do not count"
-        yield "tried out", tried, meaning
+        yield "trial questions", tried, meaning
 
 
 def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
@@ -108,7 +108,7 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
         ],
         (0.0, 1.0),
         [(share, percent(share)) for share in _SHARES],
-        title="Predicted score of each task with its 95\u00a0% interval",
+        title="Score of each task with its 95\u00a0% interval",
         description="; ".join(
             f"{task_name(task.tag, whole)}: {percent(task.value)}, "
             f"{interval(task.lo or 0.0, task.hi or 0.0)}"
@@ -117,7 +117,7 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
         )
         + ".",
         entries=[
-            ("dot", "predicted score, with interval"),
+            ("dot", "score, with interval"),
             *([("dot never", "never asked")] if never else []),
             *([("typical", "expected of models as good overall")] if typical else []),
         ],

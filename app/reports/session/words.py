@@ -22,14 +22,14 @@ STOP_WORDS: Mapping[str, str] = {
     "score_margin": "the score was known as exactly as was asked for",
     "too_many_failures": "too many calls failed",
     "cancelled": "somebody cancelled it",
-    "custom": "whoever ran it ended it",
+    "custom": "the person who ran it ended it",
 }
 #: What became of an answer, in a word or two.
 OUTCOME_NAMES: Mapping[str, str] = {
-    "scored": "marked",
+    "scored": "scored",
     "error": "failed",
     "refused": "refused",
-    "unparsed": "not readable",
+    "unparsed": "unparseable",
     "truncated": "cut off",
 }
 _NAMED = 5  # tasks that a sentence names
@@ -76,7 +76,7 @@ def _result(report: SessionReport) -> Iterator[str]:
     score, progress = report.score, report.figures["progress"]
     if score is None:
         if progress["items"] and not progress["scored"]:
-            yield "No answer could be marked, so there is no score."
+            yield "No score: none of the answers could be scored."
         elif progress["items"]:
             reason = report.estimate.get("reason")
             yield f"There is no score. {reason}" if reason else "There is no score yet."
@@ -103,8 +103,8 @@ def _result(report: SessionReport) -> Iterator[str]:
             else f"better than about {percent(below.value)}"
         )
         yield (
-            f"That is {place} of the {f'{n:,} ' if n else ''}models that the bank was calibrated "
-            f"on ({interval(below.lo, below.hi)})."
+            f"That is {place} of the {f'{n:,} ' if n else ''}reference models "
+            f"({interval(below.lo, below.hi)})."
         )
 
 
@@ -115,8 +115,8 @@ def _not_asked(report: SessionReport) -> Iterator[str]:
         return
     if identity.n_never_asked and not score.of:
         yield (
-            f"That counts {count(identity.n_never_asked, 'quarantined question')}, too, which no "
-            "test asks: what is expected of them follows from the others."
+            f"{count(identity.n_never_asked, 'faulty question')} are never asked; their score is "
+            "estimated."
         )
     if (left_out := uncounted(identity.n_uncalibrated)) is not None:
         yield left_out
@@ -154,16 +154,16 @@ def _failures(report: SessionReport) -> Iterator[str]:
     if failed:
         told = ", ".join(f"{n:,} {OUTCOME_NAMES[outcome]}" for outcome, n in failed.items())
         yield (
-            f"{sum(failed.values()):,} of {count(closed, 'answer')} could not be marked ({told}). "
+            f"{sum(failed.values()):,} of {count(closed, 'answer')} could not be scored ({told}). "
             "They count neither as right nor as wrong."
         )
     if wrong:
         yield (
-            f"{wrong:,} of {count(closed, 'answer')} could not be read and "
+            f"{wrong:,} of {count(closed, 'answer')} could not be parsed and "
             f"{'counts' if wrong == 1 else 'count'} as wrong."
         )
     if closed and not failed and not wrong:
-        yield "All of its answers could be marked."
+        yield "All of its answers could be scored."
 
 
 def _effort(report: SessionReport) -> Iterator[str]:

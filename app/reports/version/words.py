@@ -19,7 +19,7 @@ FIT_WORDS: Mapping[str, str] = {
 #: Finding to its meaning and what to do about it.
 FLAG_WORDS: Mapping[str, tuple[str, str]] = {
     "negative_slope": (
-        "Abler models get it wrong more often.",
+        "Better models get it wrong more often.",
         "Mostly a wrong answer key or an ambiguous question. Check the key.",
     ),
     "flat_slope": (
@@ -40,7 +40,7 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
     ),
     "low_upper_asymptote": (
         "Even the ablest models often fail it.",
-        "Check the answer key and how answers are marked.",
+        "Check the answer key and the scorer.",
     ),
     "high_dispersion": (
         "Its scores scatter more than right and wrong answers would.",
@@ -74,7 +74,7 @@ def summary(report: VersionReport) -> list[str]:
 def _sentences(report: VersionReport) -> Iterator[str]:
     identity, facts = report.identity, report.calibration
     lo, hi = report.best_range
-    answered = f", calibrated on the answers of {facts.n_examinees:,} models" if facts else ""
+    answered = f", calibrated by the answers of {facts.n_examinees:,} models" if facts else ""
     yield f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}."
     if identity.uncertainty:
         yield identity.uncertainty
@@ -82,8 +82,7 @@ def _sentences(report: VersionReport) -> Iterator[str]:
         yield "Its parameters are a guess: good for trying things out, not for measuring."
     place = "an average model" if facts else "the middle of the scale"
     where = (
-        f": from better than {_share(lo)} of the models it was calibrated on to better than "
-        f"{_share(hi)}."
+        f": from better than {_share(lo)} of the reference models to better than {_share(hi)}."
         if facts
         else f", where 0 is {place}."
     )

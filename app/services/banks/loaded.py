@@ -278,7 +278,7 @@ class LoadedVersion:
         if is_known or n is None or n >= LEAST_EXAMINEES:
             return None
         return (
-            f"Theta is withheld: this bank was calibrated on {n} reference models, and it takes "
+            f"Theta is withheld: this bank has {n} reference models, and it takes "
             f"{LEAST_EXAMINEES} to learn how often theta's intervals hold. The score stands."
         )
 

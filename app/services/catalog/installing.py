@@ -83,7 +83,7 @@ async def prepare(
     if calls_out(spec.default_scorer):
         raise InvalidInputError(
             f"Entry {entry.name!r} names the scorer {spec.default_scorer.name!r}, which calls an "
-            "endpoint: a bank of the catalogue is marked here."
+            "endpoint: a bank of the catalogue is scored here."
         )
     facts = _facts(entry, files, made)
     request = BankImport(

@@ -314,7 +314,7 @@ def change_of(
         merged = old.merge(sheet)
         outcomes.update(old.counts())
         accepted -= merged.duplicates + merged.conflicts
-        draft.note(merged, f"{examinee!r}, of whom the set has answers")
+        draft.note(merged, f"{examinee!r}; the set has answers of that examinee")
         if merged.taken:
             changed.append(old.stored(examinee, trial))
     return Change(

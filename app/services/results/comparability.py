@@ -71,7 +71,7 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
     if not left_out or len(counted) == 1:
         return uncounted(left_out)
     return (
-        f"Predicted scores are of the calibrated questions, which were {counted[0]:,} to "
+        f"Scores are of the calibrated questions, which were {counted[0]:,} to "
         f"{counted[-1]:,}: where they are not the same, scores do not compare."
     )
 

@@ -288,7 +288,7 @@ class SessionService:
                 raise
             raise InvalidInputError(
                 f"A scorer of bank {version.bank_name!r} calls an endpoint that is not there or "
-                "cannot serve. The bank is withheld: whoever may write it sees which."
+                "cannot serve. The bank is withheld: a key that may write it sees which."
             ) from exc
 
     async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:

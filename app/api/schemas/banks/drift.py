@@ -144,7 +144,7 @@ class RecalibrationRead(Output):
     n_examinees: int = Field(
         description="Who has answered by now: one address, model, settings and prompt each."
     )
-    wanted: int | None = Field(description="How many make a calibration worth while.")
+    wanted: int | None = Field(description="After how many to recalibrate.")
     due: bool
     explanation: str
 

@@ -84,11 +84,10 @@ class FormRead(Output):
     items: list[FormItemRead] = Field(description="Those that tell most first.")
     constant: float
     half_width95: float = Field(
-        description="Half of the predicted score's 95 % interval, as wide as records left out "
-        "needed."
+        description="Half of the score's 95 % interval, as wide as records left out needed."
     )
     expected_error: float = Field(
-        description="Mean absolute error of the predicted score, where errors are normal."
+        description="Mean absolute error of the score, where errors are normal."
     )
     cost: float | None = Field(description="Of the whole form; null where no costs were given.")
 

@@ -102,7 +102,7 @@ class HeadlineRead(Output):
     usd_all: float | None = Field(description="What all questions would cost at that price.")
     trust: TrustRead
     better_than: float | None = Field(
-        description="Share of the reference models that are weaker; null where nobody can tell."
+        description="Share of the reference models that are weaker; null: unknown."
     )
     recent: RecentRankRead | None = Field(
         description="Null where the bank does not know the days of its agents, or of too few."

@@ -69,7 +69,7 @@ class PretestInput(Input):
         description=(
             "At most so many items of the version that are in pretest, those asked least often so "
             "far first. They are scored and stored, and they cost; they count towards the budget, "
-            "but not towards max_items, theta, the predicted score or the limits on failures."
+            "but not towards max_items, theta, the score or the limits on failures."
         )
     )
 
@@ -275,12 +275,12 @@ class SessionBank(BankAsked):
 
     n_items: int = Field(description="Items that tests may ask.")
     n_never_asked: int = Field(
-        description="Quarantined items: no test asks them, and the predicted score of the whole "
+        description="Quarantined items: no test asks them, and the score of the whole "
         "bank counts them by what the others tell."
     )
     n_uncalibrated: int = Field(
         description="Questions without parameters, new or left out when the bank was calibrated: "
-        "the predicted score says nothing of them."
+        "the score says nothing of them."
     )
     scale: str
     provisional: bool

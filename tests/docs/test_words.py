@@ -1,0 +1,51 @@
+"""One word for one thing in all that people read: pages, reports, terminal, errors."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: What has another word, and what nobody could pass on.
+_OTHER_WORDS = re.compile(
+    r"""\b(?:
+        (?:un)?marked(?!\ with) | unreadable | abler | whoever | whom | by\ lot | told\ apart
+        | awaited | out\ of\ reach | nobody\ can\ (?:read|tell) | worth\ while
+        | the\ other\ way\ round | those\ calibrated | calibrated\ models | calibrated\ on
+        | (?:full|predicted)\ scores? | boards? | tried\ out | counts\ as\ right | make\ it
+        | the\ same\ in\ numbers | go\ on\ where | end\ it\ here | order\ by\ now
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CODE = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
+_QUOTED = re.compile(r'"([^"]* [^"]*)"')
+_TAG = re.compile(r"<[^>]*>")
+
+
+def texts_of_code(file: Path) -> Iterator[str]:
+    """Strings of several words that are no docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in alone and " " in text:
+                yield text
+
+
+def texts_of_template(file: Path) -> Iterator[str]:
+    text = file.read_text(encoding="utf-8")
+    for code in _CODE.findall(text):
+        yield from _QUOTED.findall(code)
+    yield _TAG.sub(" ", _CODE.sub(" ", text))
+
+
+def test_people_read_the_words_that_everybody_knows() -> None:
+    app = ROOT / "app"
+    found = [
+        f"{file.relative_to(ROOT)}: {word[0]!r} in {text[max(word.start() - 40, 0) :][:100]!r}"
+        for pattern, texts in (("*.py", texts_of_code), ("*.html", texts_of_template))
+        for file in sorted(app.rglob(pattern))
+        for text in texts(file)
+        for word in _OTHER_WORDS.finditer(text)
+    ]
+    assert not found, "\n".join(found)
