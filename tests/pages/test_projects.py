@@ -81,7 +81,7 @@ async def test_the_report_of_a_lent_version_tells_of_the_readers_own_tests(
     version = f"/banks/{bank.json()['id']}/versions/1"
     for project, n_examinees in ((DEFAULT_PROJECT, 1), (other.id, 0)):
         browser = await browser_with("read", project_id=project)
-        assert f"{n_examinees} examinees have answered" in (await browser.get(version)).text
+        assert f"{n_examinees} models have answered" in (await browser.get(version)).text
 
 
 async def test_a_key_of_all_projects_works_in_the_one_that_the_browser_has_chosen(

@@ -66,14 +66,14 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     browser, path = await browser_with("read", "run"), f"/sessions/{by_hand['id']}"
     first = (await browser.get(path)).text
     assert "None was asked yet" not in first
-    assert "told from five marked answers on" in first
+    assert "needs at least 5 scored answers" in first
     assert "not begun" not in first
     for n in range(1, N_ITEMS):
         shown = await answer(browser, path, ANSWER)
-        assert f"of {n} right, 1 awaited" in shown
+        assert f"of {n} right, 1 pending" in shown
     ended = await answer(browser, path, ANSWER)
     Page(ended)
-    for section in ("In short", "Before you rely on it", "How to read this", "Go on where it"):
+    for section in ("In short", "Before you rely on it", "How to read this", ">Continue<"):
         assert section in ended
     assert ANSWER in (await browser.get(f"{path}/steps/1")).text
 

@@ -160,18 +160,18 @@ def test_the_summary_speaks_plainly() -> None:
     said = " ".join(summary(binary(quantiles=QUANTILES, n_calibrated_on=1200)))
     assert "my-model answered 20 of the 60 questions of the bank arc (version 2)." in said
     assert re.search(r"On the whole bank it is expected to score \d\d\u00a0% \(95\u00a0% int", said)
-    assert re.search(r"better than about \d\d\u00a0% of the 1,200 models that the bank was", said)
-    assert "All of its answers could be marked." in said
+    assert re.search(r"better than about \d\d\u00a0% of the 1,200 reference models", said)
+    assert "All of its answers could be scored." in said
     assert "It took 20 calls, 980 tokens for $0.0024 and 4.2 seconds." in said
     assert "stopped because the ability was known as exactly as was asked for." in said
     assert "theta" not in said
-    assert "quarantined" not in said
+    assert "faulty" not in said
     wider = " ".join(summary(binary(n_never_asked=2)))
-    assert "That counts 2 quarantined questions, too, which no test asks" in wider
+    assert "2 faulty questions are never asked" in wider
     assert "without parameters" not in wider
     narrower = " ".join(summary(binary(n_uncalibrated=1)))
     assert "On the bank's 60 calibrated questions it is expected to score" in narrower
-    assert "has 1 more question without parameters, which is new or was left out" in narrower
+    assert "The score excludes 1 uncalibrated question" in narrower
     assert "whole bank" not in narrower
     assert "20 of the 60 calibrated questions of the bank" in narrower
     assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
@@ -273,7 +273,7 @@ def test_failures_stand_beside_the_score() -> None:
     assert found.score is None
     assert {caution.code for caution in found.warnings} == {"failed"}
     text = Page(render(found)).text
-    assert "5 of 5 answers could not be marked (1 failed, 2 refused" in text
+    assert "5 of 5 answers could not be scored (1 failed, 2 refused" in text
     assert "neither a wrong answer nor a right one" in text
 
 

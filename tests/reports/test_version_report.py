@@ -224,7 +224,7 @@ def test_the_page_is_whole_safe_and_accessible(fields: dict[str, Any]) -> None:
     assert tags.count("svg") == tags.count("desc") > 5
     assert tags.count("table") == tags.count("caption")
     for part in text.split("<section")[1:]:
-        assert ("<svg" in part) == ("The same in numbers" in part)
+        assert ("<svg" in part) == ("Show table" in part)
     assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
 
 
@@ -237,7 +237,7 @@ def test_what_was_not_computed_is_said() -> None:
 
 def test_the_summary_speaks_plainly() -> None:
     said = " ".join(summary(report(calibration=facts(), correction=CORRECTION)))
-    assert "60 questions (items) in use, calibrated on the answers of 1,200 models" in said
+    assert "60 questions (items) in use, calibrated by the answers of 1,200 models" in said
     assert "tells models apart best when their ability lies between" in said
     assert re.search(r"A test of 50 well chosen questions finds the whole-bank .* ±0\.\d\d", said)
     assert "How well the model fits: good" in said
@@ -272,9 +272,9 @@ def test_predicted_scores_of_tasks_stand_in_a_table_of_their_own() -> None:
     found = report(simulated=SimulatedTests(n_examinees=150, rows=(row,)))
     page = Page(render(found))
     assert "16 questions for the score" in page.text
-    assert "Predicted scores of the tasks" in page.text
+    assert "Scores of the tasks" in page.text
     assert "0.031 (94)" in page.text
-    assert "Predicted scores of the tasks" not in Page(render(report(simulated=card()))).text
+    assert "Scores of the tasks" not in Page(render(report(simulated=card()))).text
 
 
 def test_models_unlike_those_learned_from_have_a_table_or_a_reason() -> None:

@@ -76,7 +76,7 @@ def _result(report: SessionReport) -> Iterator[str]:
     score, progress = report.score, report.figures["progress"]
     if score is None:
         if progress["items"] and not progress["scored"]:
-            yield "No score: none of the answers could be scored."
+            yield "No score: no answer could be scored."
         elif progress["items"]:
             reason = report.estimate.get("reason")
             yield f"There is no score. {reason}" if reason else "There is no score yet."
