@@ -264,9 +264,9 @@ async def test_a_session_counts_unreadable_answers_as_its_version_does(
     assert ["does not compare" in gate["detail"] for gate in gates] == [False, True]
     assert ["unmarked_answers" in found for found in codes] == [False, True]
     said = [" ".join(report["summary"]) for report in reports]
-    assert "3 of 10 answers could not be read and count as wrong." in said[0]
+    assert "3 of 10 answers could not be parsed and count as wrong." in said[0]
     assert "neither as right nor as wrong" not in said[0]
-    assert "3 of 10 answers could not be marked" in said[1]
+    assert "3 of 10 answers could not be scored" in said[1]
 
     given = await client.get(f"/v1/sessions/{alike['id']}/export", params={"format": "eee"})
     details = [

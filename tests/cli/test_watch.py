@@ -133,7 +133,7 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     assert "without parameters" not in usual
     assert "3 faulty questions are never asked" in said(capsys, bank={"n_never_asked": 3})
     left_out = said(capsys, bank={"n_never_asked": 3, "n_uncalibrated": 40})
-    assert "40 more questions without parameters" in left_out
+    assert "excludes 40 uncalibrated questions" in left_out
     assert "whole bank" not in left_out
     report(copy.deepcopy(SESSION) | {"status": "failed"})
     text = " ".join(capsys.readouterr().out.split())

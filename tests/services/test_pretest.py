@@ -72,7 +72,7 @@ async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -
 
     about_score = GateSpec(metric="score", threshold=0.5)
     said = (await services.gates.create(about_score, session.id)).detail
-    assert f"{len(version.pretest)} more questions without parameters" in said
+    assert f"excludes {len(version.pretest)} uncalibrated questions" in said
     about_theta = GateSpec(metric="theta", threshold=0.5)
     said = (await services.gates.create(about_theta, session.id)).detail
     assert "without parameters" not in said
@@ -84,7 +84,7 @@ async def test_who_else_tells_the_score_calls_it_that_of_the_calibrated_question
     session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
     version = await services.versions.load(session.bank_version_id)
     counted = f"the bank's {version.bank.n_items:,} calibrated questions"
-    left_out = f"{len(version.pretest)} more questions without parameters"
+    left_out = f"excludes {len(version.pretest)} uncalibrated questions"
     shown = {"session": SessionRead.of(session, View(is_whole=True)), "strip": None}
     live = fragment("parts/figures.html", shown)
     as_file = await export_session(

@@ -1,6 +1,7 @@
 """`sextant baselines`: results that gates hold later ones against."""
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -37,7 +38,21 @@ def set_baseline(
     )
     write_json(json, found)
     if json != "-":
-        out.print(f"{name} is {found['examinee']} now.", markup=False)
+        out.say(f"{name} is {found['examinee']} now{_known_to(found)}.")
+
+
+def _known_to(baseline: dict[str, Any]) -> str:
+    """How exactly its score is known, and what tolerance that allows."""
+    lo, hi = baseline["score_ci"]
+    if lo is None:
+        return ""
+    points = 50.0 * (hi - lo)
+    # Of two models that score alike the errors add up, and what both have in common is little.
+    return (
+        f", known to ±{points:.1f} points by {baseline['n_items']} questions: a release as good "
+        f"passes a tolerance of about {math.sqrt(2) * points:.0f} points. For a smaller one extend "
+        "the session, and set its baseline again"
+    )
 
 
 @app.command("list")

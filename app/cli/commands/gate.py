@@ -284,4 +284,6 @@ def _rule(bank: str | None, **said: Any) -> Rule:
 def _show(verdict: Verdict, *, named: bool) -> None:
     name = f"{verdict.rule.name} ({verdict.rule.tier})" if named else "gate"
     facts = {"because": verdict.gate["detail"], "session": verdict.gate["session_id"]}
+    if verdict.reused:
+        facts["session"] += ", of an earlier run for this commit"
     show_facts(f"{name}: {verdict.outcome.replace('_', ' ')}", facts)

@@ -123,6 +123,7 @@ def extend(
     ended = run_to_the_end(go_on)
     if json != "-":
         report(ended)
+        out.say(f"New session: {ended['id']}")
     write_json(json, ended)
     if ended["status"] != "completed":
         err.print(f"Error: {ended['stop_detail']}", style="red", markup=False)

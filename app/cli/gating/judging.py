@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -29,11 +29,13 @@ class Verdict:
     Attributes:
         gate: As the API gives it.
         session: Of the gate, as the API gives it.
+        reused: The session was begun by an earlier run for the same commit.
     """
 
     rule: Rule
     gate: dict[str, Any]
     session: dict[str, Any]
+    reused: bool = False
 
     @property
     def outcome(self) -> str:
@@ -75,7 +77,7 @@ class Judge:
     ) -> list[Verdict]:
         metadata = self._metadata()
         if self.commit and (known := await self._known(bank, metadata)) is not None:
-            return await self.by(known, rules)
+            return [replace(one, reused=True) for one in await self.by(known, rules)]
         # A test against a baseline is asked as that was, which serves the others; one for a
         # threshold on theta ends as soon as that one is decided.
         first = min(rules, key=lambda rule: (rule.baseline is None, rule.metric == "theta"))

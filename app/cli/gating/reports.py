@@ -29,6 +29,8 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
         session = one.session
         name = f"{one.rule.name} ({one.rule.tier})"
         link = session["id"] if server is None else f"[test]({server}/sessions/{session['id']})"
+        if one.reused:
+            link += " of an earlier run"
         usd = session["usage"]["usd"]
         cells = [
             _cell(name),

@@ -252,7 +252,7 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
         return _Found(value=None, lo=None, hi=None)
     advice = alone.advice
     if len(one.residuals) > len(before.residuals):
-        advice = "Extend the session, and measure the baseline by more questions, to decide."
+        advice = "Ask more questions, of the baseline, too, to decide."
     heavy = record.metric == "score" and (before.result.accuracy or {}).get("method") == COMBINED
     return replace(
         alone,
