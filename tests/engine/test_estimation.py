@@ -12,28 +12,10 @@ from tests.contracts.estimators import EstimatorContract, answers, fold
 from tests.engine.random_banks import clean_bank, random_bank
 
 
-class TestEap(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.EAP)
-
-
-class TestMap(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.MAP)
-
-
-class TestMle(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.MLE)
-
-
-class TestWle(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.WLE)
+class TestGridEstimator(EstimatorContract):
+    @pytest.fixture(params=EstimatorName)
+    def estimator(self, request: pytest.FixtureRequest) -> GridEstimator:
+        return GridEstimator(method=request.param)
 
 
 def responses(scores: list[float]) -> list[Response]:

@@ -208,13 +208,6 @@ async def test_names_that_went_through_r_find_their_items_and_are_reported(
     assert (skipped.reason, skipped.keys) == ("no_matching_item", ("x.y", "zzz"))
 
 
-async def test_numbered_parameters_find_items_named_by_r(banks: BankService) -> None:
-    report = await banks.import_bank(
-        SUMS, BankImport(items=[record("X1"), record("X2")], parameters=table("1", "2"))
-    )
-    assert report.renamed == (Renamed("1", "X1"), Renamed("2", "X2"))
-
-
 async def test_parameters_of_another_bank_are_refused(banks: BankService) -> None:
     with pytest.raises(InvalidInputError, match=r"'z'.*'q1'"):
         await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("z")))

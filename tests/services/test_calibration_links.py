@@ -53,12 +53,9 @@ async def linked_set(services: Services) -> tuple[CalibrationRecord, str]:
     return record, version.id
 
 
-@pytest.mark.parametrize("method", ["stocking_lord", "mean_sigma", "fixed_anchor"])
-async def test_a_later_calibration_lands_on_the_scale_of_a_version(
-    services: Services, method: str
-) -> None:
+async def test_a_later_calibration_lands_on_the_scale_of_a_version(services: Services) -> None:
     _, version_id = await linked_set(services)
-    plan = CalibrationPlan(link=LinkPlan(method=method, bank_version_id=version_id))
+    plan = CalibrationPlan(link=LinkPlan(bank_version_id=version_id))
     made = await services.calibrations.create("second", plan)
     record = await driven(services, made.id)
     assert record.status == "completed", record.failure

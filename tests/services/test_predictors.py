@@ -107,22 +107,6 @@ async def test_older_answers_without_probabilities_go_on_by_the_model_alone(
     assert accuracy["value"] != drawn["value"]
 
 
-@pytest.mark.parametrize("method", ["combined", "design", "p-irt"])
-async def test_the_method_asked_for_predicts(version: LoadedVersion, method: str) -> None:
-    plan = SessionPlan.from_dict({**FOR_SCORE, "prediction": {"method": method}})
-    if method == "p-irt":
-        plan = SessionPlan.from_dict({"prediction": {"method": method}})
-    run = SessionRun(
-        test=version.adaptive_test(plan.design),
-        plan=plan,
-        version=version,
-        seed=4,
-        administrations=asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE)),
-    )
-    expected = "combined" if method == "design" else method
-    assert run.summary(elapsed_s=9.0)["accuracy"]["method"] == expected
-
-
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
     """The predicted score after one more right answer."""
     asked, _ = run.choose(elapsed_s=elapsed_s)
@@ -158,15 +142,6 @@ async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
     assert told(run, elapsed_s=1.9) == scores[-1]
     assert told(run, elapsed_s=2.0) != scores[-1]
-
-
-async def test_scores_are_estimated_without_curves_too_and_by_p_irt_in_the_published_preset(
-    version: LoadedVersion,
-) -> None:
-    plain = replace(version, curves=None, _tests=LRUCache(8))
-    assert plain.adaptive_test(SessionPlan.from_dict({}).design).predictor.name == "combined"
-    atlas = SessionPlan.from_dict({"preset": "atlas"})
-    assert version.adaptive_test(atlas.design).predictor.name == "p-irt"
 
 
 async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> None:

@@ -83,16 +83,6 @@ async def test_what_is_there_stays_and_another_score_is_reported(sets: ResponseS
     assert reasons(again) == {"duplicate": 1}
 
 
-async def test_the_same_answer_in_two_files_counts_once(sets: ResponseSetService) -> None:
-    files = [
-        SourceFile.of_bytes(f"{n}.csv", f"model,q1,q2\nm1,1,{n}\nm2,1,1\n".encode()) for n in (0, 1)
-    ]
-    report = await sets.import_set("s", AnswerImport(files=files))
-    assert (report.rows_read, report.accepted) == (8, 4)
-    assert reasons(report) == {"duplicate": 3, "conflict": 1}
-    assert "1.csv: 'm1'" in str(report.skipped)
-
-
 async def test_a_scored_answer_takes_the_place_of_a_failed_one(sets: ResponseSetService) -> None:
     failed = {"id": 1, "error": {"message": "boom"}}
     scored = {"id": 1, "scores": {"s": {"value": "C"}}}
@@ -111,22 +101,6 @@ async def test_a_scored_answer_takes_the_place_of_a_failed_one(sets: ResponseSet
     report = await sets.import_into("s", within)
     assert reasons(report) == {"superseded": 1}
     assert (await sets.matrix("s")).scores.tolist() == [[1], [1]]
-
-
-async def test_failures_are_kept_apart_from_wrong_and_from_missing(
-    sets: ResponseSetService,
-) -> None:
-    samples = [
-        {"id": "wrong", "scores": {"s": {"value": "I"}}},
-        {"id": "cut", "limit": {"type": "token"}, "scores": {"s": {"value": "I"}}},
-        {"id": "refused", "output": {"choices": [{"stop_reason": "content_filter"}]}},
-    ]
-    report = await sets.import_set("s", AnswerImport(files=[inspect_log(samples)]))
-    assert report.outcomes["scored"] == 1
-    assert report.outcomes["truncated"] == 1
-    assert report.outcomes["refused"] == 1
-    matrix = await sets.matrix("s")
-    np.testing.assert_array_equal(matrix.scores, [[0, np.nan, np.nan]])
 
 
 async def test_the_matrix_holds_the_mean_of_repeated_answers(sets: ResponseSetService) -> None:
