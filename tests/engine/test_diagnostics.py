@@ -176,14 +176,6 @@ def test_overlap_is_the_mean_share_of_items_that_two_tests_have_in_common(
     assert overlap([sorted(test) for test in tests], 20) == pytest.approx(np.mean(in_common))
 
 
-@given(st.lists(st.sets(st.integers(0, 19), min_size=4, max_size=4), min_size=2, max_size=9))
-def test_overlap_of_equal_lengths_is_chens_formula(tests: list[set[int]]) -> None:
-    rates = exposure_rates([sorted(test) for test in tests], 20)
-    n = len(tests)
-    expected = n * (rates @ rates) / (4 * (n - 1)) - 1 / (n - 1)
-    assert overlap([sorted(test) for test in tests], 20) == pytest.approx(expected)
-
-
 @given(st.lists(st.sets(st.integers(0, 19), min_size=1), min_size=2, max_size=9))
 def test_jaccard_overlap_is_the_mean_over_pairs(tests: list[set[int]]) -> None:
     shared = [len(one & other) / len(one | other) for one, other in combinations(tests, 2)]

@@ -55,25 +55,6 @@ def test_answers_to_items_about_the_general_ability_place_an_examinee(
         assert not place(ABOUT_IT, (general, 0.0)).is_open
 
 
-@pytest.mark.parametrize(
-    ("apart", "standings"),
-    [
-        (0.5, (PopulationPosition.WITHIN, PopulationPosition.WITHIN)),
-        (1.5, (PopulationPosition.ABOVE, PopulationPosition.BELOW)),
-    ],
-)
-def test_beyond_all_those_calibrated_is_by_a_standard_deviation(
-    apart: float, standings: tuple[PopulationPosition, PopulationPosition]
-) -> None:
-    known, scores = curves(ABOUT_IT), np.arange(N_ITEMS) % 3 > 0
-    at = known.locate(np.arange(N_ITEMS), scores.astype(float))
-    far = apart * float(at.covariance[0, 0]) ** 0.5
-    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
-    above = Placing(curves=known, population=(-9.0, at.position - far)).of(answers)
-    below = Placing(curves=known, population=(at.position + far, 9.0)).of(answers)
-    assert (above.standing, below.standing) == standings
-
-
 @pytest.mark.parametrize("general", [-3.0, 0.0, 3.0])
 @pytest.mark.parametrize("other", [-1.0, 1.0])
 def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
