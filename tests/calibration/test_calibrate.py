@@ -34,22 +34,6 @@ def test_the_reported_log_likelihood_is_that_of_the_items_without_the_prior() ->
     assert result.bic == pytest.approx(30 * np.log(400) - 2 * again)
 
 
-def test_maximum_likelihood_beats_the_parameters_that_made_the_answers() -> None:
-    data = simulate(3, Family.THREE_PL, 800, 15)
-    result = calibrate(
-        data.matrix, CalibrationSettings(family=Family.THREE_PL, priors=Priors.none())
-    )
-    truth = expect(data.matrix, data.items, LatentDensity.normal()).log_likelihood
-    assert result.log_likelihood > truth
-
-
-def test_the_same_answers_give_the_same_bank() -> None:
-    data = simulate(4, Family.THREE_PL, 300, 10)
-    design = CalibrationSettings(family=Family.THREE_PL)
-    first, second = (calibrate(data.matrix, design).items for _ in range(2))
-    assert all((x == y).all() for x, y in zip(first, second, strict=True))
-
-
 def test_a_long_test_gets_more_nodes_than_a_short_one() -> None:
     long = simulate(5, Family.TWO_PL, 200, 300)
     short = simulate(5, Family.TWO_PL, 200, 20)
@@ -179,12 +163,7 @@ def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:
     priors=st.sampled_from([None, Priors.none()]),
 )
 def test_however_few_the_answers_the_bank_is_finite_or_refused(
-    seed: int,
-    n_examinees: int,
-    n_items: int,
-    missing: float,
-    family: Family,
-    priors: Priors | None,
+    seed: int, n_examinees: int, n_items: int, missing: float, family: Family, priors: Priors | None
 ) -> None:
     matrix = simulate(seed, family, n_examinees, n_items, missing).matrix
     try:

@@ -157,12 +157,6 @@ def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None
     assert np.isnan(joined.columns["se_a"][weak]).all()
 
 
-def test_it_is_dropped_where_that_is_asked_for() -> None:
-    filtered = prepared(_answers(), DROPPING)
-    assert filtered.score_only == ()
-    assert {item.name for item in filtered.items} == WRONG
-
-
 @pytest.mark.parametrize("model", ["1pl", "2pl", "3pl"])
 def test_what_all_answer_alike_stays_in_the_score(model: str) -> None:
     table = _answers()

@@ -56,9 +56,7 @@ def test_map_is_the_highest_point_of_the_posterior(seed: int, n: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), n=st.integers(5, 40))
-def test_mle_is_the_highest_point_of_the_likelihood_or_says_that_there_is_none(
-    seed: int, n: int
-) -> None:
+def test_mle_is_the_highest_point_or_says_there_is_none(seed: int, n: int) -> None:
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
     scores = [answer.score for answer in given_answers]

@@ -50,9 +50,7 @@ def test_one_item_gets_what_the_array_gives(of: OfModel, theta: float, score: fl
 
 
 @given(of=ANY_ITEM, theta=st.floats(-8, 8))
-def test_information_is_the_squared_slope_of_the_curve_over_its_variance(
-    of: OfModel, theta: float
-) -> None:
+def test_information_is_squared_slope_over_variance(of: OfModel, theta: float) -> None:
     model, item = of
     variance = float(model.score_variance(item, theta))
     assume(variance > 1e-4)

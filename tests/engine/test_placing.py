@@ -57,9 +57,7 @@ def test_answers_to_items_about_the_general_ability_place_an_examinee(
 
 @pytest.mark.parametrize("general", [-3.0, 0.0, 3.0])
 @pytest.mark.parametrize("other", [-1.0, 1.0])
-def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
-    general: float, other: float
-) -> None:
+def test_answers_about_something_else_leave_it_open(general: float, other: float) -> None:
     found = place(ABOUT_ANOTHER, (general, other))
     assert found.is_open
     assert found.standing is PopulationPosition.UNKNOWN
@@ -102,9 +100,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
         (100.0, "As strong as the strongest of those"),
     ],
 )
-def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
-    percentile: float, place: str
-) -> None:
+def test_nobody_within_is_stronger_than_all(percentile: float, place: str) -> None:
     stands = Extrapolation(
         position=2.3,
         sd=0.4,

@@ -102,9 +102,7 @@ def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> float
     ("n_answered", "kind"),
     [(5, "logistic"), (30, "logistic"), (90, "logistic"), (30, "continuous")],
 )
-def test_the_interval_holds_the_score_of_the_whole_bank_as_often_as_it_says(
-    n_answered: int, kind: Kind
-) -> None:
+def test_the_interval_holds_as_often_as_it_says(n_answered: int, kind: Kind) -> None:
     share = covered(clean_bank(6, 120, kind=kind), n_answered, 6)
     assert share == pytest.approx(0.95, abs=0.021)
 

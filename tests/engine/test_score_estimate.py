@@ -228,7 +228,7 @@ def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_que
     assert np.mean(held) >= 0.85
 
 
-def test_where_a_test_in_use_stood_is_not_forgotten_for_many_others(
+def test_where_a_test_stood_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
@@ -260,7 +260,7 @@ def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreC
     assert min(one.position for one in told) > 1.5
 
 
-def test_answers_that_contradict_the_curves_are_followed_by_sampled_questions(
+def test_contradicted_curves_bring_sampled_questions(
     curves: ScoreCurves,
 ) -> None:
     # Knows what is hard, and fails what is easy.
@@ -322,9 +322,7 @@ def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
 
 
 @pytest.mark.parametrize(("right", "end"), [(True, "hi"), (False, "lo")])
-def test_what_is_just_possible_is_within_where_half_an_item_is_missing(
-    right: bool, end: str
-) -> None:
+def test_what_is_just_possible_is_within(right: bool, end: str) -> None:
     """Scores of 40 items are 1/40 apart: who has had all right may have all of them."""
     n_items = 40
     curves = ScoreCurves(np.full((1, n_items), 1.2), np.linspace(-1.0, 1.0, n_items))
@@ -443,9 +441,7 @@ def test_once_everything_was_asked_it_is_the_score(curves: ScoreCurves) -> None:
 
 
 @pytest.mark.parametrize("n_sampled", [0, 2, 8])
-def test_a_reading_is_that_of_the_formulas_by_plain_sums(
-    curves: ScoreCurves, n_sampled: int
-) -> None:
+def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) -> None:
     rng = np.random.default_rng(12)
     held = ScoreCurves(curves.slopes[:2], curves.intercept, dispersion=0.7)
     error = ModelError(0.1, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)

@@ -169,9 +169,7 @@ def test_a_decision_by_interval_is_that_of_a_gate(cut: float, scores: str) -> No
 
 
 @given(confidence=st.floats(0.6, 0.99), scores=st.text("01", min_size=1, max_size=15))
-def test_sprt_decides_exactly_when_the_likelihood_ratio_passes_walds_bound(
-    confidence: float, scores: str
-) -> None:
+def test_sprt_decides_at_walds_bound(confidence: float, scores: str) -> None:
     now = situation(scores)
     items = [response.item for response in now.state.responses]
     answers = [response.score for response in now.state.responses]

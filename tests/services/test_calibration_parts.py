@@ -1,6 +1,5 @@
 """Parts of a calibration: rows of their own, which any worker takes, and one that joins them."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -10,21 +9,12 @@ from app.errors import LeaseLostError, NotFoundError
 from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.services.calibrations import answers, claimed, csv_of, driven, imported, run, runner_of
-from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:

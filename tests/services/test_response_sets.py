@@ -116,7 +116,7 @@ async def test_the_matrix_holds_the_mean_of_repeated_answers(sets: ResponseSetSe
     assert (await sets.matrix("s")).scores[1, 0] == 0.5
 
 
-async def test_examinees_who_answered_nothing_are_named_and_not_stored(
+async def test_who_answered_nothing_is_named_and_not_stored(
     sets: ResponseSetService,
 ) -> None:
     report = await sets.import_set("s", table("model,q1\nm1,1\nm2,\n"))
@@ -189,8 +189,7 @@ def test_a_sheet_stores_every_score_exactly(scores: np.ndarray[Any, np.dtype[np.
 
 @given(SCORES, SCORES)
 def test_a_merge_keeps_the_first_score_and_counts_all(
-    first: np.ndarray[Any, np.dtype[np.float64]],
-    second: np.ndarray[Any, np.dtype[np.float64]],
+    first: np.ndarray[Any, np.dtype[np.float64]], second: np.ndarray[Any, np.dtype[np.float64]]
 ) -> None:
     sheet = Sheet.of_scores(first)
     merged = sheet.merge(Sheet.of_scores(second))
@@ -212,7 +211,7 @@ def test_moving_a_sheet_moves_every_answer_with_its_item(
     assert np.count_nonzero(~np.isnan(moved)) == np.count_nonzero(~np.isnan(scores))
 
 
-async def test_each_reason_names_its_first_places_and_counts_all(
+async def test_each_reason_names_its_first_places(
     sets: ResponseSetService,
 ) -> None:
     line = json.dumps({"subject_id": "m", "responses": {"q": 1}}) + "\n"
