@@ -77,7 +77,7 @@ def _recovered(data: Simulated, result: Calibration, family: Family) -> dict[str
         (Family.TWO_PL, 1000, 30, 0.3, 6),
         (Family.TWO_PL, 2000, 40, 0.7, 4),
         (Family.THREE_PL, 1000, 40, 0.0, 4),
-        (Family.THREE_PL, 2000, 40, 0.3, 3),
+        (Family.THREE_PL, 2000, 40, 0.3, 5),
         (Family.THREE_PL, 4000, 40, 0.7, 4),
         (Family.FOUR_PL, 4000, 40, 0.0, 2),
     ],
