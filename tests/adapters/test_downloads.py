@@ -48,9 +48,7 @@ async def refused(*places: RemoteFile, guard: AddressGuard = LOCAL) -> DownloadE
     return refusal.value
 
 
-async def test_a_file_of_a_dataset_comes_by_redirect_and_then_from_the_cache(
-    hub: Hub, tmp_path: Path
-) -> None:
+async def test_a_dataset_comes_by_redirect_then_from_the_cache(hub: Hub, tmp_path: Path) -> None:
     first = await fetched(of_dataset())
     assert first.path.read_bytes() == CONTENT
     assert tmp_path / "hf" in first.path.parents

@@ -130,30 +130,27 @@ async def test_token_counts_come_from_details_and_headers(
     assert (completion.tokens_in, completion.tokens_out) == (None, None)
 
 
+Rejected, Fault, Limited = (
+    EndpointRejectedError,
+    EndpointFaultError,
+    RateLimitedError,
+)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error", "words"),
     [
-        (
-            424,
-            {"error": "Request failed", "error_type": "generation"},
-            EndpointFaultError,
-            "failed",
-        ),
-        (
-            429,
-            {"error": "Model is overloaded", "error_type": "overloaded"},
-            RateLimitedError,
-            "over",
-        ),
+        (424, {"error": "Request failed", "error_type": "generation"}, Fault, "failed"),
+        (429, {"error": "Model is overloaded", "error_type": "overloaded"}, Limited, "over"),
         (
             422,
             {"error": "`inputs` must have less than 4 tokens", "error_type": "validation"},
-            EndpointRejectedError,
+            Rejected,
             "less than 4",
         ),
         (503, "no healthy upstream", ColdStartError, "upstream"),
         (503, b"", ColdStartError, "503"),
-        (502, b"", EndpointFaultError, "502"),
+        (502, b"", Fault, "502"),
         (200, {"generated_text": None}, MalformedAnswerError, "generated_text"),
         (200, [], MalformedAnswerError, "JSON object"),
     ],

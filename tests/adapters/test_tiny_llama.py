@@ -57,7 +57,7 @@ async def test_a_wrong_key_is_unauthorized_and_not_shown(
     assert "sk-wrong-key" not in str(caught.value)
 
 
-async def test_a_prompt_beyond_the_context_is_rejected_in_the_servers_words(
+async def test_a_prompt_beyond_the_context_is_rejected(
     llama: Examinee,
 ) -> None:
     with pytest.raises(EndpointRejectedError, match="context size"):

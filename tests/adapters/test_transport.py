@@ -189,7 +189,7 @@ async def test_tls_to_a_port_without_it_is_unreachable(
         await post(transport, faults_url.replace("http://", "https://") + "/ok")
 
 
-async def test_an_idle_connection_that_the_server_closed_is_replaced_at_once(
+async def test_a_closed_idle_connection_is_replaced(
     transport: Transport,
 ) -> None:
     served: list[int] = []
@@ -229,7 +229,7 @@ async def test_what_a_server_says_unasked_is_no_answer_to_the_next_call(
         assert await post(transport, url) == 200
 
 
-async def test_a_call_whose_own_connection_is_dropped_is_not_repeated(
+async def test_a_dropped_call_is_not_repeated(
     transport: Transport,
 ) -> None:
     served: list[int] = []

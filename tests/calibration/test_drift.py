@@ -121,7 +121,7 @@ def test_items_that_moved_do_not_drag_the_others_along() -> None:
 @pytest.mark.slow
 def test_what_the_old_answers_left_open_is_no_drift() -> None:
     rng = np.random.default_rng(4)
-    world = living(4, n=4000)
+    world = living(4, n=2500)
     error = rng.normal(0, 0.35, N_ITEMS)
     guessed = as_bank(
         ItemParameters(

@@ -42,7 +42,13 @@ def _with_odd_items() -> ScoreMatrix:
 
 
 def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
-    filtered = apply_filters(_with_odd_items(), published())
+    matrix = _with_odd_items()
+    filtered = apply_filters(matrix, published())
+    assert filtered.constants == {"always": 1.0, "never": 0.0}
+    gone = matrix.n_items - filtered.matrix.n_items
+    gone += matrix.n_examinees - filtered.matrix.n_examinees
+    assert sum(filtered.counts.values()) == gone
+    assert filtered.counts[DropReason.CONSTANT] == 2
     found = {item.name: item.reason for item in filtered.items}
     assert found == {
         "always": DropReason.CONSTANT,
@@ -76,10 +82,6 @@ def test_items_for_the_score_alone_make_no_bank() -> None:
         apply_filters(few, KEEPING)
 
 
-def test_constant_items_are_kept_aside_with_their_constant() -> None:
-    assert apply_filters(_with_odd_items(), published()).constants == {"always": 1.0, "never": 0.0}
-
-
 def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     """Of six items two are left; the shares are means over items."""
     matrix = _with_odd_items()
@@ -96,15 +98,6 @@ def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     assert not apply_filters(
         matrix.select(items=np.array([0, 0, 0, 0, 1, 1]) > 0), published()
     ).warnings
-
-
-def test_counts_add_up_to_what_is_missing() -> None:
-    matrix = _with_odd_items()
-    filtered = apply_filters(matrix, published())
-    gone = matrix.n_items + matrix.n_examinees
-    gone -= filtered.matrix.n_items + filtered.matrix.n_examinees
-    assert sum(filtered.counts.values()) == gone
-    assert filtered.counts[DropReason.CONSTANT] == 2
 
 
 def test_without_filters_only_what_cannot_be_calibrated_goes() -> None:

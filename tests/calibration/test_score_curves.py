@@ -32,11 +32,6 @@ def test_scores_between_0_and_1_have_less_variance_than_right_and_wrong() -> Non
     assert fit_curves(smooth).dispersion < 0.5
 
 
-def test_the_same_records_give_the_same_bits() -> None:
-    scores = records(60)
-    np.testing.assert_array_equal(fit_curves(scores).slopes, fit_curves(scores).slopes)
-
-
 def test_hold_outs_keep_known_and_tested_apart_and_the_strong_strong() -> None:
     scores = records(41)
     means = scores.mean(axis=1)
@@ -80,27 +75,6 @@ def test_what_is_open_of_a_slope_makes_heavier_tails_and_few_records_leave_much(
             held[way] += np.mean(abs(errors) < student.ppf(0.975, degrees) * far[0]) / n_banks
     assert 0.95 < held[0] < 0.99
     assert held[1] < 0.95
-
-
-def test_more_records_leave_less_of_a_slope_open() -> None:
-    rng = np.random.default_rng(6)
-    at = rng.uniform(1.5, 3.0, 20)
-    few = [Seen(0.03 * rng.normal(size=20), np.full(20, 0.03), at) for _ in range(8)]
-    open_ = [model_error(one, 1, margin=0.0, kind=SCORE).above_sd for one in (few[:1], few)]
-    assert 0.0 < open_[1] < 0.8 * open_[0]
-
-
-def test_errors_far_above_widen_intervals_there_and_not_below() -> None:
-    rng = np.random.default_rng(2)
-    n = 200
-    position = rng.uniform(-4.0, 4.0, n)
-    size = np.where(position > 1.0, np.exp(0.4 * (position - 1.0)), 1.0)
-    seen = [Seen(0.03 * size * rng.normal(size=n), np.full(n, 0.03), position) for _ in range(8)]
-    found = model_error(seen, looks=4)
-    assert found.above > 0.3
-    assert found.below < 0.6 * found.above
-    assert found.at(3.0) > 1.8 * found.at(0.0) > 0.0
-    assert found.at(-3.0) < found.at(3.0)
 
 
 def test_errors_are_learned_for_every_target() -> None:

@@ -1,6 +1,5 @@
 """What every stopping rule must do, whatever it looks at."""
 
-from abc import ABC, abstractmethod
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -8,38 +7,22 @@ import pytest
 from app.engine.stopping import Situation, Stop, StoppingRule
 
 
-class StoppingRuleContract(ABC):
-    """Subclass it with a rule, a situation in which it must end the test, and one in which not."""
+class StoppingRuleContract:
+    """Parametrise it by rules, each with a test that it ends and one that it lets go on."""
 
-    @abstractmethod
-    def rule(self) -> StoppingRule:
-        """The rule under test."""
-
-    @abstractmethod
-    def over(self) -> Situation:
-        """A test that the rule ends."""
-
-    @abstractmethod
-    def going_on(self) -> Situation:
-        """A test that the rule lets go on."""
-
-    def test_it_says_why_in_a_sentence(self) -> None:
-        stop = self.rule().check(self.over())
+    def test_it_ends_what_is_over_in_a_sentence_and_remembers_nothing(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
+        stop = rule.check(over)
         assert isinstance(stop, Stop)
         assert stop.detail.endswith(".")
         assert any(character.isdigit() for character in stop.detail)
+        assert rule.check(going_on) is None
+        assert rule.check(over) == stop
 
-    def test_it_lets_other_tests_go_on(self) -> None:
-        assert self.rule().check(self.going_on()) is None
-
-    def test_it_remembers_nothing(self) -> None:
-        rule = self.rule()
-        first = rule.check(self.over())
-        assert rule.check(self.going_on()) is None
-        assert rule.check(self.over()) == first
-
-    def test_it_cannot_be_changed(self) -> None:
-        rule = self.rule()
+    def test_it_cannot_be_changed(
+        self, rule: StoppingRule, over: Situation, going_on: Situation
+    ) -> None:
         for name in getattr(type(rule), "__dataclass_fields__", ["anything"]):
             with pytest.raises(FrozenInstanceError):
                 setattr(rule, name, None)

@@ -1,10 +1,15 @@
 """Banks for tests of the adaptive engine."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
+from hypothesis import strategies as st
 
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.base import ItemParameters
+from app.engine.models.continuous import CONTINUOUS
+from app.engine.models.logistic import LOGISTIC
 
 Kind = Literal["logistic", "continuous"]
 KINDS: tuple[Kind, ...] = ("logistic", "continuous")
@@ -38,3 +43,44 @@ def clean_bank(seed: int, n_items: int, *, kind: Kind = "logistic") -> ItemBank:
 def _dispersions(a: FloatArray, kind: Kind) -> FloatArray | None:
     """Dispersions from 0.05 to 0.4; items with the same slope have the same."""
     return None if kind == "logistic" else 0.05 + 0.35 * np.modf(1e3 * np.abs(a))[0]
+
+
+def parameters(*values: float) -> ItemParameters:
+    """Of one item."""
+    return ItemParameters(*(np.float64(value) for value in values))  # type: ignore[arg-type]  # scalars broadcast
+
+
+def slope_of(function: Callable[[float], Any], theta: float) -> float:
+    """By differences of the fourth order."""
+    h = 1e-4
+    return float(
+        (8 * (function(theta + h) - function(theta - h)) - function(theta + 2 * h))
+        + function(theta - 2 * h)
+    ) / (12 * h)
+
+
+SLOPES = st.floats(-5, 5).filter(lambda a: abs(a) > 0.05)
+
+
+@st.composite
+def logistic_items(draw: st.DrawFn) -> ItemParameters:
+    """Items of the 2PL to the 4PL."""
+    a = draw(SLOPES)
+    c = draw(st.one_of(st.just(0.0), st.floats(0.001, 0.5)))
+    d = draw(st.one_of(st.just(1.0), st.floats(0.6, 0.999)))
+    return parameters(a, -a * draw(st.floats(-6, 6)), c, d)
+
+
+@st.composite
+def continuous_items(draw: st.DrawFn) -> ItemParameters:
+    """Items of scores between 0 and 1."""
+    a = draw(SLOPES)
+    c, d = draw(st.floats(0.0, 0.4)), draw(st.floats(0.6, 1.0))
+    return parameters(a, -a * draw(st.floats(-6, 6)), c, d, draw(st.floats(0.01, 1.5)))
+
+
+#: A model and an item of it.
+ANY_ITEM = st.one_of(
+    st.tuples(st.just(LOGISTIC), logistic_items()),
+    st.tuples(st.just(CONTINUOUS), continuous_items()),
+)

@@ -78,9 +78,7 @@ def test_the_verdict_the_interval_and_the_probability_of_a_difference_say_the_sa
 
 
 @given(abilities, abilities)
-def test_what_two_share_only_ever_takes_doubt_from_their_difference(
-    first: Ability, second: Ability
-) -> None:
+def test_what_two_share_only_takes_doubt_away(first: Ability, second: Ability) -> None:
     one, other = first.stated(), second.stated()
     gap, back = one.minus(other), other.minus(one)
     assert (gap.estimate, gap.middle, gap.sd) == (-back.estimate, -back.middle, back.sd)
@@ -104,7 +102,7 @@ def test_doubt_cancels_between_two_as_far_beyond_and_between_nobody_else() -> No
 
 
 @pytest.mark.parametrize("pair", [(3.0, 3.8), (3.5, 0.3), (4.0, -3.0)])
-def test_intervals_of_differences_hold_where_all_of_a_bank_lean_by_an_unknown_slope(
+def test_intervals_hold_where_all_lean_by_an_unknown_slope(
     pair: tuple[float, float],
 ) -> None:
     rng = np.random.default_rng(5)

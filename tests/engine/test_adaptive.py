@@ -194,7 +194,7 @@ def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_the_same_is_predicted_of_everybody_who_was_asked_nothing(
+def test_the_same_is_predicted_of_whom_nobody_asked(
     design: dict[str, Any],
 ) -> None:
     bank = random_bank(5, 60)

@@ -28,10 +28,6 @@ def test_an_item_without_slope_has_no_difficulty() -> None:
     assert flat.b[1] == -1.0
 
 
-def test_a_slope_below_zero_is_legal() -> None:
-    assert bank().a[2] == -0.5
-
-
 def test_parameters_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         bank().a[0] = 3.0

@@ -1,86 +1,20 @@
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator
-from app.engine.inference.diagnostics import person_fit
-from app.engine.information_index import InformationIndex
 from app.engine.lint import lint
 from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
-from app.engine.prediction.p_irt import PIrt
-from app.engine.selection.base import Pool
 from app.engine.simulation.simulate import draw_scores
-from app.engine.state import CatState, Response
-from app.engine.stopping import (
-    DecisionByInterval,
-    DecisionBySprt,
-    LowInformation,
-    Plateau,
-    ScoreMargin,
-    SeTarget,
-    Situation,
-    StoppingRule,
-)
 from app.errors import ItemBankError
-from tests.engine.random_banks import clean_bank, random_bank
-
-thetas = st.floats(-50, 50)
-
-
-@st.composite
-def items(draw: st.DrawFn) -> ItemParameters:
-    a = draw(st.floats(-5, 5).filter(lambda a: abs(a) > 0.05))
-    c, d = draw(st.floats(0.0, 0.4)), draw(st.floats(0.6, 1.0))
-    return parameters(a, -a * draw(st.floats(-6, 6)), c, d, draw(st.floats(0.01, 1.5)))
-
-
-def parameters(*values: float) -> ItemParameters:
-    return ItemParameters(*(np.float64(value) for value in values))  # type: ignore[arg-type]  # scalars broadcast
-
-
-def slope_of(function: Callable[[float], Any], theta: float) -> float:
-    h = 1e-4
-    return float(
-        (8 * (function(theta + h) - function(theta - h)) - function(theta + 2 * h))
-        + function(theta - 2 * h)
-    ) / (12 * h)
-
-
-@given(item=items(), theta=thetas, score=st.floats(0, 1))
-def test_everything_is_finite_at_any_theta_and_score(
-    item: ItemParameters, theta: float, score: float
-) -> None:
-    everything: list[Any] = [
-        CONTINUOUS.expected_score(item, theta),
-        CONTINUOUS.score_variance(item, theta),
-        CONTINUOUS.information(item, theta),
-        CONTINUOUS.log_likelihood(item, theta, score),
-        *CONTINUOUS.likelihood_slope(item, theta, score),
-        *CONTINUOUS.warm_terms(item, theta),
-    ]
-    assert np.isfinite(everything).all()
-    assert item.c - 1e-15 <= CONTINUOUS.expected_score(item, theta) <= item.d + 1e-15
-    assert CONTINUOUS.information(item, theta) >= 0
-
-
-@given(item=items(), theta=st.floats(-8, 8))
-def test_information_is_the_squared_slope_of_the_mean_over_the_variance(
-    item: ItemParameters, theta: float
-) -> None:
-    variance = float(CONTINUOUS.score_variance(item, theta))
-    assume(variance > 1e-5)
-    slope = slope_of(lambda t: CONTINUOUS.expected_score(item, t), theta)
-    assert CONTINUOUS.information(item, theta) == pytest.approx(
-        slope**2 / variance, rel=1e-5, abs=1e-8
-    )
+from tests.engine.random_banks import continuous_items, parameters, random_bank, slope_of
 
 
 def test_information_is_the_published_one() -> None:
@@ -91,7 +25,7 @@ def test_information_is_the_published_one() -> None:
     assert CONTINUOUS.score_variance(item, 1.2) == pytest.approx(0.08 * mu * (1 - mu))
 
 
-@given(item=items(), theta=st.floats(-8, 8), score=st.floats(0, 1))
+@given(item=continuous_items(), theta=st.floats(-8, 8), score=st.floats(0, 1))
 def test_the_slopes_of_the_likelihood_match_numeric_ones(
     item: ItemParameters, theta: float, score: float
 ) -> None:
@@ -102,7 +36,7 @@ def test_the_slopes_of_the_likelihood_match_numeric_ones(
     assert exact.second == pytest.approx(-float(CONTINUOUS.information(item, theta)))
 
 
-@given(item=items(), theta=st.floats(-6, 6))
+@given(item=continuous_items(), theta=st.floats(-6, 6))
 def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float) -> None:
     terms = CONTINUOUS.warm_terms(item, theta)
     assert terms.information == pytest.approx(float(CONTINUOUS.information(item, theta)))
@@ -112,22 +46,6 @@ def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float
     assert terms.information_slope == terms.j
     assert terms.j_slope == pytest.approx(
         slope_of(lambda t: CONTINUOUS.warm_terms(item, t).j, theta), rel=1e-5, abs=1e-5
-    )
-
-
-@given(item=items(), theta=thetas, score=st.floats(0, 1))
-def test_one_item_gets_what_the_array_gives(
-    item: ItemParameters, theta: float, score: float
-) -> None:
-    bank = ItemParameters(*(np.array([7.0, column]) for column in item))
-    nodes = np.linspace(-50.0, 50.0, 101)
-    assert CONTINUOUS.item_information(bank, 1, theta) == pytest.approx(
-        float(CONTINUOUS.information(item, theta)), rel=1e-12, abs=1e-300
-    )
-    np.testing.assert_allclose(
-        CONTINUOUS.item_log_likelihood(bank, 1, nodes, score),
-        CONTINUOUS.log_likelihood(item, nodes, score),
-        rtol=1e-12,
     )
 
 
@@ -259,61 +177,6 @@ def test_intervals_hold_as_often_as_they_say_whatever_the_shape_of_the_scores(
             held += estimate.lo <= thetas[row] <= estimate.hi
     # 1,000 intervals: three standard errors are 2.1 %.
     assert 0.93 <= held / n <= 0.97
-
-
-@pytest.mark.parametrize("score", [0.0, 1.0])
-def test_scores_at_the_very_ends_give_a_finite_theta(score: float) -> None:
-    bank = near_bank()
-    responses = [Response(ItemIndex(i), score) for i in range(10)]
-    for method in EstimatorName:
-        estimate = GridEstimator(method=method).estimate(bank, responses)
-        assert 1.0 < abs(estimate.theta) < 8.0
-
-
-def test_person_fit_of_fitting_answers_is_standard_normal_with_ranges_of_their_own() -> None:
-    bank = random_bank(8, 80, kind="continuous")
-    rng = np.random.default_rng(8)
-    thetas = rng.normal(0, 1, 300)
-    scores = np.array(list(draw_scores(bank, thetas, rng)))
-    values = []
-    for block in estimate_many(bank, scores, GridEstimator()):
-        for row, belief in zip(block.rows, block.beliefs, strict=True):
-            responses = [Response(ItemIndex(i), float(x)) for i, x in enumerate(scores[row])]
-            values.append(person_fit(bank, responses, belief.theta).lz_star or np.nan)
-    assert np.mean(values) == pytest.approx(0.0, abs=0.2)
-    assert np.std(values) == pytest.approx(1.0, abs=0.13)
-
-
-def situation(scores: list[float]) -> Situation:
-    """A test with such answers to the first items."""
-    bank, estimator = BANK, GridEstimator()
-    state, belief = CatState(belief=estimator.start(bank)), estimator.start(bank)
-    for position, score in enumerate(scores):
-        response = Response(ItemIndex(position), score)
-        belief = estimator.update(bank, belief, response)
-        state = state.with_pending(response.item).with_response(response, belief)
-    return Situation(state, Pool(InformationIndex(bank)))
-
-
-BANK = clean_bank(9, 40, kind="continuous")
-
-
-@pytest.mark.parametrize(
-    ("rule", "over", "going_on"),
-    [
-        (SeTarget(se=0.2), [0.5] * 20, [0.5]),
-        (DecisionByInterval(cut=0.0), [0.9] * 20, [0.5]),
-        (DecisionBySprt(cut=0.0), [0.9] * 20, [0.5]),
-        (ScoreMargin(margin=0.05, predictor=PIrt()), [0.5] * 30, [0.5]),
-        (Plateau(theta_change=0.05, estimator=GridEstimator()), [0.5] * 35, [0.5, 0.9]),
-        (LowInformation(information=0.05), [0.5] * 40, [0.5]),
-    ],
-)
-def test_rules_end_a_test_of_continuous_scores(
-    rule: StoppingRule, over: list[float], going_on: list[float]
-) -> None:
-    assert rule.check(situation(over)) is not None
-    assert rule.check(situation(going_on)) is None
 
 
 def test_lint_knows_ranges_from_guessing_and_finds_too_much_scatter() -> None:

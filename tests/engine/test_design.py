@@ -15,8 +15,7 @@ from app.engine.selection.content import ContentBalanced
 from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
 from app.engine.selection.information import MaximumInformation, PerCost
 from app.engine.state import Response
-from app.engine.stopping import Stop, StopReason
-from app.errors import InvalidInputError, ItemBankError
+from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
 EVERYTHING: dict[str, Any] = {
@@ -331,24 +330,10 @@ def test_quarantined_items_are_left_out_unless_the_caller_says_what_is_active() 
     assert asked({}, active=[False, True, True]) == {1, 2}
 
 
-def test_a_budget_ends_a_test_with_a_valid_estimate() -> None:
-    test = Design.from_dict({"budget": {"seconds": 10}}).build(clean_bank(1, 30))
-    state = test.start()
-    stop = test.ask(state, step_rng(1, state), elapsed_s=10.0)
-    assert isinstance(stop, Stop)
-    assert stop.reason is StopReason.TIME_LIMIT
-    assert np.isfinite(state.belief.estimate().theta)
-
-
 def test_tests_on_one_bank_share_its_index() -> None:
     bank = clean_bank(1, 30)
     first, second = (Design.from_dict({"preset": "ability"}).build(bank) for _ in range(2))
     assert first.pool.index is second.pool.index
-
-
-def test_a_bank_of_impossible_items_never_gets_here() -> None:
-    with pytest.raises(ItemBankError):
-        ItemBank.from_difficulties(a=[1.0], b=[0.0], c=[0.9], d=[0.5])
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400)])

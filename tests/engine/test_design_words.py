@@ -52,9 +52,7 @@ from app.engine.design.words import stops_when
         ),
     ],
 )
-def test_goals_limits_and_the_least_number_of_answers_are_named(
-    document: dict[str, Any], words: str
-) -> None:
+def test_goals_and_limits_are_named(document: dict[str, Any], words: str) -> None:
     assert stops_when(Design.from_dict(document), reachable_se=0.01) == words
 
 

@@ -12,28 +12,10 @@ from tests.contracts.estimators import EstimatorContract, answers, fold
 from tests.engine.random_banks import clean_bank, random_bank
 
 
-class TestEap(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.EAP)
-
-
-class TestMap(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.MAP)
-
-
-class TestMle(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.MLE)
-
-
-class TestWle(EstimatorContract):
-    @pytest.fixture
-    def estimator(self) -> GridEstimator:
-        return GridEstimator(method=EstimatorName.WLE)
+class TestGridEstimator(EstimatorContract):
+    @pytest.fixture(params=EstimatorName)
+    def estimator(self, request: pytest.FixtureRequest) -> GridEstimator:
+        return GridEstimator(method=request.param)
 
 
 def responses(scores: list[float]) -> list[Response]:
@@ -74,9 +56,7 @@ def test_map_is_the_highest_point_of_the_posterior(seed: int, n: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), n=st.integers(5, 40))
-def test_mle_is_the_highest_point_of_the_likelihood_or_says_that_there_is_none(
-    seed: int, n: int
-) -> None:
+def test_mle_is_the_highest_point_or_says_there_is_none(seed: int, n: int) -> None:
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
     scores = [answer.score for answer in given_answers]

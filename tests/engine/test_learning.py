@@ -62,7 +62,6 @@ def learned() -> IntervalCorrection:
     "stopping",
     [
         {"se": None, "max_items": 8},
-        {"se": None, "max_items": 30},
         {"se": 0.4, "min_items": 1, "max_items": 40},
     ],
 )

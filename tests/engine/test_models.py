@@ -5,69 +5,57 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.engine.models.base import ItemParameters
+from app.engine.models.base import ItemParameters, ResponseModel
 from app.engine.models.logistic import LOGISTIC
+from tests.engine.random_banks import ANY_ITEM, logistic_items, parameters, slope_of
 
-slopes = st.floats(-5, 5).filter(lambda a: abs(a) > 0.05)
 thetas = st.floats(-50, 50)
+items = logistic_items
+OfModel = tuple[ResponseModel, ItemParameters]
 
 
-@st.composite
-def items(draw: st.DrawFn) -> ItemParameters:
-    a = draw(slopes)
-    c = draw(st.one_of(st.just(0.0), st.floats(0.001, 0.5)))
-    d = draw(st.one_of(st.just(1.0), st.floats(0.6, 0.999)))
-    return parameters(a, -a * draw(st.floats(-6, 6)), c, d)
-
-
-def parameters(*values: float) -> ItemParameters:
-    return ItemParameters(*(np.float64(value) for value in values))  # type: ignore[arg-type]  # scalars broadcast
-
-
-@given(item=items(), theta=thetas)
-def test_the_curve_lies_between_its_asymptotes(item: ItemParameters, theta: float) -> None:
-    assert item.c - 1e-15 <= LOGISTIC.expected_score(item, theta) <= item.d + 1e-15
-
-
-@given(item=items(), theta=thetas, score=st.sampled_from([0.0, 0.3, 1.0]))
-def test_everything_is_finite_at_any_theta(
-    item: ItemParameters, theta: float, score: float
+@given(of=ANY_ITEM, theta=thetas, score=st.floats(0, 1))
+def test_everything_is_finite_and_the_curve_between_its_asymptotes(
+    of: OfModel, theta: float, score: float
 ) -> None:
+    model, item = of
     everything: list[Any] = [
-        LOGISTIC.expected_score(item, theta),
-        LOGISTIC.score_variance(item, theta),
-        LOGISTIC.information(item, theta),
-        LOGISTIC.log_likelihood(item, theta, score),
-        *LOGISTIC.likelihood_slope(item, theta, score),
-        *LOGISTIC.warm_terms(item, theta),
+        model.expected_score(item, theta),
+        model.score_variance(item, theta),
+        model.information(item, theta),
+        model.log_likelihood(item, theta, score),
+        *model.likelihood_slope(item, theta, score),
+        *model.warm_terms(item, theta),
     ]
     assert np.isfinite(everything).all()
-    assert LOGISTIC.information(item, theta) >= 0
-    assert LOGISTIC.score_variance(item, theta) >= 0
+    assert item.c - 1e-15 <= model.expected_score(item, theta) <= item.d + 1e-15
+    assert model.information(item, theta) >= 0
+    assert model.score_variance(item, theta) >= 0
 
 
-@given(item=items(), theta=thetas)
-def test_the_information_of_one_item_is_that_of_the_array(
-    item: ItemParameters, theta: float
-) -> None:
+@given(of=ANY_ITEM, theta=thetas, score=st.floats(0, 1))
+def test_one_item_gets_what_the_array_gives(of: OfModel, theta: float, score: float) -> None:
+    model, item = of
     bank = ItemParameters(*(np.array([7.0, column]) for column in item))
-    assert LOGISTIC.item_information(bank, 1, theta) == pytest.approx(
-        float(LOGISTIC.information(item, theta)), rel=1e-12, abs=1e-300
-    )
-
-
-@given(item=items(), score=st.sampled_from([0.0, 0.4, 1.0]))
-def test_the_likelihood_of_one_item_on_a_grid_is_that_of_the_array(
-    item: ItemParameters, score: float
-) -> None:
     nodes = np.linspace(-50.0, 50.0, 101)
-    bank = ItemParameters(*(np.array([7.0, column]) for column in item))
+    assert model.item_information(bank, 1, theta) == pytest.approx(
+        float(model.information(item, theta)), rel=1e-12, abs=1e-300
+    )
     np.testing.assert_allclose(
-        LOGISTIC.item_log_likelihood(bank, 1, nodes, score),
-        LOGISTIC.log_likelihood(item, nodes, score),
+        model.item_log_likelihood(bank, 1, nodes, score),
+        model.log_likelihood(item, nodes, score),
         rtol=1e-12,
         atol=1e-12,
     )
+
+
+@given(of=ANY_ITEM, theta=st.floats(-8, 8))
+def test_information_is_squared_slope_over_variance(of: OfModel, theta: float) -> None:
+    model, item = of
+    variance = float(model.score_variance(item, theta))
+    assume(variance > 1e-4)
+    slope = slope_of(lambda t: model.expected_score(item, t), theta)
+    assert model.information(item, theta) == pytest.approx(slope**2 / variance, rel=1e-5, abs=1e-8)
 
 
 @pytest.mark.parametrize("theta", [-50.0, 50.0])
@@ -78,26 +66,6 @@ def test_a_cliff_far_away_stays_finite_and_keeps_its_slope(theta: float, a: floa
     assert LOGISTIC.log_likelihood(item, theta, against) == pytest.approx(-2000.0)
     assert abs(LOGISTIC.likelihood_slope(item, theta, against).first) == pytest.approx(40.0)
     assert np.isfinite(LOGISTIC.information(item, theta))
-
-
-def slope_of(function: Any, theta: float) -> float:
-    h = 1e-4
-    return float(
-        (8 * (function(theta + h) - function(theta - h)) - function(theta + 2 * h))
-        + function(theta - 2 * h)
-    ) / (12 * h)
-
-
-@given(item=items(), theta=st.floats(-8, 8))
-def test_information_is_the_squared_slope_of_the_curve_over_its_variance(
-    item: ItemParameters, theta: float
-) -> None:
-    variance = float(LOGISTIC.score_variance(item, theta))
-    assume(variance > 1e-4)
-    slope = slope_of(lambda t: LOGISTIC.expected_score(item, t), theta)
-    assert LOGISTIC.information(item, theta) == pytest.approx(
-        slope**2 / variance, rel=1e-6, abs=1e-9
-    )
 
 
 @given(item=items(), theta=st.floats(-8, 8), score=st.sampled_from([0.0, 0.3, 1.0]))

@@ -55,30 +55,9 @@ def test_answers_to_items_about_the_general_ability_place_an_examinee(
         assert not place(ABOUT_IT, (general, 0.0)).is_open
 
 
-@pytest.mark.parametrize(
-    ("apart", "standings"),
-    [
-        (0.5, (PopulationPosition.WITHIN, PopulationPosition.WITHIN)),
-        (1.5, (PopulationPosition.ABOVE, PopulationPosition.BELOW)),
-    ],
-)
-def test_beyond_all_those_calibrated_is_by_a_standard_deviation(
-    apart: float, standings: tuple[PopulationPosition, PopulationPosition]
-) -> None:
-    known, scores = curves(ABOUT_IT), np.arange(N_ITEMS) % 3 > 0
-    at = known.locate(np.arange(N_ITEMS), scores.astype(float))
-    far = apart * float(at.covariance[0, 0]) ** 0.5
-    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
-    above = Placing(curves=known, population=(-9.0, at.position - far)).of(answers)
-    below = Placing(curves=known, population=(at.position + far, 9.0)).of(answers)
-    assert (above.standing, below.standing) == standings
-
-
 @pytest.mark.parametrize("general", [-3.0, 0.0, 3.0])
 @pytest.mark.parametrize("other", [-1.0, 1.0])
-def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
-    general: float, other: float
-) -> None:
+def test_answers_about_something_else_leave_it_open(general: float, other: float) -> None:
     found = place(ABOUT_ANOTHER, (general, other))
     assert found.is_open
     assert found.standing is PopulationPosition.UNKNOWN
@@ -121,9 +100,7 @@ def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None
         (100.0, "As strong as the strongest of the reference models"),
     ],
 )
-def test_nobody_within_those_calibrated_is_said_to_be_stronger_than_all(
-    percentile: float, place: str
-) -> None:
+def test_nobody_within_is_stronger_than_all(percentile: float, place: str) -> None:
     stands = Extrapolation(
         position=2.3,
         sd=0.4,

@@ -97,14 +97,6 @@ def test_answers_that_turn_around_move_the_grid_back() -> None:
     assert belief.theta == pytest.approx(by_brute_force(bank, items, scores)[0], abs=1e-8)
 
 
-def test_a_replay_in_the_same_order_is_identical_to_the_bit() -> None:
-    bank = random_bank(5, 80)
-    scores = np.random.default_rng(5).integers(0, 2, 80).astype(float).tolist()
-    first, second = (believe(bank, list(range(80)), scores) for _ in range(2))
-    assert (first.theta, first.se) == (second.theta, second.se)
-    assert first.weights.tobytes() == second.weights.tobytes()
-
-
 def test_a_fixed_grid_never_moves() -> None:
     grid = FixedGrid(n_nodes=33, lo=-4, hi=4)
     bank = clean_bank(1, 50)

@@ -47,14 +47,6 @@ def test_everyone_is_warmed_up_before_anybody_is_asked_more() -> None:
     assert [order.count(member) for member in range(3)] == [10, 10, 10]
 
 
-def test_the_same_answers_and_seed_ask_the_same_items() -> None:
-    first, _ = simulate_ranking(ranking(3), rows([0.0, 0.4, 1.0], 3), seed=5)
-    second, _ = simulate_ranking(ranking(3), rows([0.0, 0.4, 1.0], 3), seed=5)
-    assert [member.responses for member in first.members] == [
-        member.responses for member in second.members
-    ]
-
-
 def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
     for seed in range(5):
         a, b, c = rows([-2.0, 0.0, 2.0], seed)
@@ -99,11 +91,11 @@ def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
     wrong = {True: 0, False: 0}
     for holm in wrong:
         rank = ranking(4, RankingRules(holm=holm, max_items=40))
-        for seed in range(25):
+        for seed in range(16):
             state, _ = simulate_ranking(rank, rows([0.3] * 4, seed), seed=seed)
             wrong[holm] += any(pair.decided for pair in rank.ranks(state).pairs)
     assert wrong[True] <= 2
-    assert wrong[False] <= 8
+    assert wrong[False] <= 6
 
 
 def test_members_who_are_settled_leave_their_share_to_those_who_are_not() -> None:
@@ -142,11 +134,11 @@ def test_a_pair_is_decided_at_planned_looks_and_at_the_end_alone() -> None:
 @pytest.mark.slow
 def test_equals_among_others_part_no_oftener_than_promised() -> None:
     rank, apart = ranking(4, budget=RankingBudget(items=160)), 0
-    for seed in range(60):
+    for seed in range(40):
         state, _ = simulate_ranking(rank, rows([-0.8, 0.0, 0.0, 0.8], 500 + seed), seed=seed)
         pairs = rank.ranks(state).pairs
         apart += any(p.decided for p in pairs if {p.above, p.below} == {1, 2})
-    assert apart <= 12  # of 60 at 10 %: more but once in a hundred
+    assert apart <= 9  # of 40 at 10 %: more but once in a hundred
 
 
 def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_error_says() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
@@ -56,71 +55,32 @@ def tags_of(n_items: int, seed: int = 1) -> list[tuple[str, ...]]:
     return [tuple(tag for tag, has in zip(TAGS, row, strict=True) if has) for row in draws]
 
 
-class TestMaximumInformation(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Randomesque(criterion=MaximumInformation())
+MOST = MaximumInformation()
+TARGETS = {"algebra": 0.5, "geometry": 0.2, "logic": 0.1}
 
 
-class TestPosteriorWeighted(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Randomesque(criterion=PosteriorWeighted())
+def by_cost(bank: ItemBank) -> Selector:
+    costs = np.linspace(1.0, 9.0, bank.n_items)
+    return Randomesque(criterion=PerCost(criterion=MOST, costs=costs, weight=1.0))
 
 
-class TestMutualInformation(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Randomesque(criterion=MutualInformation())
-
-
-class TestRandomesque(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Randomesque(criterion=MaximumInformation(), top_k=5)
-
-
-class TestPerCost(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        costs = np.linspace(1.0, 9.0, bank.n_items)
-        return Randomesque(
-            criterion=PerCost(criterion=MaximumInformation(), costs=costs, weight=1.0)
-        )
-
-
-class TestAStratified(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Randomesque(criterion=AStratified.of(bank, strata=4, length=20))
-
-
-class TestRandom(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return Random()
-
-
-class TestRandomStart(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return RandomStart(items=3, then=Randomesque(criterion=MaximumInformation()))
-
-
-class TestContentBalanced(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        targets = {"algebra": 0.5, "geometry": 0.2, "logic": 0.1}
-        then = Randomesque(criterion=MaximumInformation())
-        return ContentBalanced.of(targets, tags_of(bank.n_items), then)
-
-
-class TestSympsonHetter(SelectorContract):
-    @override
-    def make(self, bank: ItemBank) -> Selector:
-        return SympsonHetter(
-            criterion=MaximumInformation(), acceptance=np.linspace(0.0, 1.0, bank.n_items)
-        )
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: Randomesque(criterion=MOST),
+        lambda _: Randomesque(criterion=PosteriorWeighted()),
+        lambda _: Randomesque(criterion=MutualInformation()),
+        lambda _: Randomesque(criterion=MOST, top_k=5),
+        by_cost,
+        lambda bank: Randomesque(criterion=AStratified.of(bank, strata=4, length=20)),
+        lambda _: Random(),
+        lambda _: RandomStart(items=3, then=Randomesque(criterion=MOST)),
+        lambda bank: balanced(TARGETS, tags_of(bank.n_items)),
+        lambda bank: SympsonHetter(criterion=MOST, acceptance=np.linspace(0, 1, bank.n_items)),
+    ],
+)
+class TestSelectors(SelectorContract):
+    pass
 
 
 @given(seed=st.integers(0, 2**32))

@@ -46,9 +46,7 @@ def test_looking_after_every_answer_errs_no_oftener_than_the_confidence_says() -
     assert np.mean((z > Z_95).any(axis=1)) > 0.08  # as if each look were the only one
 
 
-def test_one_look_decides_a_pair_where_the_probability_of_its_order_reaches_the_confidence() -> (
-    None
-):
+def test_one_look_decides_a_pair_at_the_confidence() -> None:
     for apart in (1.64, 1.65):
         pair = ranks_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
         assert pair.decided == (pair.p_above >= 0.95) == (apart > 1.645)

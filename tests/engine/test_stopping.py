@@ -1,10 +1,10 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
@@ -31,25 +31,31 @@ from app.engine.stopping import (
     TimeLimit,
 )
 from tests.contracts.stopping_rules import StoppingRuleContract
+from tests.engine.random_banks import clean_bank
 
 BANK = ItemBank.from_difficulties(a=np.full(60, 1.5), b=np.linspace(-2, 2, 60))
 ESTIMATOR = GridEstimator()
 
 
 def situation(
-    scores: str = "", *, pending: int = 0, usage: Usage | None = None, elapsed_s: float = 0.0
+    scores: Sequence[str | float] = "",
+    *,
+    bank: ItemBank = BANK,
+    pending: int = 0,
+    usage: Usage | None = None,
+    elapsed_s: float = 0.0,
 ) -> Situation:
     """A test with such answers to items spread over the bank; usage is that of each answer."""
-    state = CatState(belief=ESTIMATOR.start(BANK))
-    order = [ItemIndex((7 * i) % 60) for i in range(len(scores) + pending)]
-    belief = ESTIMATOR.start(BANK)
+    state = CatState(belief=ESTIMATOR.start(bank))
+    order = [ItemIndex((7 * i) % bank.n_items) for i in range(len(scores) + pending)]
+    belief = ESTIMATOR.start(bank)
     for item, score in zip(order, scores, strict=False):
         response = Response(item, float(score), usage or Usage())
-        belief = ESTIMATOR.update(BANK, belief, response)
+        belief = ESTIMATOR.update(bank, belief, response)
         state = state.with_pending(item).with_response(response, belief)
     for item in order[len(scores) :]:
         state = state.with_pending(item)
-    return Situation(state, Pool(InformationIndex(BANK)), elapsed_s)
+    return Situation(state, Pool(InformationIndex(bank)), elapsed_s)
 
 
 def reason(rule: StoppingRule, now: Situation) -> StopReason | None:
@@ -60,158 +66,56 @@ def reason(rule: StoppingRule, now: Situation) -> StopReason | None:
 ABLE, MIXED, NONE = "1" * 20, "10" * 10, ""
 
 
-class TestSeTarget(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return SeTarget(se=0.5)
-
-    @override
-    def over(self) -> Situation:
-        return situation(MIXED)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(NONE)
+SCORED = clean_bank(9, 40, kind="continuous")
+HALF, DEAR = [0.5], Usage(usd=0.3)
 
 
-class TestDecisionByInterval(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return DecisionByInterval(cut=0.0)
-
-    @override
-    def over(self) -> Situation:
-        return situation(ABLE)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation("10")
-
-
-class TestDecisionBySprt(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return DecisionBySprt(cut=0.0, confidence=0.9, indifference=0.3)
-
-    @override
-    def over(self) -> Situation:
-        return situation(ABLE)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(NONE)
-
-
-class TestScoreMargin(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return ScoreMargin(margin=0.15, predictor=PIrt())
-
-    @override
-    def over(self) -> Situation:
-        return situation(MIXED * 2)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation("1")
-
-
-class TestPlateau(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return Plateau(theta_change=0.15, estimator=ESTIMATOR)
-
-    @override
-    def over(self) -> Situation:
-        return situation(MIXED * 2)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation("1111")
-
-
-class TestLowInformation(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return LowInformation(information=0.54)
-
-    @override
-    def over(self) -> Situation:
-        return situation(ABLE)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(NONE)
-
-
-class TestMaxItems(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return MaxItems(items=5)
-
-    @override
-    def over(self) -> Situation:
-        return situation("101", pending=2)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation("101", pending=1)
-
-
-class TestBudget(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return Budget(usd=1.0)
-
-    @override
-    def over(self) -> Situation:
-        return situation("10", usage=Usage(usd=0.6))
-
-    @override
-    def going_on(self) -> Situation:
-        return situation("1", usage=Usage(usd=0.3))
-
-
-class TestTimeLimit(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return TimeLimit(seconds=60)
-
-    @override
-    def over(self) -> Situation:
-        return situation(elapsed_s=60.0)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(elapsed_s=59.0)
-
-
-class TestAllOf(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return AllOf((SeTarget(se=0.5), TimeLimit(seconds=10)))
-
-    @override
-    def over(self) -> Situation:
-        return situation(MIXED, elapsed_s=10.0)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(MIXED, elapsed_s=1.0)
-
-
-class TestAnyOf(StoppingRuleContract):
-    @override
-    def rule(self) -> StoppingRule:
-        return AnyOf(goals=(SeTarget(se=0.5),), limits=(TimeLimit(seconds=10),))
-
-    @override
-    def over(self) -> Situation:
-        return situation(NONE, elapsed_s=10.0)
-
-    @override
-    def going_on(self) -> Situation:
-        return situation(NONE)
+@pytest.mark.parametrize(
+    ("rule", "over", "going_on"),
+    [
+        (SeTarget(se=0.5), situation(MIXED), situation(NONE)),
+        (DecisionByInterval(cut=0.0), situation(ABLE), situation("10")),
+        (DecisionBySprt(cut=0.0, confidence=0.9, indifference=0.3), situation(ABLE), situation()),
+        (ScoreMargin(margin=0.15, predictor=PIrt()), situation(MIXED * 2), situation("1")),
+        (Plateau(theta_change=0.15, estimator=ESTIMATOR), situation(MIXED * 2), situation("1111")),
+        (LowInformation(information=0.54), situation(ABLE), situation(NONE)),
+        (MaxItems(items=5), situation("101", pending=2), situation("101", pending=1)),
+        (Budget(usd=1.0), situation("10", usage=Usage(usd=0.6)), situation("1", usage=DEAR)),
+        (TimeLimit(seconds=60), situation(elapsed_s=60.0), situation(elapsed_s=59.0)),
+        (
+            AllOf((SeTarget(se=0.5), TimeLimit(seconds=10))),
+            situation(MIXED, elapsed_s=10.0),
+            situation(MIXED, elapsed_s=1.0),
+        ),
+        (
+            AnyOf(goals=(SeTarget(se=0.5),), limits=(TimeLimit(seconds=10),)),
+            situation(NONE, elapsed_s=10.0),
+            situation(NONE),
+        ),
+        (SeTarget(se=0.2), situation(HALF * 20, bank=SCORED), situation(HALF, bank=SCORED)),
+        *(
+            (rule, situation([0.9] * 20, bank=SCORED), situation(HALF, bank=SCORED))
+            for rule in (DecisionByInterval(cut=0.0), DecisionBySprt(cut=0.0))
+        ),
+        (
+            ScoreMargin(margin=0.05, predictor=PIrt()),
+            situation(HALF * 30, bank=SCORED),
+            situation(HALF, bank=SCORED),
+        ),
+        (
+            Plateau(theta_change=0.05, estimator=ESTIMATOR),
+            situation(HALF * 35, bank=SCORED),
+            situation([0.5, 0.9], bank=SCORED),
+        ),
+        (
+            LowInformation(information=0.05),
+            situation(HALF * 40, bank=SCORED),
+            situation(HALF, bank=SCORED),
+        ),
+    ],
+)
+class TestStoppingRules(StoppingRuleContract):
+    pass
 
 
 def test_goals_wait_for_the_fewest_items_and_limits_do_not() -> None:
@@ -265,9 +169,7 @@ def test_a_decision_by_interval_is_that_of_a_gate(cut: float, scores: str) -> No
 
 
 @given(confidence=st.floats(0.6, 0.99), scores=st.text("01", min_size=1, max_size=15))
-def test_sprt_decides_exactly_when_the_likelihood_ratio_passes_walds_bound(
-    confidence: float, scores: str
-) -> None:
+def test_sprt_decides_at_walds_bound(confidence: float, scores: str) -> None:
     now = situation(scores)
     items = [response.item for response in now.state.responses]
     answers = [response.score for response in now.state.responses]

@@ -51,7 +51,7 @@ def test_formats_with_intercepts_keep_every_bit_and_every_name(file_format: Bank
 
 
 @pytest.mark.parametrize("file_format", [BankFormat.CSV, BankFormat.PY_IRT])
-def test_formats_with_difficulties_keep_what_came_in_with_difficulties(
+def test_formats_with_difficulties_keep_them(
     file_format: BankFormat,
 ) -> None:
     rng = np.random.default_rng(1)

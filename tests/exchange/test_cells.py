@@ -118,7 +118,7 @@ def test_negative_parameters_and_weights_stay_numbers() -> None:
 
 
 @pytest.mark.parametrize("names", [[*NAMES, *ELSEWHERE], ["q", ELSEWHERE[0]]])
-def test_answers_that_were_exported_are_read_with_the_names_that_they_had(
+def test_exported_answers_keep_their_names(
     names: list[str],
 ) -> None:
     given = table(names)
@@ -132,7 +132,7 @@ def test_answers_that_were_exported_are_read_with_the_names_that_they_had(
 
 
 @pytest.mark.parametrize("file_format", [BankFormat.MIRT, BankFormat.CSV])
-def test_parameters_that_were_exported_are_read_with_the_names_that_they_had(
+def test_exported_parameters_keep_their_names(
     file_format: BankFormat,
 ) -> None:
     names = [name for name in (*NAMES, *ELSEWHERE) if name == name.strip()]

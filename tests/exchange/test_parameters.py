@@ -71,9 +71,7 @@ def test_a_scale_is_kept() -> None:
         (b"", "found 'nothing'"),
     ],
 )
-def test_other_columns_are_refused_with_what_was_expected_and_found(
-    header: bytes, words: str
-) -> None:
+def test_other_columns_are_refused_with_what_was_expected(header: bytes, words: str) -> None:
     with pytest.raises(FileFormatError) as refused:
         read_parameters(header + b"\nq,1,1,1,1\n" if header else b"", name="bank.csv")
     assert refused.value.detail.startswith("bank.csv: expected a first column of item ids")
@@ -168,9 +166,7 @@ def test_what_is_written_with_difficulties_reads_back() -> None:
 @pytest.mark.parametrize(
     ("k", "header"), [(None, b"item,a,intercept,c,d\n"), ([0.2, 0.1], b"item,a,intercept,c,d,k\n")]
 )
-def test_a_bank_with_an_item_without_difficulty_is_written_with_intercepts(
-    k: list[float] | None, header: bytes
-) -> None:
+def test_items_without_difficulty_take_intercepts(k: list[float] | None, header: bytes) -> None:
     bank = ItemBank.from_intercepts(
         a=[0.0, 1.2], intercept=[1.0, -0.3], c=[0.0, 0.1], k=k, item_ids=["flat", "other"]
     )

@@ -625,9 +625,7 @@ def test_output_items_of_openai_evals_are_read_by_what_became_of_them() -> None:
         (b'[{"item": {}, "sample": {}},' + b"[" * 5000, r"x.json:2: expected an entry"),
     ],
 )
-def test_a_list_that_does_not_end_is_refused_where_it_breaks(
-    content: bytes, complaint: str
-) -> None:
+def test_a_list_without_end_is_refused_where_it_breaks(content: bytes, complaint: str) -> None:
     with pytest.raises(FileFormatError, match=complaint):
         read(SourceFile.of_bytes("x.json", content))
 

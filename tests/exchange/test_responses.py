@@ -9,7 +9,7 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.matrices import Trial, write_csv, write_long
+from app.exchange.matrices import Trial, write_long
 from app.exchange.names import align, match_names
 from app.exchange.responses import read_responses, read_trials
 
@@ -180,19 +180,6 @@ def test_nothing_in_common_is_refused_with_examples_of_both() -> None:
     bank = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["other"])
     with pytest.raises(InvalidInputError, match=r"'q1'.*'other'"):
         align(read_responses(WIDE), bank)
-
-
-def test_names_with_separators_quotes_and_lines_come_back() -> None:
-    names = ("a,b", 'say "hi"', "two\nlines", "=1+1", "naïve Ω", "NA")
-    scores = np.array([[0.1 + 0.2, 1.0, np.nan, 0.0, 1.0, 1.0]] * len(names))
-    before = ResponseTable(names, names, scores)
-    after = read_responses(b"".join(write_csv(before)))
-    assert (after.examinees, after.items) == (names, names)
-    np.testing.assert_array_equal(after.scores, scores)
-    trials = [Trial(name, 1, scores[0]) for name in names]
-    long = read_responses(b"".join(write_long(names, trials, repeated=False)))
-    assert long.examinees == names
-    assert set(long.items) == set(names) - {"two\nlines"}  # which nobody answered
 
 
 def test_rows_are_counted_also_behind_names_of_several_lines() -> None:

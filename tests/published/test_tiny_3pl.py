@@ -29,11 +29,10 @@ def _matrix(shared_data: Path, name: str) -> ScoreMatrix:
     ("name", "priors"),
     [
         ("arc", None),
-        pytest.param("gsm8k", None, marks=pytest.mark.slow),
         pytest.param("winogrande", None, marks=pytest.mark.slow),
         ("gsm8k", Priors.none()),
     ],
-    ids=[*PUBLISHED, "gsm8k by maximum likelihood"],
+    ids=["arc", "winogrande", "gsm8k by maximum likelihood"],
 )
 def test_a_whole_bank_reaches_at_least_the_log_likelihood_of_mirt(
     shared_data: Path, name: str, priors: Priors | None

@@ -3,6 +3,7 @@ import pytest
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
+from tests.scorers.claims import texts
 
 CITIES = ItemContent(
     prompt="Where does the Thames end?",
@@ -27,183 +28,116 @@ async def _read(text: str, item: ItemContent = CITIES) -> tuple[str | None, str 
 
 
 @pytest.mark.parametrize(
-    ("text", "letter", "extractor"),
+    ("letter", "extractor", "block"),
     [
-        pytest.param("The answer is (B).", "B", "statement", id="answer is, in brackets"),
-        pytest.param("Answer: B", "B", "statement", id="answer with a colon"),
-        pytest.param("answer: b", "B", "statement", id="lower case after a colon"),
-        pytest.param("ANSWER IS B", "B", "statement", id="shouted"),
-        pytest.param("**Answer: B**", "B", "statement", id="statement in bold"),
-        pytest.param("**Answer:** B", "B", "statement", id="bold heading before the letter"),
-        pytest.param(
-            "The correct answer is **B) London**.", "B", "statement", id="letter and text"
+        (
+            "B",
+            "statement",
+            r"""
+The answer is (B). | Answer: B | answer: b | ANSWER IS B | **Answer: B** | **Answer:** B
+The correct answer is **B) London**. | The correct option is B | The right choice is: B
+The answer is option B. | The answer is clearly B | The answer to the question is B
+Final answer:\n\n**B** | The answer is London. | B is correct, A is wrong
+So option B is the right answer | <answer>B</answer> | The answer is "B". | The answer is “B”
+Thus the answer is $B$. | {"answer": "B"} | Answer - B | The answer I choose is B
+The answer is not A but B | Antwort: B | Die Antwort ist B. | La respuesta correcta es B
+La réponse est (B) | 答案：B | 答案是B。 | 答えはBです | Ответ: B
+""",
         ),
-        pytest.param("The correct option is B", "B", "statement", id="correct option is"),
-        pytest.param("The right choice is: B", "B", "statement", id="right choice is, colon"),
-        pytest.param("The answer is option B.", "B", "statement", id="answer is option"),
-        pytest.param("The answer is clearly B", "B", "statement", id="adverb between"),
-        pytest.param("The answer to the question is B", "B", "statement", id="answer to the"),
-        pytest.param("Final answer:\n\n**B**", "B", "statement", id="letter on the next line"),
-        pytest.param("The answer is London.", "B", "statement", id="statement by text"),
-        pytest.param("The answer is New York.", "C", "statement", id="longer option wins"),
-        pytest.param("B is correct, A is wrong", "B", "statement", id="verdict"),
-        pytest.param("So option B is the right answer", "B", "statement", id="verdict on option"),
-        pytest.param("<answer>B</answer>", "B", "statement", id="answer tag"),
-        pytest.param('The answer is "B".', "B", "statement", id="letter in quotes, stated"),
-        pytest.param("The answer is “B”", "B", "statement", id="typographic quotes"),
-        pytest.param("Thus the answer is $B$.", "B", "statement", id="letter in dollars, stated"),
-        pytest.param('{"answer": "B"}', "B", "statement", id="JSON"),
-        pytest.param("Answer - B", "B", "statement", id="answer with a dash"),
-        pytest.param("The answer I choose is B", "B", "statement", id="answer I choose"),
-        pytest.param("The answer is not A but B", "B", "statement", id="not A but B, stated"),
-        pytest.param("Antwort: B", "B", "statement", id="German"),
-        pytest.param("Die Antwort ist B.", "B", "statement", id="German sentence"),
-        pytest.param("La respuesta correcta es B", "B", "statement", id="Spanish"),
-        pytest.param("La réponse est (B)", "B", "statement", id="French"),
-        pytest.param("答案：B", "B", "statement", id="Chinese"),
-        pytest.param("答案是B。", "B", "statement", id="Chinese sentence"),
-        pytest.param("答えはBです", "B", "statement", id="Japanese"),
-        pytest.param("Ответ: B", "B", "statement", id="Russian"),
-        pytest.param(r"\boxed{B}", "B", "boxed", id="boxed letter"),
-        pytest.param(r"$\boxed{\text{B}}$", "B", "boxed", id="boxed text"),
-        pytest.param(r"\boxed{b}", "B", "boxed", id="boxed lower case"),
-        pytest.param(r"\boxed{London}", "B", "boxed", id="boxed option text"),
-        pytest.param(r"\boxed{A} no: \boxed{B}", "B", "boxed", id="last box"),
-        pytest.param("B", "B", "line", id="lone letter"),
-        pytest.param("b", "B", "line", id="lone lower case letter"),
-        pytest.param("B.", "B", "line", id="letter and point"),
-        pytest.param("B)", "B", "line", id="letter and bracket"),
-        pytest.param("(B)", "B", "line", id="letter in brackets"),
-        pytest.param("`B`", "B", "line", id="letter in code"),
-        pytest.param("**B**", "B", "line", id="letter in bold"),
-        pytest.param("***B***", "B", "line", id="letter in bold italics"),
-        pytest.param('"B"', "B", "line", id="letter in quotes"),
-        pytest.param("$B$", "B", "line", id="letter in dollars"),
-        pytest.param("### B", "B", "line", id="letter as a heading"),
-        pytest.param("Ｂ", "B", "line", id="full-width letter"),
-        pytest.param("𝐁", "B", "line", id="mathematical bold letter"),
-        pytest.param("\u200bB\u200b", "B", "line", id="invisible characters around"),
-        pytest.param("London", "B", "line", id="option text alone"),
-        pytest.param("london.", "B", "line", id="option text in lower case"),
-        pytest.param("B) London", "B", "line", id="label and text"),
-        pytest.param("B. It flows through it.", "B", "line", id="label and reason"),
-        pytest.param("Think of England.\nB", "B", "line", id="letter on the last line"),
-        pytest.param("B\n\nThe Thames is in England.", "B", "line", id="letter on the first line"),
-        pytest.param("B because A is in France", "B", "line", id="letter and because"),
-        pytest.param("A) no\nB) yes\n\nB", "B", "line", id="list, then the letter"),
-        pytest.param("I'd go with B", "B", "preference", id="go with"),
-        pytest.param("It must be B!", "B", "preference", id="must be"),
-        pytest.param("A is wrong, C is wrong, so B.", "B", "preference", id="so B"),
-        pytest.param("Hence, B.", "B", "preference", id="hence B"),
-        pytest.param("Answer B", "B", "preference", id="answer without a colon"),
-        pytest.param("It's not A, so it must be B", "B", "preference", id="not A but B"),
-        pytest.param("I think (B) fits best here", "B", "mention", id="only bracketed letter"),
-        pytest.param("I think **B** fits best here", "B", "mention", id="only bold letter"),
-        pytest.param("It ends near London, of course", "B", "text", id="only option mentioned"),
-        pytest.param("It's London, not Paris", "B", "text", id="negated other option"),
-        pytest.param("It flows to New York, I believe", "C", "text", id="York in New York"),
-    ],
-)
-async def test_the_option_is_read_from(text: str, letter: str, extractor: str) -> None:
-    assert await _read(text) == (letter, extractor)
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        pytest.param("The answer is A. No wait, the answer is B.", "B", id="last statement wins"),
-        pytest.param("It could be A or C. The answer is B.", "B", id="statement beats musing"),
-        pytest.param("Option A looks good. Answer: B", "B", id="statement beats preference"),
-        pytest.param(
-            "The answer is B. Option A is a distractor.", "B", id="a later mention is none"
+        ("C", "statement", "The answer is New York."),
+        (
+            "B",
+            "boxed",
+            r"""
+\boxed{B} | $\boxed{\text{B}}$ | \boxed{b} | \boxed{London} | \boxed{A} no: \boxed{B}
+""",
         ),
-        pytest.param("The answer is B, not A.", "B", id="negated afterthought"),
-        pytest.param("The answer is B and A is wrong", "B", id="verdict on another"),
-        pytest.param("The answer is not A. The answer is B.", "B", id="negated statement first"),
-        pytest.param("A is incorrect. B is correct.", "B", id="incorrect is not correct"),
-        pytest.param("Sure! The answer is B", "B", id="S of Sure"),
-        pytest.param("The answer is a letter: B", "B", id="article after is"),
+        (
+            "B",
+            "line",
+            r"""
+B | b | B. | B) | (B) | `B` | **B** | ***B*** | "B" | $B$ | ### B | Ｂ | 𝐁 | London | london.
+B) London | B. It flows through it. | Think of England.\nB | B\n\nThe Thames is in England.
+B because A is in France | A) no\nB) yes\n\nB
+""",
+        ),
+        ("B", "line", "\u200bB\u200b"),
+        (
+            "B",
+            "preference",
+            """
+I'd go with B | It must be B! | A is wrong, C is wrong, so B. | Hence, B. | Answer B
+It's not A, so it must be B
+""",
+        ),
+        ("B", "mention", "I think (B) fits best here | I think **B** fits best here"),
+        ("B", "text", "It ends near London, of course | It's London, not Paris"),
+        ("C", "text", "It flows to New York, I believe"),
     ],
 )
-async def test_the_explicit_claim_counts(text: str, letter: str) -> None:
-    assert (await _read(text))[0] == letter
+async def test_the_option_is_read_from(letter: str, extractor: str, block: str) -> None:
+    assert [text for text in texts(block) if await _read(text) != (letter, extractor)] == []
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("letter", "block"),
     [
-        pytest.param("Sure, happy to help.", id="first letter of a word"),
-        pytest.param("A river ends in the sea.", id="A as an article"),
-        pytest.param("The answer is a city", id="a as an article after is"),
-        pytest.param("Answer: A city in England", id="A as an article after a colon"),
-        pytest.param("I think so", id="I as a pronoun"),
-        pytest.param("Vitamin C is good for you", id="letter as part of a name"),
-        pytest.param("I would write it in C++", id="programming language"),
-        pytest.param("It was 20 °C there", id="degrees Celsius"),
-        pytest.param("See the U.S.A. first", id="abbreviation"),
-        pytest.param("B's mother", id="possessive"),
-        pytest.param("E", id="letter beyond the options"),
-        pytest.param("The answer is E", id="stated letter beyond the options"),
-        pytest.param("(Z)", id="bracketed letter beyond the options"),
-        pytest.param("not B", id="negated letter"),
-        pytest.param("The answer is not B", id="negated statement"),
-        pytest.param("It isn't B.", id="contracted negation"),
-        pytest.param("B is incorrect.", id="letter called incorrect"),
-        pytest.param("Definitely not London", id="negated text"),
-        pytest.param("A or B", id="two bare letters"),
-        pytest.param("A, B", id="list of letters"),
-        pytest.param("The answer is A or B", id="two letters stated"),
-        pytest.param("The answer is either A or B", id="either or"),
-        pytest.param("Answer: A and C", id="two letters joined"),
-        pytest.param("It is (A) or perhaps (B)", id="two bracketed letters"),
-        pytest.param("B) Paris", id="letter of one option, text of another"),
-        pytest.param("The answer is London or Paris", id="two texts stated"),
-        pytest.param("A) Paris\nB) London\nC) New York\nD) York", id="options repeated"),
-        pytest.param("A\nB\nC\nD", id="letters repeated"),
-        pytest.param("A: no. B: yes. C: no. D: no.", id="verdicts on all options in one line"),
-        pytest.param("Thus C is the speed of light", id="letter as a symbol after thus"),
-        pytest.param("Both A and B are correct.", id="both"),
-        pytest.param("BB", id="doubled letter"),
-        pytest.param("I don't know.", id="no idea"),
-        pytest.param("🤷", id="emoji"),
-        pytest.param(r"\boxed{}", id="empty box"),
-        pytest.param(r"\boxed{B", id="box that never closes"),
+        (
+            "B",
+            """
+The answer is A. No wait, the answer is B. | It could be A or C. The answer is B.
+Option A looks good. Answer: B | The answer is B. Option A is a distractor.
+The answer is B, not A. | The answer is B and A is wrong | The answer is not A. The answer is B.
+A is incorrect. B is correct. | Sure! The answer is B | The answer is a letter: B
+""",
+        ),
     ],
 )
-async def test_nothing_is_guessed_from(text: str) -> None:
-    assert await _read(text) == (Outcome.UNPARSED.value, None)
+async def test_the_explicit_claim_counts(letter: str, block: str) -> None:
+    assert [text for text in texts(block) if (await _read(text))[0] != letter] == []
+
+
+NOTHING = r"""
+Sure, happy to help. | A river ends in the sea. | The answer is a city | Answer: A city in England
+I think so | Vitamin C is good for you | I would write it in C++ | It was 20 °C there
+See the U.S.A. first | B's mother | E | The answer is E | (Z) | not B | The answer is not B
+It isn't B. | B is incorrect. | Definitely not London | A or B | A, B | The answer is A or B
+The answer is either A or B | Answer: A and C | It is (A) or perhaps (B) | B) Paris
+The answer is London or Paris | A) Paris\nB) London\nC) New York\nD) York | A\nB\nC\nD
+A: no. B: yes. C: no. D: no. | Thus C is the speed of light | Both A and B are correct. | BB
+I don't know. | 🤷 | \boxed{} | \boxed{B
+"""
+
+
+async def test_nothing_is_guessed_from() -> None:
+    nothing = (Outcome.UNPARSED.value, None)
+    assert [text for text in texts(NOTHING) if await _read(text) != nothing] == []
 
 
 @pytest.mark.parametrize(
-    ("text", "letter"),
+    ("letter", "block"),
     [
-        pytest.param("25", "B", id="whole number"),
-        pytest.param("The answer is 25.", "B", id="number before a full stop"),
-        pytest.param("The answer is 2.5", "C", id="decimal is not its parts"),
-        pytest.param("The answer is 125", "D", id="longer number is not its tail"),
-        pytest.param("The answer is -25", "E", id="sign counts"),
-        pytest.param("It comes to 25 in all", "B", id="only number mentioned"),
-        pytest.param("It comes to 1250 in all", "unparsed", id="number inside a longer one"),
-        pytest.param("5 * 5 makes 25", "unparsed", id="two options mentioned"),
+        ("B", "25 | The answer is 25. | It comes to 25 in all"),
+        ("C", "The answer is 2.5"),
+        ("D", "The answer is 125"),
+        ("E", "The answer is -25"),
+        ("unparsed", "It comes to 1250 in all | 5 * 5 makes 25"),
     ],
 )
-async def test_numbers_as_options_are_read_whole(text: str, letter: str) -> None:
-    assert (await _read(text, NUMBERS))[0] == letter
+async def test_numbers_as_options_are_read_whole(letter: str, block: str) -> None:
+    assert [text for text in texts(block) if (await _read(text, NUMBERS))[0] != letter] == []
 
 
 @pytest.mark.parametrize(
-    ("text", "letter"),
+    ("letter", "block"),
     [
-        pytest.param("A cat", "A", id="text that begins with an article"),
-        pytest.param("Answer: The dog", "B", id="stated text"),
-        pytest.param("I did", "C", id="text that begins with I"),
-        pytest.param("The answer is A", "A", id="letter A at the end"),
-        pytest.param("The answer is A because it purrs", "A", id="letter A and because"),
-        pytest.param("A cat sat there", "A", id="text within a sentence"),
+        ("A", "A cat | The answer is A | The answer is A because it purrs | A cat sat there"),
+        ("B", "Answer: The dog"),
+        ("C", "I did"),
     ],
 )
-async def test_articles_in_option_texts_do_not_confuse(text: str, letter: str) -> None:
-    assert (await _read(text, CATS))[0] == letter
+async def test_articles_in_option_texts_do_not_confuse(letter: str, block: str) -> None:
+    assert [text for text in texts(block) if (await _read(text, CATS))[0] != letter] == []
 
 
 async def test_a_right_letter_scores_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
 from tests.scorers import claims
-from tests.scorers.claims import forms
+from tests.scorers.claims import forms, pairs
 
 EXACT, CHOICE, INCLUDES = ScorerSpec("exact"), ScorerSpec("choice"), ScorerSpec("includes")
 PATTERN = ScorerSpec("pattern", {"pattern": r"\b(Paris|Berlin|Rome|Oslo)\b", "group": 1})
@@ -38,7 +38,7 @@ GAMING: dict[str, list[Case]] = {
     "choice": [*_of(CHOICE, claims.TAKEN_BACK, claims.CHOICE_GAMING)],
     "includes": [*_of(INCLUDES, claims.TAKEN_BACK)],
     "pattern": [*_of(PATTERN, claims.TAKEN_BACK)],
-    "numeric": [(NUMERIC, target, text) for target, text in claims.NUMERIC_GAMING],
+    "numeric": [(NUMERIC, *pair) for pair in pairs(claims.NUMERIC_GAMING)],
     "token_set": [
         (TOKEN_SET, target, text)
         for text in forms(claims.EMPTY, "", "")
@@ -48,7 +48,7 @@ GAMING: dict[str, list[Case]] = {
 HONEST: dict[str, list[Case]] = {
     "exact": [
         *_of(EXACT, claims.UPHELD_EXACT),
-        *((EXACT, target, text) for target, text in claims.NEGATIVES),
+        *((EXACT, *pair) for pair in pairs(claims.NEGATIVES)),
     ],
     "choice": [
         case
@@ -57,19 +57,15 @@ HONEST: dict[str, list[Case]] = {
     ],
     "includes": [
         *_of(INCLUDES, claims.UPHELD, claims.UPHELD_EXACT),
-        *((INCLUDES, target, text) for target, text in claims.NEGATIVES),
+        *((INCLUDES, *pair) for pair in pairs(claims.NEGATIVES)),
     ],
     "pattern": [
         case
         for case in _of(PATTERN, claims.UPHELD, claims.UPHELD_EXACT)
         if case[2].rfind("Berlin") < case[2].rfind("Paris")  # the last match counts
     ],
-    "numeric": [(NUMERIC, target, text) for target, text in claims.NUMERIC_HONEST],
-    "token_set": [
-        (TOKEN_SET, target, text)
-        for target, table in claims.TOKEN_SET_HONEST.items()
-        for text in forms(table, "", "")
-    ],
+    "numeric": [(NUMERIC, *pair) for pair in pairs(claims.NUMERIC_HONEST)],
+    "token_set": [(TOKEN_SET, *pair) for pair in pairs(claims.TOKEN_SET_HONEST)],
 }
 
 
@@ -118,7 +114,8 @@ def test_every_table_has_sixty_answers(tables: dict[str, list[Case]]) -> None:
     ],
 )
 async def test_a_megabyte_of_one_thing_is_read_in_time(spec: ScorerSpec, text: str) -> None:
-    item = ItemContent(prompt="?", choices=CITIES, target=("Paris", "2x"))
+    amount = "2x" if any(map(str.isdigit, text)) else "2"  # formulas are compared slowly
+    item = ItemContent(prompt="?", choices=CITIES, target=("Paris", amount))
     text = text * (1_000_000 // len(text))
     for answer in (text + "Paris", "Paris" + text):
         result = await mark(build(spec), item, Answer(text=answer))

@@ -12,6 +12,7 @@ from app.scorers import (
     mark,
     pattern,
 )
+from tests.scorers.claims import pairs
 
 
 async def _score(spec: ScorerSpec, text: str, *targets: str) -> float | str:
@@ -20,45 +21,40 @@ async def _score(spec: ScorerSpec, text: str, *targets: str) -> float | str:
     return result.score if isinstance(result, Scored) else result.outcome.value
 
 
-@pytest.mark.parametrize(
-    ("target", "text"),
-    [
-        pytest.param("Paris", "Paris", id="same text"),
-        pytest.param("Paris", "paris.", id="case and full stop"),
-        pytest.param("Paris", '"Paris"', id="quotes"),
-        pytest.param("Paris", "**Paris**", id="bold"),
-        pytest.param("Paris", "Answer: Paris", id="statement"),
-        pytest.param("Paris", "The answer is **Paris**.", id="bold statement"),
-        pytest.param("Paris", "The answer is Paris. It lies on the Seine.", id="first sentence"),
-        pytest.param("Paris", r"\boxed{\text{Paris}}", id="boxed text"),
-        pytest.param("Paris", "Let me think.\n\nParis", id="last line"),
-        pytest.param("Paris", "Let me think.\n\nIt is **Paris**, clearly", id="bold on last line"),
-        pytest.param("Paris", "Ｐａｒｉｓ", id="full-width letters"),
-        pytest.param("New York", "new   york", id="runs of blanks"),
-        pytest.param("3, 5, 8", "[3,5,8]", id="list with brackets"),
-        pytest.param("-21, 33", "Answer: -21, 33", id="list with a sign"),
-        pytest.param("2024-05-01", "Answer: 2024-05-01.", id="date"),
-        pytest.param("don't", "don’t", id="typographic apostrophe"),
-    ],
-)
-async def test_exact_accepts(target: str, text: str) -> None:
-    assert await _score(ScorerSpec("exact"), text, "elsewhere", target) == 1.0
+async def _exact(target: str, text: str) -> float | str:
+    return await _score(ScorerSpec("exact"), text, "elsewhere", target)
 
 
-@pytest.mark.parametrize(
-    ("target", "text"),
-    [
-        pytest.param("Paris", "London", id="another text"),
-        pytest.param("Paris", "Paris or London", id="more than the target"),
-        pytest.param("25", "2.5", id="point inside a number"),
-        pytest.param("3", "-3", id="sign of a number"),
-        pytest.param("3, 5, 8", "3, 8, 5", id="another order"),
-        pytest.param("3, 5", "35", id="separator dropped"),
-        pytest.param("2024-05-01", "2024 0501", id="date without signs"),
-    ],
-)
-async def test_exact_rejects(target: str, text: str) -> None:
-    assert await _score(ScorerSpec("exact"), text, target) == 0.0
+ACCEPTED = {
+    "Paris": r"""
+Paris | paris. | "Paris" | **Paris** | Answer: Paris | The answer is **Paris**.
+The answer is Paris. It lies on the Seine. | \boxed{\text{Paris}} | Let me think.\n\nParis
+Let me think.\n\nIt is **Paris**, clearly | Ｐａｒｉｓ
+""",
+    "New York": "new   york",
+    "3, 5, 8": "[3,5,8]",
+    "-21, 33": "Answer: -21, 33",
+    "2024-05-01": "Answer: 2024-05-01.",
+    "don't": "don’t",
+}
+
+
+async def test_exact_accepts() -> None:
+    assert [pair for pair in pairs(ACCEPTED) if await _exact(*pair) != 1.0] == []
+
+
+REJECTED = {
+    "Paris": "London | Paris or London",
+    "25": "2.5",
+    "3": "-3",
+    "3, 5, 8": "3, 8, 5",
+    "3, 5": "35",
+    "2024-05-01": "2024 0501",
+}
+
+
+async def test_exact_rejects() -> None:
+    assert [pair for pair in pairs(REJECTED) if await _exact(*pair) != 0.0] == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,7 @@ async def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object
         await check(ScorerSpec("pattern", params))
 
 
-async def test_a_pattern_that_takes_long_to_compile_is_refused(
+async def test_a_pattern_that_compiles_too_long_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Seconds on any machine: each range is gone through letter by letter.

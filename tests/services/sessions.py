@@ -1,6 +1,6 @@
 """Helpers of the session tests: services with the demo bank, sessions run to their end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from app.records.sessions import ENDED, SessionRecord
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
+from app.services.sessions.manual import ManualAnswer, NextItem
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
@@ -60,3 +61,14 @@ async def until(
             if record.status in ENDED:
                 raise AssertionError(f"ended as {record.status}: {record.failure}")
             await pause()
+
+
+async def answered(
+    services: Services, record: SessionRecord, answer: Callable[[NextItem], Mapping[str, Any]]
+) -> SessionRecord:
+    """A manual session after its end: fields of the answer to each item that is awaited."""
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
+        record = (await services.manual_sessions.answer(record.id, given)).record
+    return record

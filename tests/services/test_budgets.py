@@ -66,23 +66,22 @@ async def call(
         held.taken = took
 
 
-async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
-    database: Database, database_url: str
-) -> None:
-    who = await endpoint(database)
-    await limit(database, ProjectLimits(usd_per_day=2.0))
-    beside = Database(database_url, pool_size=4)
+async def asked_to_the_end(
+    database: Database, url: str, who: Endpoint, owner_id: str, *, usd: float, tokens: int
+) -> tuple[int, list[BudgetSpentError]]:
+    """Calls of eight sessions in two processes until there is no more, and their refusals."""
+    beside = Database(url, pool_size=4)
     calls = 0
     refusals: list[BudgetSpentError] = []
 
     async def ask(budgets: Budgets) -> None:
-        """As a session does: until there is no more."""
         nonlocal calls
         while True:
             try:
                 async with budgets.held(who, CALL, timeout_s=TIMEOUT_S) as held:
-                    found = await today(database)
-                    assert found.usd + found.usd_reserved <= 2.0 + 1e-9
+                    found = await today(database, owner_id)
+                    assert found.usd + found.usd_reserved <= usd + 1e-9
+                    assert found.tokens + found.tokens_reserved <= tokens
                     calls += 1
                     held.taken = TOOK
             except BudgetSpentError as error:
@@ -99,6 +98,17 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
             await budgets.close()
     finally:
         await beside.dispose()
+    return calls, refusals
+
+
+async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
+    database: Database, database_url: str
+) -> None:
+    who = await endpoint(database)
+    await limit(database, ProjectLimits(usd_per_day=2.0))
+    calls, refusals = await asked_to_the_end(
+        database, database_url, who, DEFAULT_PROJECT, usd=2.0, tokens=10_000
+    )
     # 1.8 USD: another call might take 0.3.
     assert calls == 9
     spent = await today(database)
@@ -131,46 +141,25 @@ async def test_a_key_has_a_budget_of_its_own_over_all_processes(
 ) -> None:
     who = await endpoint(database)
     keys = ApiKeyService(database)
-    poor, _ = await keys.create(
-        name="poor", scopes=["run"], limits=ProjectLimits(tokens_per_day=2000)
-    )
+    few = ProjectLimits(tokens_per_day=2000)
+    poor, _ = await keys.create(name="poor", scopes=["run"], limits=few)
     free, _ = await keys.create(name="free", scopes=["run"])
-    beside = Database(database_url, pool_size=4)
-    calls = 0
-    refusals: list[BudgetSpentError] = []
-
-    async def ask(budgets: Budgets) -> None:
-        nonlocal calls
-        while True:
-            try:
-                async with budgets.held(who, CALL, timeout_s=TIMEOUT_S) as held:
-                    found = await today(database, poor.id)
-                    assert found.tokens + found.tokens_reserved <= 2000
-                    calls += 1
-                    held.taken = TOOK
-            except BudgetSpentError as error:
-                if not error.passes:
-                    refusals.append(error)
-                    return
-                await asyncio.sleep(0.01)  # what ended is settled after a moment
-
-    try:
-        processes = [Budgets(database), Budgets(beside)]
-        with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
-            async with asyncio.timeout(240):
-                await asyncio.gather(*(ask(processes[n % 2]) for n in range(8)))
-        assert calls == 9  # another call might take 300 of the 200 that are left
-        assert str(refusals[0]).startswith("The key's budget of 2,000 tokens for")
-        with pytest.raises(BudgetSpentError), acting_for(Acting(DEFAULT_PROJECT, poor.id)):
-            processes[0].require_hope(who)
-        for other in (free.id, None):
-            with acting_for(Acting(DEFAULT_PROJECT, other)):
-                processes[0].require_hope(who)
-                await call(processes[0], who)
-        for budgets in processes:
-            await budgets.close()
-    finally:
-        await beside.dispose()
+    budgets = Budgets(database)
+    with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
+        calls, refusals = await asked_to_the_end(
+            database, database_url, who, poor.id, usd=10.0, tokens=2000
+        )
+        with pytest.raises(BudgetSpentError):
+            await call(budgets, who)
+        with pytest.raises(BudgetSpentError):
+            budgets.require_hope(who)
+    assert calls == 9  # another call might take 300 of the 200 that are left
+    assert str(refusals[0]).startswith("The key's budget of 2,000 tokens for")
+    for other in (free.id, None):
+        with acting_for(Acting(DEFAULT_PROJECT, other)):
+            budgets.require_hope(who)
+            await call(budgets, who)
+    await budgets.close()
     assert (await today(database, poor.id)).tokens == 1800
     assert (await today(database, free.id)).tokens == 0  # nothing is counted where none is set
 

@@ -25,8 +25,8 @@ from app.services.responses.confined_reading import SentFile
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
-from app.storage.migrate import upgrade
 from app.worker.queue import JobQueue
+from tests.databases import new_database
 from tests.services.calibrations import answers, completed, csv_of, imported
 from tests.services.sessions import opened
 
@@ -97,6 +97,11 @@ async def bundle_of(services: Services, name: str = "whole") -> bytes:
     return b"".join([block async for block in file.blocks])
 
 
+def hashed(content: bytes) -> bytes:
+    """With the line that says that nothing was changed."""
+    return content + line({"sha256": hashlib.sha256(content).hexdigest()})
+
+
 async def emptied(services: Services) -> None:
     overview = await services.banks.get_bank("whole")
     await services.banks.delete_bank("whole", overview.bank.revision)
@@ -135,7 +140,7 @@ async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Servic
     assert not report.version.has_content
 
 
-async def test_a_bundle_that_was_hashed_again_says_nothing_that_no_bank_may_say(
+async def test_a_bundle_that_was_hashed_again_is_still_checked(
     services: Services,
 ) -> None:
     await made(services)
@@ -157,8 +162,7 @@ async def test_a_bundle_that_was_hashed_again_says_nothing_that_no_bank_may_say(
         for name in place[:-1]:
             part = part[name]
         part[place[-1]] = wrong
-        content = b"".join(map(line, changed))
-        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        content = hashed(b"".join(map(line, changed)))
         with pytest.raises(FileFormatError, match="not written by an export: /" + "/".join(place)):
             await services.bundles.import_file(SentFile("whole.jsonl", content))
 
@@ -185,8 +189,7 @@ async def test_what_a_bundle_knows_is_tried_before_it_is_stored(services: Servic
         (None, None),
     ]:
         documents[2]["version"]["knowledge"]["curves"] = curves | ({name: value} if name else {})
-        content = b"".join(map(line, documents))
-        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        content = hashed(b"".join(map(line, documents)))
         if name is None:
             await services.bundles.import_file(SentFile("whole.jsonl", content))
         else:
@@ -201,10 +204,9 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Serv
     await emptied(services)
     lines = content.splitlines(keepends=True)
     edited = content.replace(b"2 + 2 = ?", b"2 + 3 = ?")
-    rehashed = b"".join(lines[:-1]).replace(b'"a": 1.1', b'"a": 1.2')
-    rehashed += json.dumps({"sha256": hashlib.sha256(rehashed).hexdigest()}).encode()
-    strange = b"".join(lines[:-1]).replace(b'"knowledge": {', b'"knowledge": {"abilities": 7, ')
-    strange += json.dumps({"sha256": hashlib.sha256(strange).hexdigest()}).encode()
+    body = b"".join(lines[:-1])
+    rehashed = hashed(body.replace(b'"a": 1.1', b'"a": 1.2'))
+    strange = hashed(body.replace(b'"knowledge": {', b'"knowledge": {"abilities": 7, '))
     for wrong, said in [
         (strange, "what it knows of the version cannot be read"),
         (edited, "whole.jsonl was changed or cut after it was written"),
@@ -226,10 +228,8 @@ async def test_who_may_read_the_texts_comes_with_a_bundle(services: Services) ->
     *lines, _ = (await bundle_of(services)).splitlines(keepends=True)
     await emptied(services)
     for setting, name in (("visibility", "hidden"), ("visible", "strange")):
-        content = b"".join(lines).replace(
-            b'"bank": {', f'"bank": {{"{setting}": "withheld", '.encode(), 1
-        )
-        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        said = f'"bank": {{"{setting}": "withheld", '.encode()
+        content = hashed(b"".join(lines).replace(b'"bank": {', said, 1))
         sent = SentFile("whole.jsonl", content)
         if setting == "visibility":
             await services.bundles.import_file(sent, name)
@@ -250,7 +250,7 @@ async def test_a_withheld_bank_gives_none(services: Services) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("fits_here")
 async def test_another_server_gets_the_same_version_and_shows_its_report_card(
-    services: Services, scratch: Path, tmp_path: Path
+    services: Services, postgres_server: EmbeddedPostgres, template_url: str, tmp_path: Path
 ) -> None:
     await imported(services, csv_of(answers(40)))
     record = await completed(services, CalibrationPlan(report_card=True), imports=False)
@@ -258,10 +258,10 @@ async def test_another_server_gets_the_same_version_and_shows_its_report_card(
     shown = await services.version_reports.report("whole")
     content = await bundle_of(services)
 
-    with EmbeddedPostgres(scratch / "other", durable=False) as server:
-        upgrade(server.url)
-        settings = Settings(database_url=server.url, data_dir=tmp_path)
-        other = Database(server.url)
+    template = template_url.rpartition("/")[2].partition("?")[0]
+    with new_database(postgres_server.url, template) as url:
+        settings = Settings(database_url=url, data_dir=tmp_path)
+        other = Database(url)
         async with open_services(settings, other, JobQueue(other)) as others:
             imported_there = await others.bundles.import_file(SentFile("x", content))
             report = await others.version_reports.report("whole")

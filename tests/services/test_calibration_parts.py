@@ -1,35 +1,20 @@
 """Parts of a calibration: rows of their own, which any worker takes, and one that joins them."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import numpy as np
 import pytest
 
-from app.calibration.logistic.curves import Family
-from app.calibration.pipeline.fit import fit
-from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.errors import InvalidInputError, LeaseLostError, NotFoundError
+from app.errors import LeaseLostError, NotFoundError
 from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.calibration.simulated import simulate
 from tests.services.calibrations import answers, claimed, csv_of, driven, imported, run, runner_of
-from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
@@ -44,22 +29,6 @@ async def kinds(services: Services, calibration_id: str) -> list[str]:
     events = await services.calibrations.events(calibration_id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     return [event.type.removeprefix("calibration.") for event in events]
-
-
-@pytest.mark.slow
-def test_parts_that_were_stored_join_to_what_they_are_in_one_process() -> None:
-    matrix = simulate(4, Family.THREE_PL, 100, 210).matrix
-    plan = CalibrationPlan(model="3pl", partition_size=100, seed=3)
-    stored = []
-    for number, items in enumerate(parts_for(matrix, plan)):
-        own = matrix.select(items=items)
-        fitted = fit_part(own, plan, number, lambda _: None)
-        stored.append(FittedPart(own.items, fitted.figures, fitted.columns))
-    joined = fit_joined(matrix, plan, stored, lambda _: None)
-    here = fit(matrix, plan, lambda _: None)
-    assert joined.figures == here.figures
-    for name, values in here.columns.items():
-        np.testing.assert_array_equal(joined.columns[name], values)
 
 
 async def test_the_last_part_has_the_whole_joined(services: Services) -> None:
@@ -159,8 +128,3 @@ async def test_a_set_that_fills_one_part_is_calibrated_as_a_whole(services: Serv
     await imported(services, csv_of(answers(60, 110)))
     made = await services.calibrations.create("answers", IN_PARTS)
     assert made.n_parts is None
-
-
-def test_models_without_parts_say_so() -> None:
-    with pytest.raises(InvalidInputError, match="at least 100 items"):
-        CalibrationPlan(partition_size=20)

@@ -1,6 +1,5 @@
 """Calibrations as they are made, refused and published; the worker's part is simulated by hand."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -29,9 +28,6 @@ from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.services.responses.service import Trials
-from app.services.sessions.manual import ManualAnswer
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
@@ -43,7 +39,7 @@ from tests.services.calibrations import (
     imported,
     runner_of,
 )
-from tests.services.sessions import opened, spec
+from tests.services.sessions import answered, spec
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -51,13 +47,7 @@ PLAN = CalibrationPlan()
 KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 
 
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
-
-
-async def test_a_calibration_finds_the_parameters_that_made_the_answers(
+async def test_a_calibration_finds_the_true_parameters(
     services: Services,
 ) -> None:
     simulated = answers()
@@ -296,7 +286,7 @@ async def test_a_calibration_that_loses_every_worker_ends(services: Services) ->
     assert "its worker was lost" in record.failure["detail"]
 
 
-async def test_publishing_makes_one_bank_version_that_tests_can_run_on(
+async def test_publishing_makes_one_version_to_test_on(
     services: Services,
 ) -> None:
     record = await completed(services)
@@ -372,7 +362,7 @@ async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Serv
     assert (await services.versions.get("demo")).number == 1
 
 
-async def test_an_unconverged_calibration_is_published_only_on_request(
+async def test_an_unconverged_one_is_published_on_request_only(
     services: Services,
 ) -> None:
     record = await completed(services, CalibrationPlan(max_cycles=2))
@@ -442,7 +432,7 @@ async def test_a_calibration_without_a_card_has_no_abilities(services: Services)
         await services.calibrations.abilities(record.id)
 
 
-async def test_too_few_examinees_for_a_card_teach_how_wide_intervals_must_be(
+async def test_too_few_for_a_card_teach_how_wide_intervals_are(
     services: Services,
 ) -> None:
     await imported(services, csv_of(answers(20)))
@@ -463,10 +453,7 @@ async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_s
     await services.calibrations.publish(record.id, Publication(bank="few"))
     by_hand = spec(mode="manual", endpoint=None, bank="few", plan={"stopping": {"max_items": 8}})
     session = await services.sessions.create(by_hand)
-    while session.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(session.id)
-        answer = ManualAnswer(step_token=awaited.step_token, score=float(awaited.step % 2))
-        session = (await services.manual_sessions.answer(session.id, answer)).record
+    session = await answered(services, session, lambda at: {"score": float(at.step % 2)})
     summary = session.summary
     estimate, told = summary["estimate"], "calibrated on 12 reference models"
     assert (estimate["theta"] is None) == withheld

@@ -1,8 +1,8 @@
 """Answers of sessions as recorded answers: each session once, whoever asks how often."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +12,10 @@ from app.items import Outcome
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.responses.collection import Collection
-from app.services.sessions.manual import ManualAnswer
-from app.settings import Settings
-from app.storage.database import Database
+from app.services.sessions.manual import NextItem
 from app.worker.loop import running_worker
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import opened, scripted, spec, until
+from tests.services.sessions import answered, scripted, spec, until
 
 PLAN = {
     "stopping": {"se": None, "min_items": 6, "max_items": 6},
@@ -26,29 +24,24 @@ PLAN = {
 WANTED = Collection(bank=BANK)
 
 
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        await living_bank(services)
-        yield services
+@pytest.fixture(autouse=True)
+async def _living(services: Services) -> None:
+    await living_bank(services)
 
 
 async def manual(services: Services, *, seed: int = 1, error_at: int = 0) -> SessionRecord:
     """A session answered to its end; every other answer is wrong, one perhaps missing."""
     given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
     record = await services.sessions.create(given)
-    return await answered(services, record, error_at)
+    return await answered(
+        services,
+        record,
+        lambda at: {"outcome": Outcome.ERROR} if at.step == error_at else odd_right(at),
+    )
 
 
-async def answered(services: Services, record: SessionRecord, error_at: int = 0) -> SessionRecord:
-    while record.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(record.id)
-        token = awaited.step_token
-        answer = ManualAnswer(step_token=token, score=float(awaited.step % 2))
-        if awaited.step == error_at:
-            answer = ManualAnswer(step_token=token, outcome=Outcome.ERROR)
-        record = (await services.manual_sessions.answer(record.id, answer)).record
-    return record
+def odd_right(awaited: NextItem) -> dict[str, Any]:
+    return {"score": float(awaited.step % 2)}
 
 
 async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
@@ -86,7 +79,7 @@ async def test_a_session_is_collected_once(services: Services) -> None:
     assert (await services.response_sets.get("live")).outcomes["scored"] == 16
 
 
-async def test_a_missing_answer_stays_missing_and_an_extension_adds_to_its_session(
+async def test_an_extension_adds_to_its_session_what_was_missing(
     services: Services,
 ) -> None:
     parent = await manual(services, error_at=3)
@@ -95,7 +88,7 @@ async def test_a_missing_answer_stays_missing_and_an_extension_adds_to_its_sessi
         parent.id, {"stopping": {"se": None, "min_items": 6, "max_items": 9}}, {}
     )
     unfinished = await services.collector.collect("live", WANTED)
-    await answered(services, extended)
+    await answered(services, extended, odd_right)
     replayed = await services.derived_sessions.replay(
         parent.id, {}, bank_version_id=None, metadata={}
     )

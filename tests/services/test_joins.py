@@ -1,9 +1,8 @@
 """Versions whose parameters stand beside other questions, found out by answers."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
-import pytest
 
 from app.engine.bank import ItemBank
 from app.exchange.results.recorded import SourceFile
@@ -14,10 +13,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.imports import AnswerImport
-from app.services.sessions.manual import ManualAnswer
-from app.settings import Settings
-from app.storage.database import Database
-from tests.services.sessions import opened, spec
+from tests.services.sessions import answered, spec
 
 KEYS = tuple(f"q{n}" for n in range(80))
 B = np.linspace(-2.5, 2.5, len(KEYS))
@@ -37,57 +33,43 @@ def answers(theta: float, seed: int) -> list[float]:
     return [float(score) for score in right]
 
 
-@pytest.fixture
-def settings(database_url: str, tmp_path: Path) -> Settings:
-    return Settings(database_url=database_url, data_dir=tmp_path)
-
-
-async def test_answers_of_a_response_set_tell_a_wrong_join(
-    settings: Settings, database: Database
-) -> None:
+async def test_answers_of_a_response_set_tell_a_wrong_join(services: Services) -> None:
     rows = ["model," + ",".join(KEYS)]
     for n, theta in enumerate((-1.0, 0.0, 0.5, 1.0)):
         rows.append(f"m{n}," + ",".join(f"{score:g}" for score in answers(theta, n)))
     file = SourceFile(PurePosixPath("new.csv"), "", "\n".join(rows).encode())
-    async with opened(settings, database) as services:
-        await banks_of(services)
-        await services.response_sets.import_set("new", AnswerImport(files=[file]))
-        right = (await services.joins.look("right", response_set="new")).check
-        wrong = (await services.joins.look("wrong", response_set="new")).check
+    await banks_of(services)
+    await services.response_sets.import_set("new", AnswerImport(files=[file]))
+    right = (await services.joins.look("right", response_set="new")).check
+    wrong = (await services.joins.look("wrong", response_set="new")).check
     assert right.verdict == "holds"
     assert wrong.verdict == "broken"
     assert (right.rank_correlation or 0) < -0.5
 
 
-async def test_one_session_is_enough_where_its_answers_tell(
-    settings: Settings, database: Database
-) -> None:
+async def test_one_session_is_enough_where_its_answers_tell(services: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 80, "max_items": 80}}
-    async with opened(settings, database) as services:
-        await banks_of(services)
-        for bank in ("right", "wrong"):
-            nobody = (await services.joins.look(bank)).check
-            assert (nobody.verdict, nobody.n_answers) == ("undecided", 0)
-            scores = dict(zip(KEYS, answers(0.3, 9), strict=True))
-            session = await services.sessions.create(
-                spec(mode="manual", bank=bank, endpoint=None, plan=plan)
-            )
-            while session.status == "awaiting_response":
-                awaited = await services.manual_sessions.next_item(session.id)
-                answer = ManualAnswer(step_token=awaited.step_token, score=scores[awaited.item.key])
-                session = (await services.manual_sessions.answer(session.id, answer)).record
-            told = (await services.joins.look(bank)).check
-            session_report = await services.session_reports.report(session.id, reveal=True)
-            assert session_report.join == told
-            assert join_sentence(told) in session_page(session_report)
-            warned = [caution.code for caution in session_report.warnings]
-            version_report = await services.version_reports.report(bank)
-            assert version_report.join == told
-            page = render(version_report)
-            if bank == "right":
-                assert told.verdict == "holds"
-                assert "join_broken" not in warned
-                assert "The questions have their own parameters." in page
-            else:
-                assert told.verdict in ("broken", "doubtful")
-                assert warned[0] == f"join_{told.verdict}"
+    await banks_of(services)
+    for bank in ("right", "wrong"):
+        nobody = (await services.joins.look(bank)).check
+        assert (nobody.verdict, nobody.n_answers) == ("undecided", 0)
+        scores = dict(zip(KEYS, answers(0.3, 9), strict=True))
+        session = await services.sessions.create(
+            spec(mode="manual", bank=bank, endpoint=None, plan=plan)
+        )
+        await answered(services, session, lambda at: {"score": scores[at.item.key]})  # noqa: B023
+        told = (await services.joins.look(bank)).check
+        session_report = await services.session_reports.report(session.id, reveal=True)
+        assert session_report.join == told
+        assert join_sentence(told) in session_page(session_report)
+        warned = [caution.code for caution in session_report.warnings]
+        version_report = await services.version_reports.report(bank)
+        assert version_report.join == told
+        page = render(version_report)
+        if bank == "right":
+            assert told.verdict == "holds"
+            assert "join_broken" not in warned
+            assert "The questions have their own parameters." in page
+        else:
+            assert told.verdict in ("broken", "doubtful")
+            assert warned[0] == f"join_{told.verdict}"

@@ -24,26 +24,18 @@ from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.secret_keys import SecretKeys
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.secrets import SecretBox
 from app.storage.unit_of_work import UnitOfWork
 from app.worker.purging import purge
 from tests.services.calibrations import answers, completed, csv_of, imported
 from tests.services.rankings import contest
-from tests.services.sessions import opened, spec
+from tests.services.sessions import spec
 
 _WAITING = """
     SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 
 Use = Callable[[UnitOfWork, str], Awaitable[object]]
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 @dataclass
@@ -191,7 +183,7 @@ async def _in_team(services: Services) -> tuple[str, list[str]]:
     return team.id, ids
 
 
-async def test_a_project_is_erased_in_the_order_in_which_the_secret_is_rotated(
+async def test_a_project_is_erased_in_the_order_of_a_rotation(
     services: Services,
 ) -> None:
     team, (first, second) = await _in_team(services)
@@ -229,7 +221,7 @@ async def test_an_endpoint_is_deleted_beside_a_bank_that_is_held(services: Servi
         await asyncio.wait_for(gone, timeout=60)
 
 
-async def test_a_session_made_of_one_that_is_deleted_does_not_hold_their_endpoint(
+async def test_a_copied_session_does_not_hold_its_endpoint(
     services: Services,
 ) -> None:
     parent = await services.sessions.create(spec())

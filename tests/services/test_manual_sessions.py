@@ -1,6 +1,5 @@
 """Manual sessions: ask, tell, refuse what does not belong to the awaited step."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,7 @@ from app.services.sessions.run import open_run
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
-from tests.services.sessions import opened, spec
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
+from tests.services.sessions import spec
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ async def test_answers_move_theta_until_the_test_is_over(
     assert record.summary["estimate"]["se"] < 1
 
 
-async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
+async def test_a_version_corrects_its_sessions_intervals(
     services: Services,
 ) -> None:
     twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
@@ -108,11 +101,6 @@ async def test_a_session_goes_on_from_answer_to_answer_without_reading_what_is_b
     await tell(services, manual.id, score=1.0)
 
     assert opened_runs == [0]
-
-
-async def test_asking_again_names_the_same_item(services: Services, manual: SessionRecord) -> None:
-    first, second = [await services.manual_sessions.next_item(manual.id) for _ in range(2)]
-    assert (first.item.key, first.step_token) == (second.item.key, second.step_token)
 
 
 async def test_a_written_response_is_marked_by_the_items_scorer(
@@ -174,14 +162,14 @@ async def test_a_cancelled_session_takes_no_answer(
         )
 
 
-async def test_more_items_in_flight_than_a_client_can_answer_are_refused(
+async def test_more_items_in_flight_than_64_are_refused(
     services: Services,
 ) -> None:
     with pytest.raises(InvalidInputError, match="expected at most 64, got 65"):
         await services.sessions.create(spec(mode="manual", endpoint=None, plan={"concurrency": 65}))
 
 
-async def test_a_replay_by_another_estimator_keeps_the_answers(
+async def test_a_replay_keeps_the_answers_and_under_the_same_settings_every_bit(
     services: Services, manual: SessionRecord
 ) -> None:
     for number in range(5):
@@ -200,20 +188,8 @@ async def test_a_replay_by_another_estimator_keeps_the_answers(
     ]
     assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
     assert replayed.metadata == {"why": "wle"}
-
-
-async def test_a_replay_under_the_same_settings_is_bit_identical(
-    services: Services, manual: SessionRecord
-) -> None:
-    for number in range(5):
-        await tell(services, manual.id, score=float(number < 3))
-    parent = await services.sessions.get(manual.id)
-
-    replayed = await services.derived_sessions.replay(
-        parent.id, {}, bank_version_id=None, metadata={}
-    )
-
-    assert replayed.summary == parent.summary
+    alike = await services.derived_sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+    assert alike.summary == parent.summary
 
 
 async def test_only_ended_sessions_are_replayed_or_extended(
@@ -225,23 +201,7 @@ async def test_only_ended_sessions_are_replayed_or_extended(
         await services.derived_sessions.extend(manual.id, {}, {})
 
 
-async def test_an_extended_manual_session_waits_for_its_next_answer(
-    services: Services, manual: SessionRecord
-) -> None:
-    for _ in range(5):
-        await tell(services, manual.id, score=1.0)
-
-    extended = await services.derived_sessions.extend(
-        manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
-    )
-    record = await tell(services, extended.id, score=0.0)
-
-    assert extended.status == "awaiting_response"
-    assert record.status == "completed"
-    assert record.summary["outcomes"]["scored"] == 6
-
-
-async def test_an_extended_manual_session_keeps_the_seconds_it_took(
+async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_its_seconds(
     services: Services, manual: SessionRecord
 ) -> None:
     for _ in range(5):
@@ -255,6 +215,8 @@ async def test_an_extended_manual_session_keeps_the_seconds_it_took(
 
     seconds = [record.summary["usage"]["seconds"] for record in (parent, extended, ended)]
     assert 0 < seconds[0] == seconds[1] < seconds[2]
+    assert (extended.status, ended.status) == ("awaiting_response", "completed")
+    assert ended.summary["outcomes"]["scored"] == 6
 
 
 async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:

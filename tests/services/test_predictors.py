@@ -1,6 +1,5 @@
 """Predicted scores of sessions on versions that carry score curves."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,9 +17,6 @@ from app.services.sessions.derived import moved
 from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.settings import Settings
-from app.storage.database import Database
-from tests.services.sessions import opened
 
 FOR_SCORE = {
     "selection": {"criterion": "v_optimal"},
@@ -28,12 +24,6 @@ FOR_SCORE = {
     "concurrency": 3,
 }
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 @pytest.fixture
@@ -80,7 +70,7 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
     return list(stored.values())
 
 
-async def test_a_run_is_rebuilt_with_the_probabilities_of_what_was_sampled(
+async def test_a_run_is_rebuilt_with_its_probabilities(
     version: LoadedVersion,
 ) -> None:
     plan = SessionPlan.from_dict(FOR_SCORE)
@@ -91,7 +81,7 @@ async def test_a_run_is_rebuilt_with_the_probabilities_of_what_was_sampled(
     assert min(chance for chance in chances if chance is not None) < 0.05
 
 
-async def test_older_answers_without_probabilities_go_on_by_the_model_alone(
+async def test_answers_without_probabilities_go_by_the_model(
     version: LoadedVersion,
 ) -> None:
     plan = SessionPlan.from_dict(FOR_SCORE)
@@ -107,22 +97,6 @@ async def test_older_answers_without_probabilities_go_on_by_the_model_alone(
     assert accuracy["value"] != drawn["value"]
 
 
-@pytest.mark.parametrize("method", ["combined", "design", "p-irt"])
-async def test_the_method_asked_for_predicts(version: LoadedVersion, method: str) -> None:
-    plan = SessionPlan.from_dict({**FOR_SCORE, "prediction": {"method": method}})
-    if method == "p-irt":
-        plan = SessionPlan.from_dict({"prediction": {"method": method}})
-    run = SessionRun(
-        test=version.adaptive_test(plan.design),
-        plan=plan,
-        version=version,
-        seed=4,
-        administrations=asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE)),
-    )
-    expected = "combined" if method == "design" else method
-    assert run.summary(elapsed_s=9.0)["accuracy"]["method"] == expected
-
-
 def told(run: SessionRun, *, elapsed_s: float) -> Any:
     """The predicted score after one more right answer."""
     asked, _ = run.choose(elapsed_s=elapsed_s)
@@ -131,7 +105,7 @@ def told(run: SessionRun, *, elapsed_s: float) -> Any:
     return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["accuracy"]
 
 
-async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
+async def test_each_step_tells_its_score_in_spare_time(
     version: LoadedVersion,
 ) -> None:
     now = 0.0
@@ -158,15 +132,6 @@ async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
     scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
     assert told(run, elapsed_s=1.9) == scores[-1]
     assert told(run, elapsed_s=2.0) != scores[-1]
-
-
-async def test_scores_are_estimated_without_curves_too_and_by_p_irt_in_the_published_preset(
-    version: LoadedVersion,
-) -> None:
-    plain = replace(version, curves=None, _tests=LRUCache(8))
-    assert plain.adaptive_test(SessionPlan.from_dict({}).design).predictor.name == "combined"
-    atlas = SessionPlan.from_dict({"preset": "atlas"})
-    assert version.adaptive_test(atlas.design).predictor.name == "p-irt"
 
 
 async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> None:

@@ -21,25 +21,22 @@ from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.results.comparability import scores_left_out
 from app.services.sessions.export import SessionFormat, export_session
-from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
 from app.services.sessions.run import SessionRun
 from app.services.visibility import View
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
+from tests.services import sessions
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import opened, spec
+from tests.services.sessions import spec
 
 PLAN = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
 
 
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> Any:
-    async with opened(settings, database) as services:
-        await living_bank(services)
-        yield services
+@pytest.fixture(autouse=True)
+async def _living(services: Services) -> None:
+    await living_bank(services)
 
 
 def manual(*, n_pretest: int | None, seed: int = 3, **plan: Any) -> Any:
@@ -53,16 +50,13 @@ async def answered(
     services: Services, record: SessionRecord, *, pretest_outcome: str | None = None
 ) -> SessionRecord:
     """The session after its end: a third of the answers wrong, by the letters of the keys."""
-    while record.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(record.id)
-        is_pretest = awaited.version.is_pretest(awaited.item.position)
-        answer = ManualAnswer(
-            step_token=awaited.step_token, score=float(sum(awaited.item.key.encode()) % 3 > 0)
-        )
-        if is_pretest and pretest_outcome is not None:
-            answer = ManualAnswer(step_token=awaited.step_token, outcome=Outcome(pretest_outcome))
-        record = (await services.manual_sessions.answer(record.id, answer)).record
-    return record
+
+    def answer(awaited: NextItem) -> dict[str, Any]:
+        if pretest_outcome and awaited.version.is_pretest(awaited.item.position):
+            return {"outcome": Outcome(pretest_outcome)}
+        return {"score": float(sum(awaited.item.key.encode()) % 3 > 0)}
+
+    return await sessions.answered(services, record, answer)
 
 
 async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -> None:
@@ -78,7 +72,7 @@ async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -
     assert "without parameters" not in said
 
 
-async def test_who_else_tells_the_score_calls_it_that_of_the_calibrated_questions(
+async def test_the_score_is_called_that_of_calibrated_questions(
     services: Services,
 ) -> None:
     session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
@@ -203,7 +197,7 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
     assert run.summary(elapsed_s=1.0)["pretest"]["items"] == 8
 
 
-async def test_items_in_pretest_are_asked_equally_often_even_by_sessions_made_at_once(
+async def test_items_in_pretest_are_asked_equally_often(
     services: Services,
 ) -> None:
     await asyncio.gather(
@@ -254,7 +248,7 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
     assert record.summary["pretest"]["caution"].startswith("The bank version has only 1 item ")
 
 
-async def test_answers_in_pretest_count_once_a_later_version_knows_the_items(
+async def test_answers_in_pretest_count_in_a_later_version(
     services: Services,
 ) -> None:
     ended = await answered(services, await services.sessions.create(manual(n_pretest=4)))
@@ -273,7 +267,7 @@ async def test_answers_in_pretest_count_once_a_later_version_knows_the_items(
     assert later.summary["pretest"]["items"] == 0
 
 
-async def test_an_extended_session_asks_what_was_planned_and_not_yet_asked(
+async def test_an_extended_session_asks_what_was_planned(
     services: Services,
 ) -> None:
     parent = await services.sessions.create(manual(n_pretest=6))
@@ -317,7 +311,7 @@ def test_the_window_is_the_least_length_of_the_test() -> None:
     assert window_of(PretestPlan(), None, None) == 1
 
 
-async def test_new_items_join_in_pretest_with_the_old_parameters_as_they_are(
+async def test_new_items_join_in_pretest_beside_the_old(
     services: Services,
 ) -> None:
     old = await services.versions.get(BANK)

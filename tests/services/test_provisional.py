@@ -1,6 +1,5 @@
 """Own questions before any model answered: asked at once, calibrated by what sessions bring."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +17,9 @@ from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.responses.collection import Collection
-from app.services.sessions.manual import ManualAnswer
-from app.settings import Settings
-from app.storage.database import Database
+from app.services.sessions.manual import NextItem
 from tests.services.calibrations import driven
-from tests.services.sessions import opened, spec
+from tests.services.sessions import answered, spec
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -45,31 +42,24 @@ def items(n: int = N, **fields: object) -> list[dict[str, object]]:
     ]
 
 
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
-
-
 async def made(services: Services, **how: object) -> ImportReport:
     records = [parse_item(item) for item in items()]
     request = replace(BankImport(items=records, provisional=True), **how)  # type: ignore[arg-type]
     return await services.banks.import_bank(BankSpec(name=BANK), request)
 
 
-async def answered(services: Services, seed: int) -> SessionRecord:
+async def by_hand(services: Services, seed: int) -> SessionRecord:
     """A session by hand: the lower the number of an item, the likelier it is right."""
     given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
     record = await services.sessions.create(given)
     rng = np.random.default_rng(seed)
     theta = rng.normal()
-    while record.status == "awaiting_response":
-        awaited = await services.manual_sessions.next_item(record.id)
+
+    def answer(awaited: NextItem) -> dict[str, float]:
         place = int(awaited.item.key[1:])
-        right = rng.random() < 1 / (1 + np.exp(-2 * (theta - place / 3 + 2)))
-        answer = ManualAnswer(step_token=awaited.step_token, score=float(right))
-        record = (await services.manual_sessions.answer(record.id, answer)).record
-    return record
+        return {"score": float(rng.random() < 1 / (1 + np.exp(-2 * (theta - place / 3 + 2))))}
+
+    return await answered(services, record, answer)
 
 
 async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
@@ -79,7 +69,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     version = (await made(services)).version
     assert version is not None
     assert version.provisional
-    sessions = [await answered(services, seed) for seed in range(N_EXAMINEES)]
+    sessions = [await by_hand(services, seed) for seed in range(N_EXAMINEES)]
 
     offer = await services.recalibration_advice.look(BANK)
     report = await services.collector.collect("live", Collection(bank=BANK), make=True)
@@ -131,7 +121,7 @@ async def test_difficulty_comes_from_where_the_import_says(services: Services) -
         await made(services, provisional=False, difficulty="position")
 
 
-async def test_guesses_that_were_given_before_hold_on_among_those_of_a_later_import(
+async def test_earlier_guesses_hold_on_beside_later_ones(
     services: Services,
 ) -> None:
     first = [parse_item(item) for item in items(6)]
@@ -155,7 +145,7 @@ async def test_guesses_that_were_given_before_hold_on_among_those_of_a_later_imp
 async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
     demo = await services.versions.get("demo")
     await made(services)
-    await answered(services, 1)
+    await by_hand(services, 1)
     await services.collector.collect("live", Collection(bank=BANK), make=True)
 
     with pytest.raises(InvalidInputError, match="holds no beliefs about its items"):

@@ -1,4 +1,3 @@
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +9,13 @@ from app.records.endpoints import EndpointSettings, Price
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.run import SessionRun
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.services.rankings import contest
-from tests.services.sessions import opened, scripted
+from tests.services.sessions import scripted
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 PAGE = PageRequest(limit=20, after=None, descending=True)
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 def priced(model: str, usd_per_1m: float) -> EndpointSpec:

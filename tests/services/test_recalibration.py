@@ -1,6 +1,5 @@
 """The next version from new answers: new items on the old scale, drifted ones flagged."""
 
-from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +20,9 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.calibration.simulated import adaptive, draw_items
 from tests.services.calibrations import driven, imported
-from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -42,12 +38,6 @@ class World(NamedTuple):
     version: BankVersion
     true_b: FloatArray
     a: FloatArray
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 async def world(services: Services, *, n: int = 1500, shift: float = -1.5) -> World:
@@ -137,7 +127,7 @@ async def test_the_next_version_is_on_the_old_scale_with_drift_flagged(services:
     assert reasons == {"rare": "few_answers"}
 
 
-async def test_a_drifted_item_that_is_kept_has_the_curve_of_its_new_answers(
+async def test_a_drifted_item_that_is_kept_has_its_new_curve(
     services: Services,
 ) -> None:
     old = await world(services)
@@ -159,7 +149,7 @@ async def test_a_drifted_item_that_is_kept_has_the_curve_of_its_new_answers(
 
 
 @pytest.mark.slow
-async def test_what_was_quarantined_for_drift_stays_so_in_the_next_version(
+async def test_what_is_quarantined_for_drift_stays_so(
     services: Services,
 ) -> None:
     old = await world(services)

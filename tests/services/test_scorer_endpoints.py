@@ -1,6 +1,5 @@
 """What is refused of scorers that call out, before anything is spent."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,18 +14,10 @@ from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.marking.answer_scorer import AnswerScorer, hash_of
 from app.services.marking.calling_out import ScorerCalls
-from app.settings import Settings
-from app.storage.database import Database
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import opened, spec
+from tests.services.sessions import spec
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing listens there: a call would fail
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What is refused before a session is made, and what is kept of it."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +18,8 @@ from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun, open_run
-from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.services.sessions import opened, scripted, spec
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
+from tests.services.sessions import scripted, spec
 
 
 async def test_a_new_session_is_queued_and_says_where_it_comes_from(services: Services) -> None:
@@ -111,7 +102,7 @@ async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: S
     assert len(firsts) > 1  # without it, every test starts with the same item
 
 
-async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
+async def test_a_session_keeps_to_its_prompt_and_policy(
     services: Services,
 ) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 2}}
@@ -126,7 +117,7 @@ async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
 
 
-async def test_hard_items_right_and_easy_ones_wrong_show_in_the_person_fit(
+async def test_turned_answers_show_in_the_person_fit(
     services: Services,
 ) -> None:
     version = await services.versions.load(bank="demo")
@@ -193,7 +184,7 @@ async def first_choice(services: Services, price: Price | None) -> str:
     return run.version.key_at(asked.position)
 
 
-async def test_value_for_money_counts_the_endpoints_price_else_written_tokens(
+async def test_value_for_money_counts_price_else_tokens(
     services: Services,
 ) -> None:
     tokens = {"reads": (100, 10), "balanced": (50, 20), "writes": (1, 50)}

@@ -1,25 +1,14 @@
 """Reports of stored versions, from the calibration that they were published from."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.reports.version.page import render
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
-from app.settings import Settings
-from app.storage.database import Database
 from tests.services.calibrations import completed
-from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
-
-
-@pytest.fixture
-async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
-    async with opened(settings, database) as services:
-        yield services
 
 
 async def test_a_published_calibration_is_told_in_the_report(services: Services) -> None:

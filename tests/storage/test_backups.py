@@ -73,9 +73,7 @@ def rewritten(backup: Path, into: Path, *, share: float = 1.0, **changes: object
     return into
 
 
-def test_a_backup_is_restored_into_an_empty_database(
-    source: str, target: str, tmp_path: Path
-) -> None:
+def test_a_backup_fills_an_empty_database(source: str, target: str, tmp_path: Path) -> None:
     file = tmp_path / "all.backup"
     manifest, size = back_up(source, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

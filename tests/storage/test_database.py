@@ -276,7 +276,7 @@ async def test_a_new_connection_is_not_asked_whether_it_lives(
 _CHANGE = text("SELECT 'UPDATE '").execution_options(**of_opened("no row"))
 
 
-async def test_a_connection_is_given_back_where_the_trail_cannot_be_written(
+async def test_a_trail_that_fails_gives_its_connection_back(
     database: Database,
 ) -> None:
     pool = database._engine.pool
@@ -295,7 +295,7 @@ async def test_a_connection_is_given_back_where_the_trail_cannot_be_written(
     assert pool.checkedout() == 0
 
 
-async def test_a_connection_is_given_back_where_the_task_ends_while_the_trail_is_written(
+async def test_a_cancelled_trail_gives_its_connection_back(
     database: Database,
 ) -> None:
     pool = database._engine.pool

@@ -111,18 +111,6 @@ def cluster(made_cluster: Path, scratch: Path) -> Path:
     return scratch
 
 
-def test_it_runs_while_it_is_used_and_leaves_no_process(scratch: Path) -> None:
-    with _server(scratch) as server:
-        assert _ask(server, "SELECT 6 * 7") == 42
-        assert not _server_is_gone(scratch)
-    assert _server_is_gone(scratch)
-
-
-def test_data_outlive_the_server(cluster: Path) -> None:
-    with _server(cluster) as server:
-        assert _ask(server, "SELECT n FROM kept") == 42
-
-
 def test_it_is_durable_and_listens_on_no_network_unless_told_otherwise(cluster: Path) -> None:
     with EmbeddedPostgres(cluster) as server:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
@@ -320,16 +308,16 @@ def test_a_directory_with_other_contents_is_left_alone(scratch: Path) -> None:
     assert foreign.read_text() == "years of work"
 
 
-def test_a_cluster_of_another_version_is_named(cluster: Path) -> None:
-    (cluster / "postgres" / "data" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(DatabaseUnavailableError, match="made by PostgreSQL 9, and only 1"):
-        _server(cluster).start()
-
-
-def test_a_cluster_of_a_newer_sextant_is_told(cluster: Path) -> None:
-    (cluster / "postgres" / "data" / "PG_VERSION").write_text("99\n")
-    newer = r"written by a newer Sextant, made by PostgreSQL 99, and only 1.*Upgrade Sextant"
-    with pytest.raises(DatabaseUnavailableError, match=newer):
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (9, "made by PostgreSQL 9, and only 1"),
+        (99, r"written by a newer Sextant, made by PostgreSQL 99, and only 1.*Upgrade Sextant"),
+    ],
+)
+def test_a_cluster_of_another_version_is_named(cluster: Path, version: int, told: str) -> None:
+    (cluster / "postgres" / "data" / "PG_VERSION").write_text(f"{version}\n")
+    with pytest.raises(DatabaseUnavailableError, match=told):
         _server(cluster).start()
 
 
@@ -407,7 +395,7 @@ class TestAsRoot:
         with pytest.raises(DatabaseUnavailableError, match="keeps that user out of"):
             _server(tmp_path / "data").start()
 
-    def test_programs_in_a_private_home_run_from_any_data_directory(
+    def test_programs_in_a_private_home_are_copied_once_to_any_data_directory(
         self, quoted: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         original = binaries.find(None).directory.resolve()
@@ -416,28 +404,15 @@ class TestAsRoot:
         hidden = home / Path(*original.parts[-3:])
         binaries._copy(original, hidden)
         monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
+        for outdated in ("partial-of-a-killed-run", "postgres-0.1-of-last-year"):
+            (quoted / "binaries" / outdated).mkdir(parents=True)
         with _server(quoted) as server:
             assert _ask(server, "SELECT 1") == 1
-        _remove_sockets(server)
-
-    @pytest.mark.slow
-    def test_programs_in_a_private_home_are_copied_once(
-        self, scratch: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        original = binaries.find(None).directory.resolve()
-        home = scratch / "home"
-        home.mkdir(mode=0o700)
-        hidden = home / Path(*original.parts[-3:])
-        binaries._copy(original, hidden)
-        monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
-        for outdated in ("partial-of-a-killed-run", "postgres-0.1-of-last-year"):
-            (scratch / "binaries" / outdated).mkdir(parents=True)
-        with _server(scratch) as server:
-            assert _ask(server, "SELECT 1") == 1
-        (copy,) = (scratch / "binaries").iterdir()
+        (copy,) = (quoted / "binaries").iterdir()
         made = copy.stat().st_ctime_ns
-        with _server(scratch):
+        with _server(quoted):
             pass
+        _remove_sockets(server)
         assert copy.stat().st_ctime_ns == made
 
 

@@ -48,7 +48,7 @@ async def test_an_answer_that_was_given_is_not_forgotten(database: Database) -> 
     assert await _begin(database) == _CREATED
 
 
-async def test_a_call_lost_with_its_process_is_taken_over_after_some_minutes(
+async def test_a_lost_call_is_taken_over_after_minutes(
     database: Database,
 ) -> None:
     await _begin(database)
@@ -61,7 +61,7 @@ async def test_a_call_lost_with_its_process_is_taken_over_after_some_minutes(
         await _begin(database)
 
 
-async def test_a_lost_call_of_a_clock_that_went_back_is_taken_over_as_soon_as_any(
+async def test_a_clock_that_went_back_keeps_no_call_for_long(
     database: Database,
 ) -> None:
     await _begin(database)
@@ -118,7 +118,7 @@ async def test_after_a_day_the_key_is_free(database: Database) -> None:
         await _begin(database, request="other")
 
 
-async def test_a_purge_removes_what_is_older_than_a_day_and_nothing_else(
+async def test_a_purge_removes_what_is_older_than_a_day(
     database: Database,
 ) -> None:
     await _begin(database, key="old")

@@ -31,9 +31,7 @@ class Table:
     st.lists(st.sampled_from([0, 10, ROOM // 3, ROOM // 2, ROOM, 3 * ROOM]), max_size=60),
     st.integers(1, 30),
 )
-async def test_pages_lose_nothing_and_hold_no_more_than_they_may(
-    sizes: list[int], limit: int
-) -> None:
+async def test_pages_lose_nothing_and_hold_what_they_may(sizes: list[int], limit: int) -> None:
     table = Table(sizes)
     seen: list[tuple[int, int]] = []
     while True:

@@ -88,9 +88,7 @@ def test_an_altered_secret_is_refused(tmp_path: Path) -> None:
         (",", "SEXTANT_SECRET_KEY holds no key"),
     ],
 )
-def test_a_text_that_is_no_key_is_refused_at_once_and_not_shown(
-    tmp_path: Path, key: str, expected: str
-) -> None:
+def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, key: str, expected: str) -> None:
     with pytest.raises(SecretsError, match=expected) as caught:
         _box(tmp_path, key)
     assert key == "," or key not in caught.value.detail
