@@ -49,13 +49,6 @@ async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: 
         assert response.status_code == 412, tag
 
 
-async def test_a_change_of_what_is_not_there_is_a_404(client: Client) -> None:
-    path = "/v1/endpoints/end_" + "0" * 26
-    held = {"If-Match": '"1"'}
-    assert (await client.patch(path, json={"name": "b"}, headers=held)).status_code == 404
-    assert (await client.delete(path, headers=held)).status_code == 404
-
-
 @pytest.mark.parametrize(
     ("header", "current"),
     [('"abc"', True), ('"x", W/"abc"', True), ("*", True), ('"x"', False), ("abc", False)],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.calls import posted
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -35,9 +36,8 @@ async def bank(client: Client, **settings: Any) -> None:
 
 
 async def look(client: Client, item: str, **body: Any) -> dict[str, Any]:
-    reply = await client.post(f"/v1/banks/facts/items/{item}:preview", json=body)
-    assert reply.status_code == 200, reply.text
-    return dict(reply.json())
+    reply = await posted(client, f"/v1/banks/facts/items/{item}:preview", body, 200)
+    return dict(reply)
 
 
 def endpoint(url: str, kind: str = "openai_chat", **settings: Any) -> dict[str, Any]:

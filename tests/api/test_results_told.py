@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from app.services.container import Services
 from app.services.results.comparability import left_unmarked
 from app.worker.loop import running_worker
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
@@ -48,15 +49,13 @@ async def answered(
     assert created.status_code in {200, 201, 202}, created.text
     session: dict[str, Any] = created.json()
     path = f"/v1/sessions/{session['id']}"
-    for step, answer in answers.items():
+    for answer in answers.values():
         if session["status"] != "awaiting_response":
             break
         awaited = (await client.get(f"{path}/next-item")).json()
         said = {"outcome": answer} if isinstance(answer, str) else {"score": answer}
         given = {"step_token": awaited["step_token"], **said}
-        response = await client.post(f"{path}/responses", json=given)
-        assert response.status_code < 300, (step, response.text)
-        session = response.json()
+        session = await posted(client, f"{path}/responses", given)
     found: dict[str, Any] = (await client.get(path)).json()
     return found
 
@@ -229,9 +228,8 @@ async def version_with(client: Client, policy: str | None) -> str:
         },
         "unparsed_policy": policy,
     }
-    made = await client.post(f"/v1/banks/{name}/imports", json=body)
-    assert made.status_code < 300, made.text
-    assert made.json()["version"]["knowledge"].get("unparsed_policy") == policy
+    made = await posted(client, f"/v1/banks/{name}/imports", body)
+    assert made["version"]["knowledge"].get("unparsed_policy") == policy
     return name
 
 
@@ -326,8 +324,7 @@ async def test_a_response_set_knows_how_unreadable_answers_counted(
     }[files]
     await client.post("/v1/response-sets", json={"name": "recorded"})
     body = {"files": [file], **({} if said is None else {"unparsed_policy": said})}
-    imported = await client.post("/v1/response-sets/recorded/imports", json=body)
-    assert imported.status_code < 300, imported.text
+    await posted(client, "/v1/response-sets/recorded/imports", body)
     found = (await client.get("/v1/response-sets/recorded")).json()
     assert found["unparsed_policy"] == policy
 

@@ -9,6 +9,7 @@ from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.services.banks.imports import BankImport
 from app.services.results import simulations
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 
@@ -22,10 +23,7 @@ async def demo(app: FastAPI) -> None:
 
 async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:
     body = {"bank": "demo", "n_examinees": 30, "stopping": {"se": None, "max_items": 8}, **changes}
-    response = await client.post(URL, json=body)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    return await posted(client, URL, body, 200)
 
 
 async def refused(client: Client, **changes: Any) -> dict[str, Any]:
@@ -62,19 +60,20 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
 
 
 async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> None:
-    made = await client.post(
+    made = await posted(
+        client,
         "/v1/endpoints",
-        json={
+        {
             "name": "priced",
             "kind": "scripted",
             "model": "simulated",
             "price": {"input_per_1m": 10.0, "output_per_1m": 0.0},
             "limits": {"rpm": 30},
         },
+        201,
     )
-    assert made.status_code == 201, made.text
     found = await forecast_of(
-        client, endpoint_id=made.json()["id"], tokens_in=50, tokens_out=5, latency_ms=100
+        client, endpoint_id=made["id"], tokens_in=50, tokens_out=5, latency_ms=100
     )
     assert found["seconds"]["median"] == pytest.approx(8 * 2)
     assert found["usd"]["median"] > 0
