@@ -89,11 +89,7 @@ async def test_lines_hold_content_and_parameters_and_make_the_same_bank(client: 
     copied = await posted(
         client, "/v1/banks/copy/imports", {"items": {"content": content}, "scale": "s"}, 201
     )
-    assert copied["version"]["lint"]["items"] == {
-        "active": 1,
-        "quarantined": 1,
-        "pretest": 1,
-    }
+    assert copied["version"]["lint"]["items"] == {"active": 1, "quarantined": 1, "pretest": 1}
     again = await client.get("/v1/banks/copy/versions/1/export?format=jsonl")
     assert again.text == content
 

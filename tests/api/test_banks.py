@@ -41,12 +41,13 @@ async def test_a_bank_is_made_read_changed_and_deleted(client: Client) -> None:
         assert (await client.get(f"/v1/banks/{reference}")).json() == bank
     changed = await client.patch(
         "/v1/banks/sums",
-        json={"licence": "MIT", "default_scorer": {"name": "numeric"}},
+        json={"licence": "MIT", "default_scorer": {"name": "numeric"}, "pretest_items": 3},
         headers={"If-Match": response.headers["etag"]},
     )
     assert changed.status_code == 200, changed.text
     assert changed.headers["etag"] == '"2"'
     assert changed.json()["default_scorer"]["name"] == "numeric"
+    assert changed.json()["pretest_items"] == 3
     assert changed.json()["description"] == "d"
     stale = await client.delete("/v1/banks/sums", headers={"If-Match": '"1"'})
     assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
@@ -203,10 +204,7 @@ DOUBTFUL: dict[str, dict[str, Any]] = {
         "scorer": {"name": "pattern", "params": {"pattern": r"\b(Berlin|Paris)\b", "group": 1}},
         **CITIES,
     },
-    "overlaps": {
-        "scorer": {"name": "similarity", "params": {"method": "token_set"}},
-        **CITIES,
-    },
+    "overlaps": {"scorer": {"name": "similarity", "params": {"method": "token_set"}}, **CITIES},
     "by_letter": CITIES,
     "open": {"scorer": "includes", "target": "Paris"},
     "formula": {"scorer": "numeric", "target": ["2", "2x"]},

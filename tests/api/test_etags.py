@@ -16,10 +16,7 @@ async def create(client: Client) -> str:
 
 async def test_a_change_needs_the_state_it_is_based_on(client: Client) -> None:
     path = await create(client)
-    for response in (
-        await client.patch(path, json={"name": "b"}),
-        await client.delete(path),
-    ):
+    for response in (await client.patch(path, json={"name": "b"}), await client.delete(path)):
         assert response.status_code == 428
         assert response.json()["code"] == "precondition_required"
     assert (await client.get(path)).json()["name"] == "a"

@@ -35,9 +35,7 @@ async def told(client: Client, path: str, item: dict[str, Any], **answer: Any) -
     return await posted(client, f"{path}/responses", given, 201)
 
 
-async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(
-    client: Client,
-) -> None:
+async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(client: Client) -> None:
     path, rng = await begun(client), random.Random(1)
     items = await awaited(client, path)
     assert [item["step"] for item in items] == [1, 2, 3, 4]

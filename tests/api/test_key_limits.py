@@ -86,9 +86,7 @@ SENSELESS = [
 async def test_limits_that_make_no_sense_are_refused(client: Client) -> None:
     key_id, _ = await key_of(client)
     await client.patch(
-        "/v1/projects/default",
-        json={"limits": {"event_streams": 4}},
-        headers={"If-Match": '"1"'},
+        "/v1/projects/default", json={"limits": {"event_streams": 4}}, headers={"If-Match": '"1"'}
     )
     kind = {"Content-Type": "application/json"}
     for limits, said in SENSELESS:

@@ -125,8 +125,7 @@ async def test_a_session_tells_by_a_hash_what_was_passed_on(client: Client) -> N
         body = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
         inline = {**body, "options": {"extra_body": {"top_k": top_k}}}
         made = await client.post(
-            "/v1/sessions",
-            json={"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}},
+            "/v1/sessions", json={"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}}
         )
         hashes.append(made.json()["provenance"]["endpoint"]["parameters_hash"])
     assert hashes[0] == hashes[2] != hashes[1]

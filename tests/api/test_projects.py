@@ -63,9 +63,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/gates": [{"session_id": "{session_id}", "threshold": 0.5}],
     "/v1/comparisons": [{"session_ids": ["{session_id}", "{session_id}"]}],
     "/v1/simulations": [{"bank": "{bank}", "n_examinees": 5}],
-    "/v1/calibrations": [
-        {"response_set": "{response_set}", "model": "2pl"},
-    ],
+    "/v1/calibrations": [{"response_set": "{response_set}", "model": "2pl"}],
     "/v1/banks": [
         {
             "name": "judged",

@@ -119,10 +119,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
 
 async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client) -> None:
     body = {**BODY, "min_items": 8, "max_items": 12}
-    for said, metric, preset in (
-        ({}, "score", "score"),
-        ({"metric": "theta"}, "theta", "ability"),
-    ):
+    for said, metric, preset in (({}, "score", "score"), ({"metric": "theta"}, "theta", "ability")):
         made = await posted(client, "/v1/rankings", {**body, **said}, 202)
         ranking = await ended(client, f"/v1/rankings/{made['id']}")
         assert (ranking["metric"], ranking["asking"]["preset"]) == (metric, preset)

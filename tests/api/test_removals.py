@@ -57,9 +57,7 @@ def rows_with(database_url: str, mark: str) -> set[str]:
                 "SELECT count(*) FROM {} WHERE strpos({column}::text, {mark}) > 0 "
                 "OR strpos({column}::text, encode({mark}::bytea, 'hex')) > 0"
             ).format(
-                sql.Identifier(schema, table),
-                column=sql.Identifier(column),
-                mark=sql.Literal(mark),
+                sql.Identifier(schema, table), column=sql.Identifier(column), mark=sql.Literal(mark)
             )
             counted = connection.execute(query).fetchone()
             if counted and counted[0]:

@@ -125,11 +125,7 @@ async def test_a_manual_session_from_first_item_to_result(client: Client) -> Non
         session = await posted(
             client,
             f"{path}/responses",
-            {
-                "step_token": awaited["step_token"],
-                "item_id": awaited["item"]["id"],
-                "score": 1,
-            },
+            {"step_token": awaited["step_token"], "item_id": awaited["item"]["id"], "score": 1},
             201,
         )
 
@@ -171,8 +167,7 @@ async def test_the_endpoint_key_never_comes_back(client: Client) -> None:
         "retry": {"max_attempts": 1},
     }
     created = await client.post(
-        "/v1/sessions",
-        json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}},
+        "/v1/sessions", json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}}
     )
     session = await ended(client, created.headers["location"])
     path = f"/v1/sessions/{session['id']}"
@@ -201,9 +196,11 @@ async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) ->
     url = f"/v1/banks/{BANK}/versions/latest/items?status=pretest&limit=100"
     items = (await client.get(url)).json()["data"]
     assert sum(item["pretest_sessions"] for item in items) == 2
-    refused = await problem_of(
-        client, "/v1/sessions", {**body, "pretest": {"items_per_session": -1}}
-    )
+    three = {**MANUAL, "pretest": {"items_per_session": 3}}
+    none = (await posted(client, "/v1/sessions", three, 201))["pretest"]  # the demo has none
+    assert (none["planned"], "no items without parameters" in none["caution"]) == (0, True)
+    body["pretest"] = {"items_per_session": -1}
+    refused = await problem_of(client, "/v1/sessions", body)
     assert refused["errors"][0]["pointer"] == "/pretest/items_per_session"
 
 

@@ -25,7 +25,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.worker.loop import running_worker
-from tests.api.calls import answered, posted, problem_of
+from tests.api.calls import answered, ended, posted, problem_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
@@ -285,17 +285,7 @@ async def test_models_are_ranked_by_their_general_ability(
     ]
     body = {"bank": "tasks", "endpoints": members, "seed": 1, "budget": {"items": 60}}
     made = await posted(client, "/v1/rankings", body, 202)
-    async for event, _ in _events(client, made["id"]):
-        assert event != "ranking.failed"
-    ranking = (await client.get(f"/v1/rankings/{made['id']}")).json()
+    ranking = await ended(client, f"/v1/rankings/{made['id']}")
+    assert ranking["status"] == "completed", ranking["failure"]
     assert [entry["model"] for entry in ranking["order"]] == ["able", "weak"]
     assert ranking["pairs"][0]["decided"]
-
-
-async def _events(client: Client, ranking: str) -> AsyncIterator[tuple[str, Any]]:
-    after, ended = 0, False
-    while not ended:
-        page = (await client.get(f"/v1/rankings/{ranking}/events?after={after}")).json()
-        for event in page["data"]:
-            yield event["type"], event["data"]
-        after, ended = page["last_seq"], page["ended"]

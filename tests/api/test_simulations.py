@@ -22,7 +22,7 @@ async def demo(app: FastAPI) -> None:
 
 
 async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:
-    body = {"bank": "demo", "n_examinees": 30, "stopping": {"se": None, "max_items": 8}, **changes}
+    body = {"bank": "demo", "n_examinees": 10, "stopping": {"se": None, "max_items": 8}, **changes}
     return await posted(client, URL, body, 200)
 
 
@@ -34,10 +34,14 @@ async def refused(client: Client, **changes: Any) -> dict[str, Any]:
 
 
 async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
-    found = await forecast_of(client, stopping={"score_margin": 0.01, "max_items": 12})
+    found = await forecast_of(
+        client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
+    )
     assert found["reached"] == 0.0
     assert "0% of the simulated tests become as exact as asked for" in found["caution"]
-    assert (await forecast_of(client, stopping={"score_margin": 0.3}))["caution"] is None
+    assert (await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3}))[
+        "caution"
+    ] is None
 
 
 async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> None:
@@ -49,7 +53,7 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
         latency_ms=500,
         concurrency=2,
     )
-    assert (found["population"], found["n_examinees"]) == ("prior", 30)
+    assert (found["population"], found["n_examinees"]) == ("prior", 10)
     assert found["items"]["median"] == 8
     assert found["seconds"]["median"] == 2
     assert found["stop_reasons"] == {"max_items": 1}

@@ -142,11 +142,7 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
     assert [one["outcome"] for one in told["rules"]] == ["go", "go", "no_go"]
     assert len({one["session_id"] for one in told["rules"]}) == 1
     cases = ET.parse(xml).getroot().findall("./testsuite/testcase")
-    assert [next(iter(case)).tag for case in cases] == [
-        "system-out",
-        "system-out",
-        "skipped",
-    ]
+    assert [next(iter(case)).tag for case in cases] == ["system-out", "system-out", "skipped"]
     words = comment.read_text()
     assert words.startswith("<!-- sextant gate -->\n### ✅ go")
     assert "better than all \\| of it" in words

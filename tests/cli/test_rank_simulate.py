@@ -93,9 +93,7 @@ def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> 
     assert "expected scores from 1 to 9, got 10" in refused(files, "--scale", "1", "9")
 
 
-def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(
-    files: Path,
-) -> None:
+def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(files: Path) -> None:
     write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
     write(files / "answers.csv", list(THETAS), [10 * row for row in grades([0.0] * 3, 2)])
     assert "lie outside 1 to 10" in refused(files)

@@ -143,7 +143,7 @@ def test_who_is_tested_is_not_learned_from(files: Path) -> None:
     both = files / "both.csv"
     others = (files / "others.csv").read_text().splitlines()
     both.write_text("\n".join(others + (files / "answers.csv").read_text().splitlines()[1:]))
-    short = ("--max-items", "6", "--train")
+    short = ("--max-items", "3", "--train")
     learned = simulate(files, *short, str(both))["learned"]
     assert learned["interval_correction"]["n_examinees"] == 30
     # Whoever is left may be few, or nobody.

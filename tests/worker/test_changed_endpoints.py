@@ -88,10 +88,9 @@ async def test_another_address_ends_a_session_and_is_never_asked(
     honest, other = Model(usage=usage()), Model("5", usage=usage())
     with serving(honest.app) as url, serving(other.app) as elsewhere:
         endpoint = await saved(services, url)
-        told = {
-            "path": {"base_url": f"{url}/v2"},
-            "kind": {"kind": "openai_completions"},
-        }.get(change, {"base_url": f"{elsewhere}/v1"})
+        told = {"path": {"base_url": f"{url}/v2"}, "kind": {"kind": "openai_completions"}}.get(
+            change, {"base_url": f"{elsewhere}/v1"}
+        )
 
         async def move() -> None:
             await changed(services, endpoint, **told, api_key="key-of-the-other")

@@ -109,8 +109,7 @@ def questions(*keys: str) -> list[ItemRecord]:
         ItemRecord(
             key=key,
             content=ItemContent(
-                prompt=f"Describe {key}.",
-                target=(" ".join(f"{key}w{n}" for n in range(WORDS)),),
+                prompt=f"Describe {key}.", target=(" ".join(f"{key}w{n}" for n in range(WORDS)),)
             ),
         )
         for key in keys

@@ -115,10 +115,7 @@ async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Servi
 
 
 async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
-    services: Services,
-    monkeypatch: pytest.MonkeyPatch,
-    faults: FaultServer,
-    faults_url: str,
+    services: Services, monkeypatch: pytest.MonkeyPatch, faults: FaultServer, faults_url: str
 ) -> None:
     reserve = EndpointRepository.reserve
     refused: list[str] = []

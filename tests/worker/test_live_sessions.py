@@ -144,8 +144,7 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
     }
     priced = scripted(theta=0.5, seed=3)
     priced = replace(
-        priced,
-        settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0)),
+        priced, settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0))
     )
     created = await working.sessions.create(spec(plan=plan, endpoint=priced))
 
@@ -204,8 +203,7 @@ async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     silent = faults.canned(
-        "silent",
-        {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}},
+        "silent", {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}}
     )
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
     created = await working.sessions.create(

@@ -229,6 +229,8 @@ async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None
     assert before[-1].type == "ranking.cancelled"
     with pytest.raises(InvalidStateError):
         await working.rankings.cancel(created.id)
+    with pytest.raises(InvalidStateError):
+        await working.rankings.join(created.id, scripted(theta=0.0), RankingBudget())
 
 
 async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
