@@ -78,6 +78,7 @@ def test_flags_become_the_design(files: Path) -> None:
     flags = (
         "--preset", "atlas", "--selector", "mutual-information", "--randomesque", "3",
         "--se-target", "0.4", "--min-items", "4", "--max-items", "15", "--concurrency", "2",
+        "--prediction", "p-irt",
     )  # fmt: skip
     document = simulate(files, *flags)
     design = document["design"]
@@ -86,6 +87,7 @@ def test_flags_become_the_design(files: Path) -> None:
     assert design["selection"]["top_k"] == 3
     assert (design["stopping"]["se"], design["stopping"]["min_items"]) == (0.4, 4)
     assert design["concurrency"] == 2
+    assert design["prediction"] == {"method": "p-irt"}
     assert document["summary"]["items_max"] <= 15
 
 

@@ -116,6 +116,15 @@ def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_
     assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
 
 
+def test_a_task_that_is_never_asked_is_predicted_from_another(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    summary = simulated(files, tmp_path, "--target", "maths", "--ask", "law")["summary"]
+    truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
+    assert summary["accuracy_mae"] < 0.8 * np.abs(truth - truth.mean()).mean()
+    assert summary["accuracy_coverage95"] > 0.85
+
+
 def test_who_has_no_answer_to_the_target_is_left_out(files: dict[str, str], tmp_path: Path) -> None:
     header, first, *others = Path(files["tested"]).read_text().splitlines()
     name, *scores = first.split(",")
