@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.api.calls import problem_of
 from tests.api.conftest import Client
 
 NEW = {"name": "ci", "scopes": ["read", "run"]}
@@ -11,9 +12,11 @@ NEW = {"name": "ci", "scopes": ["read", "run"]}
 async def test_a_new_key_works_and_its_secret_is_shown_once(
     client: Client, anonymous: Client
 ) -> None:
-    created = await client.post("/v1/api-keys", json=NEW)
+    end = datetime.now(UTC) + timedelta(days=1)
+    created = await client.post("/v1/api-keys", json=NEW | {"expires_at": end.isoformat()})
     assert created.status_code == 201
     key = created.json()
+    assert datetime.fromisoformat(key["expires_at"]) == end
     assert created.headers["location"] == f"/v1/api-keys/{key['id']}"
     assert key["scopes"] == ["read", "run"]
     listed = await client.get("/v1/api-keys")
@@ -37,16 +40,6 @@ async def test_a_revoked_key_is_refused_at_once_and_stays_listed(
     assert entries[key["id"]]["revoked_at"] is not None
 
 
-async def test_a_key_that_is_not_there_cannot_be_revoked(client: Client) -> None:
-    assert (await client.delete("/v1/api-keys/key_" + "0" * 26)).status_code == 404
-
-
-async def test_a_key_can_have_an_end(client: Client) -> None:
-    end = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    key = (await client.post("/v1/api-keys", json=NEW | {"expires_at": end})).json()
-    assert datetime.fromisoformat(key["expires_at"]) == datetime.fromisoformat(end)
-
-
 SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"scopes": []}, "/scopes"),
     ({"scopes": ["root"]}, "/scopes/0"),
@@ -60,6 +53,5 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 
 async def test_a_key_that_makes_no_sense_is_refused(client: Client) -> None:
     for change, pointer in SENSELESS:
-        response = await client.post("/v1/api-keys", json=NEW | change)
-        assert response.status_code == 422, change
-        assert response.json()["errors"][0]["pointer"] == pointer
+        response = await problem_of(client, "/v1/api-keys", NEW | change)
+        assert response["errors"][0]["pointer"] == pointer

@@ -15,9 +15,9 @@ from app.records.audit import AuditFilter
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.api.by_hand import answered
+from tests.api.calls import answered, posted
 from tests.api.conftest import Client
-from tests.api.test_projects import Member, bank_made, posted
+from tests.api.test_projects import Member, bank_made
 from tests.databases import libpq
 
 

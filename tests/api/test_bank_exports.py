@@ -7,6 +7,7 @@ import pytest
 
 from app.engine.bank import ItemBank
 from app.exchange.bank_files import BankFormat, write_bank
+from tests.api.calls import bank_of, posted
 from tests.api.conftest import Client, NewClient
 
 ITEMS = [
@@ -17,15 +18,7 @@ ITEMS = [
 
 
 async def fill(client: Client, **fields: str) -> None:
-    await client.post("/v1/banks", json={"name": "süms", **fields})
-    made = await client.post(
-        "/v1/banks/süms/imports",
-        json={
-            "items": {"content": "\n".join(map(json.dumps, ITEMS))},
-            "parameters": {"content": "item,a,b,c,d\nq1,1.2,-0.3,0.25,1\nq2,-0.8,0.5,0,1\n"},
-        },
-    )
-    assert made.status_code == 201, made.text
+    await bank_of(client, "süms", ITEMS, "q1,1.2,-0.3,0.25,1\nq2,-0.8,0.5,0,1\n", **fields)
 
 
 async def export(client: Client, file_format: str) -> str:
@@ -93,15 +86,10 @@ async def test_lines_hold_content_and_parameters_and_make_the_same_bank(client: 
     assert lines[0] == ITEMS[0] | {"a": 1.2, "b": -0.3, "intercept": 0.36, "c": 0.25, "d": 1.0}
     assert lines[2] == ITEMS[2]
     await client.post("/v1/banks", json={"name": "copy"})
-    copied = await client.post(
-        "/v1/banks/copy/imports", json={"items": {"content": content}, "scale": "s"}
+    copied = await posted(
+        client, "/v1/banks/copy/imports", {"items": {"content": content}, "scale": "s"}, 201
     )
-    assert copied.status_code == 201, copied.text
-    assert copied.json()["version"]["lint"]["items"] == {
-        "active": 1,
-        "quarantined": 1,
-        "pretest": 1,
-    }
+    assert copied["version"]["lint"]["items"] == {"active": 1, "quarantined": 1, "pretest": 1}
     again = await client.get("/v1/banks/copy/versions/1/export?format=jsonl")
     assert again.text == content
 
@@ -121,25 +109,3 @@ async def test_content_of_a_withheld_bank_is_for_writers_alone(
     assert "2 + 2" in whole.text
     assert whole.headers["etag"] != shown.headers["etag"]
     assert await export(reader, "csv") == await export(client, "csv")
-
-
-@pytest.mark.parametrize(
-    ("query", "status"), [("format=xlsx", 422), ("format=py-irt", 422), ("format=mirt", 200)]
-)
-async def test_what_a_format_cannot_hold_is_a_problem(
-    client: Client, query: str, status: int
-) -> None:
-    await client.post("/v1/banks", json={"name": "flat"})
-    parameters = {"content": "X,a1,d,g,u\nq1,1,0,0,1\nq2,0,1,0,1\n"}
-    await client.post("/v1/banks/flat/imports", json={"parameters": parameters})
-    response = await client.get(f"/v1/banks/flat/versions/1/export?{query}")
-    assert response.status_code == status
-    if status == 422:
-        assert response.headers["content-type"] == "application/problem+json"
-
-
-async def test_a_missing_version_or_key_is_a_problem(client: Client, anonymous: Client) -> None:
-    await fill(client)
-    assert (await client.get("/v1/banks/süms/versions/2/export")).status_code == 404
-    assert (await client.get("/v1/banks/none/versions/1/export")).status_code == 404
-    assert (await anonymous.get("/v1/banks/süms/versions/1/export")).status_code == 401

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.services.container import Services
+from tests.api.calls import posted
 from tests.api.conftest import Client, NewClient
 from tests.services.sessions import until
 
@@ -17,10 +18,9 @@ def scripted(theta: float) -> dict[str, Any]:
 
 async def measured(client: Client, working: Services, theta: float) -> dict[str, Any]:
     body = {"bank": "demo", "endpoint": scripted(theta), "seed": 5, "stopping": STOPPING}
-    made = await client.post("/v1/sessions", json=body)
-    assert made.status_code == 202, made.text
-    await until(working, made.json()["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{made.json()['id']}")).json()
+    made = await posted(client, "/v1/sessions", body, 202)
+    await until(working, made["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{made['id']}")).json()
     return ended
 
 
@@ -45,9 +45,7 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
             "tolerance": tolerance,
             "session": {"bank": "demo", "endpoint": scripted(theta)},
         }
-        made = await client.post("/v1/gates", json=body)
-        assert made.status_code == 201, made.text
-        gate = made.json()
+        gate = await posted(client, "/v1/gates", body, 201)
         await until(working, gate["session_id"])
         gate = (await client.get(f"/v1/gates/{gate['id']}")).json()
         session = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()

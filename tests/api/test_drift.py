@@ -4,6 +4,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.api.schemas.banks.drift import DriftRead
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
 from tests.services.test_recalibration import world
@@ -38,22 +39,17 @@ async def test_a_calibration_onto_a_version_flags_what_drifted(
     old = await world(app.state.services, n=800)
     link = {"bank_version_id": old.version.id, "method": "fixed_anchor", "check_drift": True}
     body = {"response_set": "live", "model": "2pl", "link": link}
-    made = await client.post("/v1/calibrations", json=body)
-    assert made.status_code == 202, made.text
-    await driven(app.state.services, made.json()["id"])
+    made = await posted(client, "/v1/calibrations", body, 202)
+    await driven(app.state.services, made["id"])
 
-    url = f"/v1/calibrations/{made.json()['id']}"
+    url = f"/v1/calibrations/{made['id']}"
     result = (await client.get(url)).json()["result"]
     items = (await client.get(f"{url}/items", params={"limit": 100})).json()["data"]
-    published = await client.post(f"{url}:publish", json={"bank": "living"})
-
-    assert published.status_code == 201, published.text
-    version = published.json()
+    version = await posted(client, f"{url}:publish", {"bank": "living"}, 201)
     assert result["drift"]["easier"] == sum(item["drifted"] is True for item in items) > 0
     assert version["scale"] == "old"
     assert version["calibration"]["drift"] == result["drift"]
     assert version["lint"]["findings"]["drift"] == result["drift"]["drifted"]
     link["method"] = "stocking_lord"
-    refused = await client.post("/v1/calibrations", json={**body, "link": link})
-    assert refused.status_code == 422
-    assert "fixed_anchor" in refused.json()["detail"]
+    refused = await problem_of(client, "/v1/calibrations", {**body, "link": link})
+    assert "fixed_anchor" in refused["detail"]

@@ -72,9 +72,7 @@ async def test_no_body_with_an_endless_number_fails_inside(app: FastAPI, client:
     for path, body in BODIES.items():
         for changed in with_one_endless(body):
             answer = await client.post(
-                path,
-                content=json.dumps(changed),
-                headers={"Content-Type": "application/json"},
+                path, content=json.dumps(changed), headers={"Content-Type": "application/json"}
             )
             assert answer.status_code < 500, (path, answer.text)
             seen += 1

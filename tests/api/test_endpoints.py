@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
 from fastapi import FastAPI
 
-from app.settings import Settings
 from app.storage.database import Database
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -42,10 +41,7 @@ FULL: dict[str, Any] = {
 
 
 async def create(client: Client, **changes: Any) -> dict[str, Any]:
-    response = await client.post("/v1/endpoints", json=FULL | changes)
-    assert response.status_code == 201, response.text
-    body: dict[str, Any] = response.json()
-    return body
+    return await posted(client, "/v1/endpoints", FULL | changes, 201)
 
 
 async def patch(client: Client, endpoint: dict[str, Any], change: dict[str, Any]) -> Any:
@@ -153,9 +149,8 @@ async def test_who_did_not_make_an_endpoint_changes_it_as_admin_only(
 
 async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Client) -> None:
     created = await create(client)
-    again = await client.post("/v1/endpoints", json=FULL)
-    assert again.status_code == 409
-    assert again.json()["code"] == "already_exists"
+    again = await problem_of(client, "/v1/endpoints", FULL, 409)
+    assert again["code"] == "already_exists"
     deleted = await client.delete(f"/v1/endpoints/{created['id']}", headers={"If-Match": '"1"'})
     assert deleted.status_code == 204
     assert deleted.content == b""
@@ -198,6 +193,7 @@ async def test_faults_of_an_endpoint_that_comes_with_a_test_are_found_in_what_ca
     wrong = {"endpoint": {"kind": "openai_chat", "base_url": "ftp://host/v1", "model": "m"}}
     right = {"endpoint": {"kind": "scripted", "model": "m"}}
     measured = {"bank": "demo", **wrong}
+    optimal = {"selection": {"criterion": "d_optimal"}}
     item = (await client.get("/v1/banks/demo/items?limit=1")).json()["data"][0]["key"]
     for path, body, pointer in (
         ("sessions", measured, "/endpoint/base_url"),
@@ -207,63 +203,15 @@ async def test_faults_of_an_endpoint_that_comes_with_a_test_are_found_in_what_ca
             "/endpoints/1/endpoint/base_url",
         ),
         ("gates", {"session": measured, "threshold": 0.0}, "/session/endpoint/base_url"),
+        (
+            "gates",
+            {"session": {**measured, **right, **optimal}, "threshold": 0.0},
+            "/session/selection/criterion",
+        ),
         (f"banks/demo/items/{item}:preview", wrong, "/endpoint/base_url"),
     ):
-        response = await client.post(f"/v1/{path}", json=body)
-        assert response.status_code == 422, response.text
-        assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
-
-
-async def test_faults_of_a_session_that_a_gate_starts_are_found_in_what_came(
-    client: Client, app: FastAPI
-) -> None:
-    await app.state.services.banks.ensure_demo_bank()
-    endpoint = {"kind": "scripted", "model": "m"}
-    session = {"bank": "demo", "endpoint": endpoint, "selection": {"criterion": "d_optimal"}}
-    response = await client.post("/v1/gates", json={"session": session, "threshold": 0.0})
-    assert response.status_code == 422, response.text
-    assert [error["pointer"] for error in response.json()["errors"]] == [
-        "/session/selection/criterion"
-    ]
-    assert ": /session/selection/criterion: this needs " in response.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://169.254.169.254/latest/meta-data",
-        "http://[fe80::1]/v1",
-        "http://[::ffff:169.254.169.254]/v1",
-        "http://100.100.100.200/v1",
-        "http://0.0.0.0:8000/v1",
-    ],
-)
-async def test_metadata_and_link_local_addresses_are_refused_at_once(
-    client: Client, url: str
-) -> None:
-    response = await client.post("/v1/endpoints", json=FULL | {"base_url": url})
-    assert response.status_code == 422
-    assert response.json()["code"] == "endpoint_address_blocked"
-    assert response.json()["errors"][0]["pointer"] == "/base_url"
-
-
-class TestServerForOthers:
-    """A server that other machines can reach."""
-
-    @pytest.fixture
-    def settings(self, settings: Settings) -> Settings:
-        return settings.model_copy(update={"host": "0.0.0.0"})
-
-    @pytest.mark.parametrize(
-        "url", ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://10.0.0.7/v1"]
-    )
-    async def test_does_not_call_private_addresses_unless_they_are_allowed(
-        self, client: Client, url: str
-    ) -> None:
-        response = await client.post("/v1/endpoints", json=FULL | {"base_url": url})
-        assert response.status_code == 422
-        assert response.json()["code"] == "endpoint_address_blocked"
-        assert "SEXTANT_ALLOWED_NETWORKS" in response.json()["detail"]
+        response = await problem_of(client, f"/v1/{path}", body)
+        assert [error["pointer"] for error in response["errors"]] == [pointer]
 
 
 async def test_a_probe_reports_what_the_endpoint_can_do(client: Client) -> None:
@@ -278,33 +226,19 @@ async def test_a_probe_reports_what_the_endpoint_can_do(client: Client) -> None:
     assert server.calls[0].headers["x-team"] == "blue-secret"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "key", "code"),
-    [
-        ("ok", "wrong-key", "endpoint_unauthorized"),
-        ("html", KEY, "endpoint_malformed_answer"),
-        ("error_500", KEY, "endpoint_fault"),
-    ],
-)
-async def test_a_probe_without_any_answer_is_a_424_of_its_class(
-    client: Client, behaviour: str, key: str, code: str
-) -> None:
+async def test_a_probe_without_any_answer_is_a_424_of_its_class(client: Client) -> None:
     with serving(FaultServer(api_key=KEY).app) as url:
-        created = await create(client, base_url=f"{url}/{behaviour}/v1", api_key=key)
-        response = await client.post(f"/v1/endpoints/{created['id']}:probe")
-    assert response.status_code == 424, response.text
-    assert response.json()["code"] == code
-    assert key not in response.text
-
-
-async def test_a_scripted_endpoint_needs_neither_url_nor_model(client: Client) -> None:
-    response = await client.post(
-        "/v1/endpoints",
-        json={"name": "sim", "kind": "scripted", "options": {"theta": 0.7, "seed": 3}},
-    )
-    assert response.status_code == 201
-    probe = await client.post(f"/v1/endpoints/{response.json()['id']}:probe")
-    assert probe.status_code == 200
+        for behaviour, key, code in (
+            ("ok", "wrong-key", "endpoint_unauthorized"),
+            ("html", KEY, "endpoint_malformed_answer"),
+            ("error_500", KEY, "endpoint_fault"),
+        ):
+            base = f"{url}/{behaviour}/v1"
+            created = await create(client, name=behaviour, base_url=base, api_key=key)
+            response = await client.post(f"/v1/endpoints/{created['id']}:probe")
+            assert response.status_code == 424, response.text
+            assert response.json()["code"] == code
+            assert key not in response.text
 
 
 NO_URLS = ["http://[::1/", "http://a\u2100b/", "http://a b/", "http://a\\b/", "gopher://a", "a"]

@@ -16,10 +16,7 @@ async def create(client: Client) -> str:
 
 async def test_a_change_needs_the_state_it_is_based_on(client: Client) -> None:
     path = await create(client)
-    for response in (
-        await client.patch(path, json={"name": "b"}),
-        await client.delete(path),
-    ):
+    for response in (await client.patch(path, json={"name": "b"}), await client.delete(path)):
         assert response.status_code == 428
         assert response.json()["code"] == "precondition_required"
     assert (await client.get(path)).json()["name"] == "a"
@@ -47,13 +44,6 @@ async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(client: 
     for tag in NO_TAGS:
         response = await client.patch(path, json={"name": "b"}, headers={"If-Match": tag})
         assert response.status_code == 412, tag
-
-
-async def test_a_change_of_what_is_not_there_is_a_404(client: Client) -> None:
-    path = "/v1/endpoints/end_" + "0" * 26
-    held = {"If-Match": '"1"'}
-    assert (await client.patch(path, json={"name": "b"}, headers=held)).status_code == 404
-    assert (await client.delete(path, headers=held)).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.storage.database import Database
-from tests.api.by_hand import answered
+from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import Client, NewClient
 from tests.demo_bank import install_demo_bank
 
@@ -25,10 +25,7 @@ def session_of(examinee: dict[str, Any] | None = AGENT, **said: Any) -> dict[str
 
 
 async def begun(client: Client, *said: Any, **more: Any) -> dict[str, Any]:
-    made = await client.post("/v1/sessions", json=session_of(*said, **more))
-    assert made.status_code == 201, made.text
-    session: dict[str, Any] = made.json()
-    return session
+    return await posted(client, "/v1/sessions", session_of(*said, **more), 201)
 
 
 async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Client) -> None:
@@ -59,8 +56,7 @@ async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Clie
     assert (compared["first"]["label"], compared["second"]["label"]) == ("solver", "solver")
 
     assert (await client.post("/v1/response-sets", json={"name": "by-hand"})).status_code == 201
-    taken = await client.post("/v1/response-sets/by-hand:collect", json={"bank": "demo"})
-    assert taken.status_code == 200, taken.text
+    await posted(client, "/v1/response-sets/by-hand:collect", {"bank": "demo"}, 200)
     collected = (await client.get("/v1/response-sets/by-hand")).json()
     assert collected["n_examinees"] == 1
 
@@ -94,15 +90,13 @@ async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
 ) -> None:
     mine, theirs = [await client_with("run", "read") for _ in range(2)]
     await begun(mine)
-    taken = await theirs.post("/v1/sessions", json=session_of())
-    assert taken.status_code == 403
-    assert "was named by another key" in taken.json()["detail"]
+    taken = await problem_of(theirs, "/v1/sessions", session_of(), 403)
+    assert "was named by another key" in taken["detail"]
     await begun(mine)
     await begun(client)
 
-    other = await mine.post("/v1/sessions", json=session_of({**AGENT, "model": "m-2"}))
-    assert other.status_code == 409
-    assert other.json()["detail"] == (
+    other = await problem_of(mine, "/v1/sessions", session_of({**AGENT, "model": "m-2"}), 409)
+    assert other["detail"] == (
         "The examinee 'solver' is an agent (model m-1, scaffold loop 2); this session says an "
         "agent (model m-2, scaffold loop 2). Another examinee needs another name."
     )
@@ -122,9 +116,8 @@ async def test_an_endpoint_of_that_name_is_somebody_else(client: Client) -> None
     assert (await client.get(f"/v1/endpoints/{by_hand}")).status_code == 404
     gone = await client.delete(f"/v1/endpoints/{by_hand}", headers={"If-Match": '"1"'})
     assert gone.status_code == 404
-    live = await client.post("/v1/sessions", json={"bank": "demo", "endpoint_id": by_hand})
-    assert live.status_code == 422
-    assert "'solver' answers by hand, so it cannot be asked" in live.json()["detail"]
+    live = await problem_of(client, "/v1/sessions", {"bank": "demo", "endpoint_id": by_hand})
+    assert "'solver' answers by hand, so it cannot be asked" in live["detail"]
     ranked = {"bank": "demo", "endpoints": [{"endpoint_id": i} for i in (by_hand, made["id"])]}
     assert (await client.post("/v1/rankings", json=ranked)).status_code == 422
     refused = await client.post("/v1/sessions", json=session_of(mode="live", endpoint_id=by_hand))
@@ -149,11 +142,10 @@ async def test_sessions_that_name_somebody_at_once_name_the_same(client: Client)
 
 async def test_a_session_that_goes_on_is_of_the_same_examinee(client: Client) -> None:
     session = await answered(client, (await begun(client, seed=1))["id"], *ANSWERS)
-    extended = await client.post(
-        f"/v1/sessions/{session['id']}:extend", json={"stopping": {"max_items": 8}}
+    extended = await posted(
+        client, f"/v1/sessions/{session['id']}:extend", {"stopping": {"max_items": 8}}, 202
     )
-    assert extended.status_code == 202, extended.text
-    more = await answered(client, extended.json()["id"], *ANSWERS[:2])
+    more = await answered(client, extended["id"], *ANSWERS[:2])
     assert (more["status"], more["examinee"]["name"]) == ("completed", "solver")
     (row,) = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
     assert row["session_id"] == more["id"]

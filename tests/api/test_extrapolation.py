@@ -1,6 +1,5 @@
 """A version calibrated on the weakest half, asked of one of the strongest: all are told."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,12 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.engine.bank import FloatArray
-from app.engine.inference.gate import GateOutcome
-from app.engine.inference.gate import gate as judged
-from app.engine.prediction.model_error import DEGREES
-from app.records.sessions import Closing
-from app.services.container import Services
-from app.services.sessions.run import SessionRun, open_run
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.api.test_calibrations import URL, recorded, run, started
 
@@ -42,10 +36,7 @@ async def published(
         client, model="1pl", report_card=report_card, filters={"least_point_biserial": None}
     )
     await run(app, made["id"])
-    response = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
-    assert response.status_code == 201, response.text
-    version: dict[str, Any] = response.json()
-    return version
+    return await posted(client, f"{URL}/{made['id']}:publish", {"bank": "arc"}, 201)
 
 
 async def answered(
@@ -110,10 +101,9 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert decided["extrapolation"] == stands
     assert stands["caution"] in decided["detail"]
 
-    again = await client.post(f"{path}:replay", json={})
-    assert again.status_code == 201, again.text
-    assert again.json()["accuracy"] == strong["accuracy"]
-    assert again.json()["estimate"]["extrapolation"] == stands
+    again = await posted(client, f"{path}:replay", {}, 201)
+    assert again["accuracy"] == strong["accuracy"]
+    assert again["estimate"]["extrapolation"] == stands
 
     older = await answered(client, scores[77], length=12, prediction={"method": "p-irt"})
     assert older["accuracy"]["method"] == "p-irt"
@@ -136,53 +126,3 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     told = (await client.get(f"/v1/sessions/{usual['id']}/report")).json()["score"]["below"]
     assert 100 * told["value"] == usual["estimate"]["extrapolation"]["percentile"]
     assert told["lo"] < told["value"] < told["hi"]
-
-
-def walked(run: SessionRun, scores: FloatArray) -> dict[str, Any]:
-    """The final figures of a session of somebody who answers by its record."""
-    while asked := run.choose(elapsed_s=0.0)[0]:
-        (item,) = asked
-        run.close(item.step, Closing(outcome="scored", score=float(scores[item.position])))
-    return run.summary(elapsed_s=0.0, final=True)
-
-
-@pytest.mark.slow
-async def test_intervals_hold_for_the_strongest_where_the_weakest_half_was_calibrated(
-    client: Client, app: FastAPI
-) -> None:
-    scores = records()
-    await published(client, app, scores[:40], report_card=True)
-    services: Services = app.state.services
-    held = cautioned = decided = 0
-    for selection in ({"criterion": "v_optimal"}, {}):
-        # One as anybody takes it, the others as the service would walk through them.
-        session = await answered(client, scores[72], length=30, seed=0, selection=selection)
-        told = session["accuracy"]
-        holds = told["lo"] <= scores[72].mean() <= told["hi"]
-        gate = {"session_id": session["id"], "metric": "score", "threshold": scores[72].mean()}
-        said = (await client.post("/v1/gates", json=gate)).json()
-        assert session["estimate"]["extrapolation"]["caution"] in said["detail"]
-        # At its very score a gate decides where the interval fails.
-        assert (said["outcome"] == "inconclusive") == holds
-        path = f"/v1/sessions/{session['id']}/report?format=html"
-        page = (await client.get(path)).text
-        assert "stronger than all reference models" in page
-
-        record = await services.sessions.get(session["id"])
-        for nth in range(50):
-            row = scores[72 + nth % 8]
-            run = await open_run(services.versions, replace(record, seed=nth))
-            figures = walked(run, row)
-            found, estimate = figures["accuracy"], figures["estimate"]
-            if nth == 0:
-                assert found == {**told, "recent": None}
-                assert estimate == session["estimate"]
-            held += found["lo"] <= row.mean() <= found["hi"]
-            cautioned += estimate["extrapolation"]["caution"] is not None
-            decision = judged(
-                found["value"], found["lo"], found["hi"], threshold=row.mean(), degrees=DEGREES
-            )
-            decided += decision.outcome is not GateOutcome.INCONCLUSIVE
-    assert held >= 92
-    assert cautioned == 100
-    assert decided == 100 - held

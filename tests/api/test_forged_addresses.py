@@ -9,8 +9,9 @@ from fastapi import FastAPI, Request
 
 from app.storage.database import Database
 from tests.adapters.test_guard import ALWAYS_REFUSED, PRIVATE
+from tests.api.calls import posted
 from tests.api.conftest import BASE_URL, Client
-from tests.api.test_projects import STOPPING, bank_made, posted
+from tests.api.test_projects import STOPPING, bank_made
 from tests.servers import serving
 
 FIELD = "base_url"

@@ -8,6 +8,7 @@ import pytest
 
 from app.services.container import Services
 from app.storage.database import Database
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 
@@ -19,29 +20,22 @@ async def bank(database: Database) -> None:
 
 async def begun(client: Client, **said: Any) -> str:
     body = {"mode": "manual", "bank": "demo", "concurrency": 4, "stopping": {"max_items": 12}}
-    made = await client.post("/v1/sessions", json={**body, **said})
-    assert made.status_code == 201, made.text
-    return f"/v1/sessions/{made.json()['id']}"
+    made = await posted(client, "/v1/sessions", {**body, **said}, 201)
+    return f"/v1/sessions/{made['id']}"
 
 
 async def awaited(client: Client, path: str, n: int = 64) -> list[dict[str, Any]]:
-    found = await client.post(f"{path}/next-items", json={"n": n})
-    assert found.status_code == 200, found.text
-    items: list[dict[str, Any]] = found.json()["data"]
+    found = await posted(client, f"{path}/next-items", {"n": n}, 200)
+    items: list[dict[str, Any]] = found["data"]
     return items
 
 
 async def told(client: Client, path: str, item: dict[str, Any], **answer: Any) -> dict[str, Any]:
     given = {"step_token": item["step_token"], **(answer or {"score": 1.0})}
-    answered = await client.post(f"{path}/responses", json=given)
-    assert answered.status_code == 201, answered.text
-    session: dict[str, Any] = answered.json()
-    return session
+    return await posted(client, f"{path}/responses", given, 201)
 
 
-async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(
-    client: Client,
-) -> None:
+async def test_answers_come_in_any_order_and_each_brings_what_is_asked_next(client: Client) -> None:
     path, rng = await begun(client), random.Random(1)
     items = await awaited(client, path)
     assert [item["step"] for item in items] == [1, 2, 3, 4]
@@ -102,9 +96,8 @@ async def test_an_item_that_is_given_back_is_late_for_whoever_had_it(client: Cli
     released = (await client.post(f"{path}:release", json=given_back)).json()
     assert released["item"] == first["item"]
     assert released["step_token"] != first["step_token"]
-    late = await client.post(f"{path}/responses", json={**given_back, "score": 0.0})
-    assert late.status_code == 409
-    assert "one of steps 1, 2, 3, 4, which are awaited" in late.json()["detail"]
+    late = await problem_of(client, f"{path}/responses", {**given_back, "score": 0.0}, 409)
+    assert "one of steps 1, 2, 3, 4, which are awaited" in late["detail"]
     assert (await client.post(f"{path}:release", json=given_back)).status_code == 409
     session = await told(client, path, released)
     assert session["progress"]["scored"] == 1
@@ -118,10 +111,9 @@ async def test_what_is_not_answered_in_time_is_an_error_and_another_is_asked(
     await asyncio.sleep(0.25)  # the limit itself is what is tested
     found = await awaited(client, path)
     assert {one["step"] for one in found} == {5, 6, 7, 8}
-    late = await client.post(
-        f"{path}/responses", json={"step_token": items[0]["step_token"], "score": 1.0}
+    await problem_of(
+        client, f"{path}/responses", {"step_token": items[0]["step_token"], "score": 1.0}, 409
     )
-    assert late.status_code == 409
     session = (await client.get(path)).json()
     assert session["outcomes"]["error"] == 4
     assert session["progress"]["scored"] == 0
@@ -214,18 +206,16 @@ async def test_what_a_client_may_not_say_is_refused_where_it_stands(
     client: Client, path: str, body: dict[str, Any], pointer: str
 ) -> None:
     session = await begun(client)
-    refused = await client.post(f"{session}{path}", json=body)
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == pointer
+    refused = await problem_of(client, f"{session}{path}", body)
+    assert refused["errors"][0]["pointer"] == pointer
 
 
 async def test_the_answer_of_another_session_is_not_taken(client: Client) -> None:
     mine, theirs = await begun(client), await begun(client)
     (item, *_) = await awaited(client, theirs)
-    answered = await client.post(
-        f"{mine}/responses", json={"step_token": item["step_token"], "score": 1.0}
+    await problem_of(
+        client, f"{mine}/responses", {"step_token": item["step_token"], "score": 1.0}, 409
     )
-    assert answered.status_code == 409
     nan = await client.post(
         f"{mine}/responses",
         content=b'{"step_token": "x", "score": 1.0, "usd": NaN}',
@@ -237,8 +227,7 @@ async def test_the_answer_of_another_session_is_not_taken(client: Client) -> Non
 async def test_live_sessions_have_neither_limit(client: Client) -> None:
     endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
     for limit in ("answer_within", "idle_timeout"):
-        refused = await client.post(
-            "/v1/sessions", json={"bank": "demo", "endpoint": endpoint, limit: 5}
+        refused = await problem_of(
+            client, "/v1/sessions", {"bank": "demo", "endpoint": endpoint, limit: 5}
         )
-        assert refused.status_code == 422
-        assert "are for manual sessions" in refused.json()["detail"]
+        assert "are for manual sessions" in refused["detail"]

@@ -11,10 +11,10 @@ from app.api.rates import let_in
 from app.errors import TooManyRequestsError
 from app.records.projects import Project
 from app.storage.database import Database
-from tests.api.by_hand import answered
+from tests.api.calls import answered, posted
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_limits import MANUAL
-from tests.api.test_projects import Member, bank_made, posted
+from tests.api.test_projects import Member, bank_made
 
 NEW = {"name": "ci", "scopes": ["read", "run", "banks:write"]}
 NONE = {
@@ -86,9 +86,7 @@ SENSELESS = [
 async def test_limits_that_make_no_sense_are_refused(client: Client) -> None:
     key_id, _ = await key_of(client)
     await client.patch(
-        "/v1/projects/default",
-        json={"limits": {"event_streams": 4}},
-        headers={"If-Match": '"1"'},
+        "/v1/projects/default", json={"limits": {"event_streams": 4}}, headers={"If-Match": '"1"'}
     )
     kind = {"Content-Type": "application/json"}
     for limits, said in SENSELESS:

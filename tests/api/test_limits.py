@@ -21,9 +21,9 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.scoping import of_opened
 from app.worker.purging import purge
-from tests.api.by_hand import answered
+from tests.api.calls import answered, posted
 from tests.api.conftest import BASE_URL, Client
-from tests.api.test_projects import bank_made, posted
+from tests.api.test_projects import bank_made
 
 MANUAL = {
     "mode": "manual",
@@ -165,24 +165,12 @@ async def test_without_keys_only_own_names_and_pages_are_answered(
             assert (await local.get("/v1/banks")).json()["data"] == []
 
 
-async def test_private_addresses_are_for_requests_straight_from_this_machine(
+async def test_a_session_knows_whether_it_came_straight_from_this_machine(
     app: FastAPI, client: Client
 ) -> None:
-    near = {
-        "name": "near",
-        "kind": "openai_chat",
-        "base_url": "http://127.0.0.1:1/v1",
-        "model": "m",
-    }
-    for number, name in enumerate(("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP")):
-        answer = await client.post("/v1/endpoints", json=near, headers={name: "127.0.0.1"})
-        assert answer.status_code in (403, 422), (number, answer.text)
-        assert answer.json()["code"] == "endpoint_address_blocked"
     key = client.headers["Authorization"]
     distant = httpx2.ASGITransport(app=app, client=("192.0.2.7", 1))
     async with Client(transport=distant, base_url=BASE_URL) as other:
-        answer = await other.post("/v1/endpoints", json=near, headers={"Authorization": key})
-        assert answer.json()["code"] == "endpoint_address_blocked"
         await bank_made(client, "exam")
         scripted = {"kind": "scripted", "model": "m", "options": {"theta": 1}}
         live = {"bank": "exam", "endpoint": scripted, "stopping": MANUAL["stopping"]}
@@ -190,7 +178,6 @@ async def test_private_addresses_are_for_requests_straight_from_this_machine(
         assert far.json()["provenance"]["private_endpoints"] is False
         here = await posted(client, "/v1/sessions", live)
         assert here["provenance"]["private_endpoints"] is True
-    assert (await client.post("/v1/endpoints", json=near)).status_code == 201
 
 
 async def test_every_answer_tells_browsers_what_not_to_do(client: Client) -> None:
@@ -309,46 +296,6 @@ async def test_a_deletion_goes_on_beside_the_removal_of_what_is_too_old(
             await deleting.execute("DELETE FROM sessions")
         await removal
     assert (await client.get("/v1/sessions")).json()["data"] == []
-
-
-async def test_what_a_project_stores_is_counted_and_held_to_its_limit(client: Client) -> None:
-    async def stored() -> int:
-        spend = (await client.get("/v1/projects/default/spend")).json()
-        return int(spend["stored_bytes"]["spent"])
-
-    assert await stored() == 0
-    await bank_made(client, "exam")
-    items = await stored()
-    assert items > 0
-    told = {"response": "x" * 1000}
-    session = await posted(client, "/v1/sessions", MANUAL)
-    assert await stored() == items
-    await answered(client, session["id"], told, told)
-    answers = await stored() - items
-    assert answers > 0
-    answer_sets = await posted(client, "/v1/response-sets", {"name": "answers"})
-    rows = {"content": "examinee,item,score\na,q1,1\nb,q1,0\n", "name": "a.csv"}
-    imported = f"/v1/response-sets/{answer_sets['id']}/imports"
-    await client.post(imported, json={"files": [rows]})
-    assert await stored() > items + answers
-
-    head = {"If-Match": '"1"'}
-    limits = {"limits": {"stored_bytes": items}}
-    assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
-    more = {"key": "new", "prompt": "?", "target": "x"}
-    for path, body in (
-        ("/v1/sessions", MANUAL),
-        ("/v1/banks/exam/items", more),
-        (imported, {"files": [{**rows, "content": "examinee,item,score\nc,q1,1\n"}]}),
-    ):
-        refused = await client.post(path, json=body)
-        assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
-        assert "bytes of" in refused.json()["detail"]
-    await client.delete(f"/v1/sessions/{session['id']}")
-    head = {"If-Match": f'"{answer_sets["revision"] + 1}"'}
-    await client.delete(f"/v1/response-sets/{answer_sets['id']}", headers=head)
-    assert await stored() == items
-    assert (await client.post("/v1/banks/exam/items", json=more)).status_code == 409
 
 
 def test_a_whole_number_may_be_written_with_a_point() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.calls import posted
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
@@ -35,9 +36,8 @@ async def bank(client: Client, **settings: Any) -> None:
 
 
 async def look(client: Client, item: str, **body: Any) -> dict[str, Any]:
-    reply = await client.post(f"/v1/banks/facts/items/{item}:preview", json=body)
-    assert reply.status_code == 200, reply.text
-    return dict(reply.json())
+    reply = await posted(client, f"/v1/banks/facts/items/{item}:preview", body, 200)
+    return dict(reply)
 
 
 def endpoint(url: str, kind: str = "openai_chat", **settings: Any) -> dict[str, Any]:
@@ -125,8 +125,7 @@ async def test_a_session_tells_by_a_hash_what_was_passed_on(client: Client) -> N
         body = {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
         inline = {**body, "options": {"extra_body": {"top_k": top_k}}}
         made = await client.post(
-            "/v1/sessions",
-            json={"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}},
+            "/v1/sessions", json={"bank": "facts", "endpoint": inline, "stopping": {"max_items": 1}}
         )
         hashes.append(made.json()["provenance"]["endpoint"]["parameters_hash"])
     assert hashes[0] == hashes[2] != hashes[1]

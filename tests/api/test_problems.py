@@ -113,8 +113,7 @@ async def test_another_media_type_than_json_is_refused(client: Client, media_typ
 
 async def test_each_wrong_field_is_pointed_at(client: Client) -> None:
     response = await client.post(
-        "/v1/endpoints",
-        json={"kind": 7, "limits": {"rpm": -1}, "surprise": True, "name": "a"},
+        "/v1/endpoints", json={"kind": 7, "limits": {"rpm": -1}, "surprise": True, "name": "a"}
     )
     body = assert_problem(response, 422, "invalid_input")
     assert {fault["pointer"] for fault in body["errors"]} == {"/kind", "/limits/rpm", "/surprise"}
@@ -180,9 +179,7 @@ async def test_text_that_postgres_cannot_store_is_refused(
     client: Client, text: str, place: str
 ) -> None:
     response = await client.post(
-        "/v1/endpoints",
-        content=place.format(text),
-        headers={"content-type": "application/json"},
+        "/v1/endpoints", content=place.format(text), headers={"content-type": "application/json"}
     )
     assert_problem(response, 422, "invalid_input")
 
@@ -317,9 +314,7 @@ async def test_a_body_that_announces_too_much_is_refused_at_once(client: Client)
     assert_problem(response, 413, "body_too_large")
 
 
-async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(
-    client: Client,
-) -> None:
+async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(client: Client) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:

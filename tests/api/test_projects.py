@@ -16,6 +16,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.scoping import of_opened
+from tests.api.calls import posted
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_webhooks import HOOK
 from tests.services.catalog import write_entry, write_files
@@ -62,9 +63,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/gates": [{"session_id": "{session_id}", "threshold": 0.5}],
     "/v1/comparisons": [{"session_ids": ["{session_id}", "{session_id}"]}],
     "/v1/simulations": [{"bank": "{bank}", "n_examinees": 5}],
-    "/v1/calibrations": [
-        {"response_set": "{response_set}", "model": "2pl"},
-    ],
+    "/v1/calibrations": [{"response_set": "{response_set}", "model": "2pl"}],
     "/v1/banks": [
         {
             "name": "judged",
@@ -146,13 +145,6 @@ async def theirs(app: FastAPI, database: Database) -> Member:
 @pytest.fixture
 async def ours(app: FastAPI, database: Database) -> Member:
     return Member(app, database, "ours")
-
-
-async def posted(client: Client, path: str, body: object) -> dict[str, Any]:
-    answer = await client.post(path, json=body)
-    assert answer.status_code < 300, answer.text
-    made: dict[str, Any] = answer.json()
-    return made
 
 
 async def bank_made(client: Client, name: str, **fields: Any) -> dict[str, Any]:

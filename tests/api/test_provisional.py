@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from tests.api.calls import problem_of
 from tests.api.conftest import Client
 from tests.services.calibrations import driven, imported
 
@@ -66,6 +67,5 @@ async def test_a_provisional_import_can_be_revised(client: Client, app: FastAPI)
     assert np.corrcoef([row["b"] for row in rows], np.arange(N))[0, 1] > 0.9
     assert "answers of 40 examinees" in report["summary"][1]
     link = {"bank_version_id": version["id"]}
-    both = await client.post("/v1/calibrations", json={**asked, "link": link})
-    assert both.status_code == 422
-    assert "has no setting link" in both.json()["detail"]
+    both = await problem_of(client, "/v1/calibrations", {**asked, "link": link})
+    assert "has no setting link" in both["detail"]

@@ -17,9 +17,9 @@ from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import ended, posted, problem_of
 from tests.api.conftest import EVENTS, Client
 from tests.demo_bank import install_demo_bank
-from tests.waiting import waiting
 
 
 def scripted(theta: float) -> dict[str, Any]:
@@ -43,15 +43,6 @@ async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
         yield app
 
 
-async def ended(client: Client, ranking_id: str) -> dict[str, Any]:
-    async with waiting() as pause:
-        while True:
-            ranking: dict[str, Any] = (await client.get(f"/v1/rankings/{ranking_id}")).json()
-            if ranking["status"] in {"completed", "failed", "cancelled"}:
-                return ranking
-            await pause()
-
-
 async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client: Client) -> None:
     body = {**BODY, "prompt": {"system": "Be brief."}}
     created = await client.post("/v1/rankings", json=body)
@@ -61,7 +52,7 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
     assert created.headers["location"] == f"/v1/rankings/{made['id']}"
     assert made["status"] == "queued"
     assert made["order"] == []
-    first = await ended(client, made["id"])
+    first = await ended(client, f"/v1/rankings/{made['id']}")
     assert [entry["model"] for entry in first["order"]] == ["m1.8", "m-1.8"]
     assert first["decided"] is True
     assert first["ties"] == []
@@ -69,10 +60,11 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
     assert first["rules"]["confidence"] == 0.95
     assert first["metadata"] == {"purpose": "test"}
 
-    joined = await client.post(f"/v1/rankings/{made['id']}:join", json=scripted(0.0))
-
-    assert joined.status_code == 202, joined.text
-    second = await ended(client, made["id"])
+    path = f"/v1/rankings/{made['id']}/events"
+    told = (await client.get(path)).json()
+    assert told["ended"] is True
+    await posted(client, f"/v1/rankings/{made['id']}:join", scripted(0.0), 202)
+    second = await ended(client, f"/v1/rankings/{made['id']}")
     assert [entry["model"] for entry in second["order"]] == ["m1.8", "m0.0", "m-1.8"]
     items = {entry["model"]: entry["items"] for entry in second["order"]}
     assert {model: items[model] for model in ("m1.8", "m-1.8")} == {
@@ -87,6 +79,15 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
         for entry in second["order"]
     }
     assert len(hashes) == 1  # who joined was asked as the others were
+    # Its events go on.
+    stream = {"Accept": "text/event-stream", "Last-Event-ID": str(told["last_seq"])}
+    lines = (await client.get(path, headers=stream)).text.splitlines()
+    kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert (kinds[0], kinds[-1]) == ("ranking.joined", "ranking.completed")
+    told = (await client.get(path)).json()
+    assert EVENTS.validate_python(told["data"])
+    stream["Last-Event-ID"] = str(told["last_seq"])
+    assert (await client.get(path, headers=stream)).status_code == 204
 
 
 async def taught_by_weak_examinees(database: Database) -> None:
@@ -118,13 +119,9 @@ async def taught_by_weak_examinees(database: Database) -> None:
 
 async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client) -> None:
     body = {**BODY, "min_items": 8, "max_items": 12}
-    for said, metric, preset in (
-        ({}, "score", "score"),
-        ({"metric": "theta"}, "theta", "ability"),
-    ):
-        made = await client.post("/v1/rankings", json={**body, **said})
-        assert made.status_code == 202, made.text
-        ranking = await ended(client, made.json()["id"])
+    for said, metric, preset in (({}, "score", "score"), ({"metric": "theta"}, "theta", "ability")):
+        made = await posted(client, "/v1/rankings", {**body, **said}, 202)
+        ranking = await ended(client, f"/v1/rankings/{made['id']}")
         assert (ranking["metric"], ranking["asking"]["preset"]) == (metric, preset)
         assert ranking["asking"]["concurrency"] == 4
         first, second = ranking["order"]
@@ -140,8 +137,7 @@ async def test_a_published_ranking_is_named_and_what_is_said_holds(client: Clien
     rules = made["rules"]
     assert (rules["decision"], rules["shared_items"]) == ("one_look", True)
     assert made["asking"]["estimator"]["prior_sd"] == 5.0
-    refused = await client.post("/v1/rankings", json={**BODY, "preset": ["atlas"]})
-    assert refused.status_code == 422
+    await problem_of(client, "/v1/rankings", {**BODY, "preset": ["atlas"]})
 
 
 async def test_members_beyond_those_calibrated_are_told_of(
@@ -149,9 +145,8 @@ async def test_members_beyond_those_calibrated_are_told_of(
 ) -> None:
     await taught_by_weak_examinees(database)
     body = {**BODY, "metric": "theta", "max_items": 30, "prediction": {"method": "combined"}}
-    made = await client.post("/v1/rankings", json=body)
-    assert made.status_code == 202, made.text
-    ranking = await ended(client, made.json()["id"])
+    made = await posted(client, "/v1/rankings", body, 202)
+    ranking = await ended(client, f"/v1/rankings/{made['id']}")
 
     strong, weak_one = ranking["order"]
     assert strong["extrapolation"]["standing"] == "above"
@@ -183,34 +178,6 @@ async def test_members_beyond_those_calibrated_are_told_of(
     assert "beyond" not in (told["caution"] or "")
 
 
-async def test_events_go_on_after_somebody_joins(client: Client) -> None:
-    made = (await client.post("/v1/rankings", json=BODY)).json()
-    await ended(client, made["id"])
-    path = f"/v1/rankings/{made['id']}/events"
-    first = (await client.get(path)).json()
-    assert first["ended"] is True
-    await client.post(f"/v1/rankings/{made['id']}:join", json=scripted(0.0))
-    await ended(client, made["id"])
-
-    async with client.stream(
-        "GET",
-        path,
-        headers={"Accept": "text/event-stream", "Last-Event-ID": str(first["last_seq"])},
-    ) as stream:
-        lines = [line async for line in stream.aiter_lines()]
-
-    kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert kinds[0] == "ranking.joined"
-    assert kinds[-1] == "ranking.completed"
-    told = (await client.get(path)).json()
-    assert EVENTS.validate_python(told["data"])
-    last = told["last_seq"]
-    again = await client.get(
-        path, headers={"Accept": "text/event-stream", "Last-Event-ID": str(last)}
-    )
-    assert again.status_code == 204
-
-
 UNRANKABLE: list[tuple[dict[str, Any], str]] = [
     ({"endpoints": [scripted(0.0)]}, "at least two examinees"),
     ({"endpoints": [scripted(0.0), scripted(0.0)]}, "in the ranking twice"),
@@ -234,22 +201,3 @@ async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_spent(client: C
         assert words in refused.text
         assert (await client.get("/v1/rankings")).json()["data"] == []
         assert (await client.get("/v1/sessions")).json()["data"] == []
-
-
-async def test_a_cancelled_ranking_is_a_conflict_for_whoever_wants_more_of_it(
-    client: Client,
-) -> None:
-    slow = {"theta": 0.0, "latency_ms": 200}
-    endpoints = [
-        {"endpoint": {"kind": "scripted", "model": name, "options": slow}} for name in "ab"
-    ]
-    made = (await client.post("/v1/rankings", json={**BODY, "endpoints": endpoints})).json()
-    path = f"/v1/rankings/{made['id']}"
-
-    cancelled = await client.post(f"{path}:cancel")
-
-    assert cancelled.json()["status"] == "cancelled"
-    assert (await client.post(f"{path}:cancel")).status_code == 409
-    assert (await client.post(f"{path}:join", json=scripted(0.0))).status_code == 409
-    assert (await client.delete(path)).status_code == 204
-    assert (await client.get(path)).status_code == 404

@@ -1,6 +1,5 @@
 """What is deleted is gone: no row of any table has its texts; and what refuses says why."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,12 +15,12 @@ from app.services.projects import ProjectService
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import bank_of, ended, posted
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_webhooks import HOOK
 from tests.databases import libpq
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
-from tests.waiting import waiting
 
 MARK = "xylophone-7391"
 
@@ -58,20 +57,12 @@ def rows_with(database_url: str, mark: str) -> set[str]:
                 "SELECT count(*) FROM {} WHERE strpos({column}::text, {mark}) > 0 "
                 "OR strpos({column}::text, encode({mark}::bytea, 'hex')) > 0"
             ).format(
-                sql.Identifier(schema, table),
-                column=sql.Identifier(column),
-                mark=sql.Literal(mark),
+                sql.Identifier(schema, table), column=sql.Identifier(column), mark=sql.Literal(mark)
             )
             counted = connection.execute(query).fetchone()
             if counted and counted[0]:
                 found.add(f"{table}.{column}")
     return found
-
-
-async def done(client: Client, path: str, body: object) -> Any:
-    answer = await client.post(path, json=body)
-    assert answer.is_success, answer.text
-    return answer.json()
 
 
 async def deleted(client: Client, path: str, *, erase: bool = False) -> httpx2.Response:
@@ -82,16 +73,11 @@ async def deleted(client: Client, path: str, *, erase: bool = False) -> httpx2.R
 
 async def measured(client: Client, url: str, **changes: object) -> dict[str, Any]:
     """A bank with marked items, and an ended session on it whose answers have the mark, too."""
-    bank = await done(client, "/v1/banks", {"name": f"bank-{MARK}"})
-    lines = [
-        json.dumps({"key": f"q{n}", "prompt": f"Which {MARK}?", "target": f"the {MARK}"})
-        for n in range(3)
+    items = [
+        {"key": f"q{n}", "prompt": f"Which {MARK}?", "target": f"the {MARK}"} for n in range(3)
     ]
-    imported = {
-        "items": {"content": "\n".join(lines), "name": "items.jsonl"},
-        "parameters": {"content": "item,a,b,c,d\nq0,1,0,0,1\nq1,1,0.1,0,1\nq2,1,0.2,0,1\n"},
-    }
-    await done(client, f"/v1/banks/{bank['id']}/imports", imported)
+    numbers = "q0,1,0,0,1\nq1,1,0.1,0,1\nq2,1,0.2,0,1\n"
+    bank = await bank_of(client, f"bank-{MARK}", items, numbers)
     body = {
         "bank": bank["id"],
         "endpoint": {
@@ -104,13 +90,8 @@ async def measured(client: Client, url: str, **changes: object) -> dict[str, Any
         "cache": True,
         **changes,
     }
-    session = await done(client, "/v1/sessions", body)
-    async with waiting() as pause:
-        while True:
-            session = (await client.get(f"/v1/sessions/{session['id']}")).json()
-            if session["status"] in {"completed", "failed"}:
-                break
-            await pause()
+    session = await posted(client, "/v1/sessions", body)
+    session = await ended(client, f"/v1/sessions/{session['id']}")
     assert session["status"] == "completed", session
     return {"bank": bank, "session": session}
 
@@ -126,7 +107,9 @@ async def test_a_bank_and_its_sessions_leave_no_text(
         *("items.content", "administrations.answer_text", "kept_answers.answer"),
         "endpoints.model",
     }
-    gate = await done(client, "/v1/gates", {"session_id": made["session"]["id"], "threshold": 0.0})
+    gate = await posted(
+        client, "/v1/gates", {"session_id": made["session"]["id"], "threshold": 0.0}
+    )
 
     refused = await deleted(client, bank, erase=True)
     assert refused.status_code == 409
@@ -143,9 +126,9 @@ async def test_a_bank_and_its_sessions_leave_no_text(
 
 async def test_an_unused_bank_and_endpoint_go_at_once(client: Client, settings: Settings) -> None:
     assert settings.database_url is not None
-    bank = await done(client, "/v1/banks", {"name": f"b-{MARK}", "description": MARK})
+    bank = await posted(client, "/v1/banks", {"name": f"b-{MARK}", "description": MARK})
     body = {"kind": "scripted", "model": MARK, "name": f"e-{MARK}"}
-    endpoint = await done(client, "/v1/endpoints", body)
+    endpoint = await posted(client, "/v1/endpoints", body)
     for path in (f"/v1/banks/{bank['id']}", f"/v1/endpoints/{endpoint['id']}"):
         assert (await deleted(client, path, erase=True)).status_code == 204
     assert rows_with(settings.database_url, MARK) == set()
@@ -157,7 +140,7 @@ async def test_an_endpoint_in_use_is_erased_with_its_last_session(
     assert settings.database_url is not None
     with serving(faults.app) as url:
         body = {"kind": "openai_chat", "base_url": f"{url}/said/v1", "model": "m", "name": "kept"}
-        endpoint = await done(client, "/v1/endpoints", body)
+        endpoint = await posted(client, "/v1/endpoints", body)
         made = await measured(client, url, endpoint=None, endpoint_id=endpoint["id"])
     path = f"/v1/endpoints/{endpoint['id']}"
     refused = await deleted(client, path, erase=True)
@@ -185,15 +168,15 @@ async def test_a_project_is_erased_with_all_that_it_holds(
         with serving(faults.app) as url:
             made = await measured(theirs, url)
         manual = {"mode": "manual", "bank": made["bank"]["id"], "stopping": {"max_items": 2}}
-        underway = await done(theirs, "/v1/sessions", manual)
+        underway = await posted(theirs, "/v1/sessions", manual)
         again = {"Idempotency-Key": "once"}
         await theirs.post("/v1/response-sets", json={"name": MARK}, headers=again)
-        await done(theirs, "/v1/webhooks", {**HOOK, "url": f"http://127.0.0.1:9/{MARK}"})
+        await posted(theirs, "/v1/webhooks", {**HOOK, "url": f"http://127.0.0.1:9/{MARK}"})
         refused = await deleted(client, "/v1/projects/team", erase=True)
         assert refused.status_code == 409
         assert underway["id"] in refused.json()["detail"]
         assert "items.content" in rows_with(settings.database_url, MARK)
-        await done(theirs, f"/v1/sessions/{underway['id']}:cancel", None)
+        await posted(theirs, f"/v1/sessions/{underway['id']}:cancel", None)
     assert (await deleted(client, "/v1/projects/team")).status_code == 409
     assert (await deleted(client, "/v1/projects/team", erase=True)).status_code == 204
     assert rows_with(settings.database_url, MARK) == set()
@@ -203,10 +186,10 @@ async def test_a_project_is_erased_with_all_that_it_holds(
 
 
 async def test_the_default_project_stays(client: Client) -> None:
-    bank = await done(client, "/v1/banks", {"name": "kept"})
+    bank = await posted(client, "/v1/banks", {"name": "kept"})
     content = '{"key": "q", "prompt": "?", "target": "4", "a": 1, "b": 0}'
-    await done(client, "/v1/banks/kept/imports", {"items": {"content": content}})
-    await done(client, "/v1/sessions", {"mode": "manual", "bank": "kept"})
+    await posted(client, "/v1/banks/kept/imports", {"items": {"content": content}})
+    await posted(client, "/v1/sessions", {"mode": "manual", "bank": "kept"})
     refused = await deleted(client, "/v1/projects/default", erase=True)
     assert (refused.status_code, refused.json()["code"]) == (409, "invalid_state")
     assert "always exists" in refused.json()["detail"]

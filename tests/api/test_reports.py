@@ -4,6 +4,7 @@ import pytest
 from fastapi import Request
 
 from app.api.downloads import preferred
+from tests.api.calls import posted
 from tests.api.conftest import Client
 
 URL = "/v1/banks/sums/versions/latest/report"
@@ -13,8 +14,7 @@ URL = "/v1/banks/sums/versions/latest/report"
 async def _bank(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
     parameters = {"content": 'item,a,b,c,d\n"<i>q1",1.2,-0.3,0.25,1\nq2,-0.8,0.5,0,1\n'}
-    made = await client.post("/v1/banks/sums/imports", json={"parameters": parameters})
-    assert made.status_code == 201, made.text
+    await posted(client, "/v1/banks/sums/imports", {"parameters": parameters}, 201)
 
 
 async def test_a_report_is_json_by_default(client: Client) -> None:

@@ -9,6 +9,7 @@ import httpx2
 
 from app.exchange.matrices import write_parquet
 from app.exchange.responses import read_responses
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.exchange.traps import TRAPS
 
@@ -35,8 +36,7 @@ async def test_a_set_is_made_read_listed_and_deleted(client: Client) -> None:
         assert read.json() == created
         assert read.headers["etag"] == '"1"'
     assert (await client.get("/v1/response-sets")).json()["data"] == [created]
-    taken = await client.post("/v1/response-sets", json={"name": "arc"})
-    assert (taken.status_code, taken.json()["code"]) == (409, "already_exists")
+    await problem_of(client, "/v1/response-sets", {"name": "arc"}, 409, "already_exists")
     bare = await client.delete("/v1/response-sets/arc")
     assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
     stale = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
@@ -49,12 +49,9 @@ async def test_a_set_is_made_read_listed_and_deleted(client: Client) -> None:
 async def test_answers_are_imported_with_a_report(client: Client) -> None:
     await made(client)
     url = "/v1/response-sets/arc/imports"
-    dry = await client.post(url, json=text_file() | {"dry_run": True})
-    assert dry.status_code == 200, dry.text
+    await posted(client, url, text_file() | {"dry_run": True}, 200)
     assert (await client.get("/v1/response-sets/arc")).json()["n_answers"] == 0
-    response = await client.post(url, json=text_file())
-    assert response.status_code == 201, response.text
-    report = response.json()
+    report = await posted(client, url, text_file(), 201)
     assert (report["rows_read"], report["accepted"], report["skipped"]) == (3, 3, [])
     assert report["files"] == [{"name": "scores.csv", "format": "table", "rows_read": 3}]
     found = (await client.get("/v1/response-sets/arc")).json()
@@ -80,36 +77,11 @@ async def test_binary_files_and_the_names_beside_them_come_in(client: Client) ->
             ).decode(),
         },
     ]
-    response = await client.post("/v1/response-sets/arc/imports", json={"files": files})
-    assert response.status_code == 201, response.text
-    report = response.json()
+    report = await posted(client, "/v1/response-sets/arc/imports", {"files": files}, 201)
     assert [file["format"] for file in report["files"]] == ["lm-eval", "table"]
     assert report["passed_over"] == ["m/results_2026-11-20T10-00-00.json"]
     matrix = (await client.get("/v1/response-sets/arc/matrix")).text
     assert matrix == "examinee,t/h,q1,q2\norg/m,1,,\nm1,,1,0\nm2,,,1\n"
-
-
-async def test_the_matrix_is_given_out_in_every_format(client: Client) -> None:
-    await made(client)
-    await client.post("/v1/response-sets/arc/imports", json=text_file())
-    url = "/v1/response-sets/arc/matrix"
-    csv = await client.get(url)
-    assert csv.headers["content-type"].startswith("text/csv")
-    assert csv.text == "examinee,q1,q2\nm1,1,0\nm2,,1\n"
-    assert csv.headers["content-disposition"].startswith('attachment; filename="arc.csv"')
-    long = await client.get(url, params={"format": "long"})
-    assert long.text == "examinee,item,score\nm1,q1,1\nm1,q2,0\nm2,q2,1\n"
-    py_irt = await client.get(url, params={"format": "py-irt"})
-    lines = (await client.get(url, params={"format": "jsonl"})).text.splitlines()
-    assert py_irt.text.splitlines() == lines
-    assert json.loads(lines[1]) == {"subject_id": "m2", "responses": {"q2": 1}}
-    parquet = await client.get(url, params={"format": "parquet"})
-    assert read_responses(parquet.content).items == ("q1", "q2")
-    other = await client.get(url, params={"format": "xlsx"})
-    assert other.status_code == 422
-    await client.post("/v1/response-sets/arc/imports", json=text_file("model,q9\nm1,0.5\n"))
-    partial = await client.get(url, params={"format": "jsonl"})
-    assert (partial.status_code, partial.json()["code"]) == (422, "invalid_input")
 
 
 SENSELESS: list[tuple[dict[str, Any], str]] = [
@@ -131,20 +103,8 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 async def test_an_import_that_makes_no_sense_is_refused_at_its_place(client: Client) -> None:
     await made(client)
     for body, pointer in SENSELESS:
-        response = await client.post("/v1/response-sets/arc/imports", json=body)
-        assert response.status_code == 422, (pointer, response.text)
-        assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
-
-
-async def test_a_needed_choice_is_asked_for(client: Client) -> None:
-    await made(client)
-    row = {"doc_id": 0, "resps": [["x"]], "metrics": ["a", "b"], "a": 1, "b": 0}
-    body = text_file(json.dumps(row), "x.jsonl")
-    refused = await client.post("/v1/response-sets/arc/imports", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_file")
-    assert "a, b. Choose one metric" in refused.json()["detail"]
-    taken = await client.post("/v1/response-sets/arc/imports", json=body | {"metrics": ["b"]})
-    assert taken.status_code == 201
+        response = await problem_of(client, "/v1/response-sets/arc/imports", body)
+        assert [error["pointer"] for error in response["errors"]] == [pointer]
 
 
 async def test_what_is_not_there_is_not_found(client: Client) -> None:
@@ -156,48 +116,6 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
     ):
         response = await call
         assert (response.status_code, response.json()["code"]) == (404, "not_found")
-
-
-async def test_answers_of_sessions_are_collected_each_session_once(client: Client) -> None:
-    await made(client, "live")
-    parameters = [{"key": f"q{i}", "b": i / 3} for i in range(3)]
-    assert (await client.post("/v1/banks", json={"name": "bank"})).status_code == 201
-    lines = "\n".join(
-        json.dumps({"key": f"q{i}", "prompt": f"{i}?", "target": "0"}) for i in range(4)
-    )
-    headers = {"content-type": "application/x-ndjson"}
-    await client.post("/v1/banks/bank/items:batch", content=lines, headers=headers)
-    await client.post("/v1/banks/bank/versions", json={"parameters": parameters})
-    body = {
-        "mode": "manual",
-        "bank": "bank",
-        "stopping": {"se": None, "min_items": 2, "max_items": 2},
-        "pretest": {"items_per_session": 1},
-    }
-    session = (await client.post("/v1/sessions", json=body)).json()
-    for _ in range(3):
-        awaited = (await client.get(f"/v1/sessions/{session['id']}/next-item")).json()
-        await client.post(
-            f"/v1/sessions/{session['id']}/responses",
-            json={"step_token": awaited["step_token"], "response": "0"},
-        )
-
-    first = await client.post("/v1/response-sets/live:collect", json={"bank": "bank"})
-    second = await client.post("/v1/response-sets/live:collect", json={"bank": "bank"})
-
-    assert first.status_code == 200, first.text
-    report = first.json()
-    assert (report["sessions"], report["accepted"], report["pretest_answers"]) == (1, 3, 1)
-    assert report["response_set"]["n_answers"] == 3
-    assert second.json()["sessions"] == 0
-    assert second.json()["left_out"] == {"taken_before": 1}
-    for wrong, status in (
-        ({"bank": "none"}, 404),
-        ({}, 422),
-        ({"bank": "bank", "since": "x"}, 422),
-    ):
-        refused = await client.post("/v1/response-sets/live:collect", json=wrong)
-        assert refused.status_code == status
 
 
 async def test_no_trap_of_any_format_becomes_a_wrong_answer(client: Client) -> None:
@@ -237,11 +155,9 @@ async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
         for path in sorted((shared_data / "lm_eval").iterdir())
     ]
     url = "/v1/response-sets/real/imports"
-    refused = await client.post(url, json={"files": files})
-    assert refused.status_code == 422
-    assert "acc, acc_norm. Choose one metric" in refused.json()["detail"]
+    refused = await problem_of(client, url, {"files": files})
+    assert "acc, acc_norm. Choose one metric" in refused["detail"]
     body = {"files": files, "metrics": ["acc_norm", "exact_match"], "examinee": "llama"}
-    taken = await client.post(url, json=body)
-    assert taken.status_code == 201, taken.text
-    assert taken.json()["outcomes"]["scored"] == 24
-    assert (taken.json()["new_examinees"], taken.json()["new_items"]) == (1, 24)
+    taken = await posted(client, url, body, 201)
+    assert taken["outcomes"]["scored"] == 24
+    assert (taken["new_examinees"], taken["new_items"]) == (1, 24)

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.demo.bank import demo_bank
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
-from app.services.banks.imports import BankImport
 from app.services.container import Services
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
 
@@ -25,10 +23,9 @@ async def measured(
         made = await client.post("/v1/endpoints", json=body)
         found = [made.json()]
     session = {"bank": "demo", "endpoint_id": found[0]["id"], "seed": 5, **PLAN, **changes}
-    created = await client.post("/v1/sessions", json=session)
-    assert created.status_code == 202, created.text
-    await until(services, created.json()["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created.json()['id']}")).json()
+    created = await posted(client, "/v1/sessions", session, 202)
+    await until(services, created["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created['id']}")).json()
     return ended
 
 
@@ -43,12 +40,9 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert "were not asked alike: they differ in words around the questions" in caution
     assert "not asked alike" in (await client.get("/v1/banks/demo/leaderboard")).json()["caution"]
 
-    response = await client.post(
-        "/v1/comparisons", json={"session_ids": [strong["id"], weak["id"]]}
+    found = await posted(
+        client, "/v1/comparisons", {"session_ids": [strong["id"], weak["id"]]}, 200
     )
-
-    assert response.status_code == 200, response.text
-    found = response.json()
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
     assert (found["metric"], found["score"]["verdict"]) == ("score", "above")
     assert found["score"]["delta"] == pytest.approx(
@@ -77,6 +71,11 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
         for s in (strong, weak)
     ]
     common = answers[0].keys() & answers[1].keys()
+    # Nothing is estimated anew on a grid that holds no posterior.
+    for copy in ("replay", "extend"):
+        coarse = {"estimator": {"nodes": 3, "range": [-4, 4]}}
+        refused = await problem_of(client, f"/v1/sessions/{strong['id']}:{copy}", coarse)
+        assert [error["pointer"] for error in refused["errors"]] == ["/estimator/range"]
     assert found["n_common"] == len(common)
     if found["common"] is not None:
         differences = [answers[0][item] - answers[1][item] for item in common]
@@ -93,16 +92,14 @@ async def test_examinees_of_a_response_set_compare_without_theta(client: Client)
     )
     body = {"response_set": "recorded", "examinees": ["good", "bad"]}
 
-    response = await client.post("/v1/comparisons", json=body)
-
-    assert response.status_code == 200, response.text
-    found = response.json()
+    found = await posted(client, "/v1/comparisons", body, 200)
     assert found["theta"] is None
     assert found["n_common"] == 40
     score = found["score"]
     assert (score["delta"], score["test"], score["verdict"]) == (0.4, "mcnemar_exact", "above")
-    missing = await client.post("/v1/comparisons", json={**body, "examinees": ["good", "nobody"]})
-    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    await problem_of(
+        client, "/v1/comparisons", {**body, "examinees": ["good", "nobody"]}, 404, "not_found"
+    )
 
 
 async def test_thetas_on_other_scales_are_refused_and_listed_apart(
@@ -113,13 +110,12 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     parameters = "item,a,b,c,d\n" + "".join(
         f"{row['key']},1.0,{n / 50 - 1},0,1\n" for n, row in enumerate(rows)
     )
-    made = await client.post("/v1/banks/demo/imports", json={"parameters": {"content": parameters}})
-    assert made.is_success, made.text
+    await posted(client, "/v1/banks/demo/imports", {"parameters": {"content": parameters}})
     new = await measured(client, working, "weak", -1.0)
 
-    response = await client.post("/v1/comparisons", json={"session_ids": [old["id"], new["id"]]})
-
-    assert (response.status_code, response.json()["code"]) == (422, "scale_mismatch")
+    await problem_of(
+        client, "/v1/comparisons", {"session_ids": [old["id"], new["id"]]}, 422, "scale_mismatch"
+    )
     board = (await client.get("/v1/banks/demo/leaderboard")).json()
     assert [entry["session_id"] for entry in board["data"]] == [new["id"]]
     (other,) = board["other_scales"]
@@ -197,14 +193,12 @@ async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
 async def test_what_cannot_be_gated_or_compared_is_a_clear_problem(client: Client) -> None:
     nobody = "ses_00000000000000000000000000"
     assert (await client.post("/v1/gates", json={"threshold": 0.0})).status_code == 422
-    gate = await client.post("/v1/gates", json={"session_id": nobody, "threshold": 0.0})
-    assert gate.status_code == 404
+    await problem_of(client, "/v1/gates", {"session_id": nobody, "threshold": 0.0}, 404)
     share = {"session_id": nobody, "threshold": 1.5, "metric": "score"}
     assert (await client.post("/v1/gates", json=share)).status_code == 422
     for body in ({}, {"session_ids": [nobody]}, {"response_set": "x"}):
         assert (await client.post("/v1/comparisons", json=body)).status_code == 422
-    same = await client.post("/v1/comparisons", json={"session_ids": [nobody, nobody]})
-    assert same.status_code == 422
+    await problem_of(client, "/v1/comparisons", {"session_ids": [nobody, nobody]})
     assert (await client.get("/v1/banks/nothing/leaderboard")).status_code == 404
 
 
@@ -212,21 +206,9 @@ async def test_a_running_session_compares_with_nobody(client: Client, working: S
     made = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
     ended = await measured(client, working, "strong", 2.0)
     body = {"session_ids": [made.json()["id"], ended["id"]]}
-    response = await client.post("/v1/comparisons", json=body)
-    assert (response.status_code, response.json()["code"]) == (409, "invalid_state")
+    await problem_of(client, "/v1/comparisons", body, 409, "invalid_state")
     gate = await client.post("/v1/gates", json={"session_id": made.json()["id"], "threshold": 0.0})
     assert gate.json()["status"] == "pending"
-
-
-@pytest.mark.parametrize("copy", ["replay", "extend"])
-async def test_nothing_is_estimated_anew_on_a_grid_that_holds_no_posterior(
-    client: Client, working: Services, copy: str
-) -> None:
-    session = await measured(client, working, "strong", 2.0)
-    coarse = {"estimator": {"nodes": 3, "range": [-4, 4]}}
-    refused = await client.post(f"/v1/sessions/{session['id']}:{copy}", json=coarse)
-    assert refused.status_code == 422, refused.text
-    assert [error["pointer"] for error in refused.json()["errors"]] == ["/estimator/range"]
 
 
 async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
@@ -237,8 +219,7 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     again = await measured(client, working, "strong", 2.0, seed=6)
     await measured(client, working, "twin", 2.0)
     await measured(client, working, "weak", -2.0)
-    replayed = await client.post(f"/v1/sessions/{first['id']}:replay", json={})
-    assert replayed.status_code == 201, replayed.text
+    await posted(client, f"/v1/sessions/{first['id']}:replay", {}, 201)
 
     board = (await client.get("/v1/banks/demo/leaderboard")).json()
 
@@ -282,52 +263,3 @@ async def test_few_questions_replace_no_longer_test_and_new_settings_do(
     assert changed.status_code == 200, changed.text
     changed_since = await measured(client, working, "one", -0.5, **asking(10), seed=7)
     assert await shown() == [changed_since["id"]]
-
-
-async def test_who_is_beyond_those_calibrated_is_above_by_what_is_thought_true_of_him(
-    client: Client, working: Services
-) -> None:
-    beyond = Beyond(
-        centre=0.0, spread=0.4, above=0.0, below=0.0, leaning_above=0.95, doubt_above=0.05
-    )
-    stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
-    known = IntervalCorrection(theta=stretch, n_examinees=99).to_dict()
-    parameters = demo_bank().item_bank()
-    request = BankImport(parameters=parameters, knowledge={"interval_correction": known})
-    await working.banks.create_version("demo", request)
-    strong = await measured(client, working, "strong", 4.0)
-    usual = await measured(client, working, "usual", 0.2)
-    assert strong["estimate"]["theta"] - usual["estimate"]["theta"] > 1.3
-
-    body = {"session_ids": [strong["id"], usual["id"]]}
-    theta = (await client.post("/v1/comparisons", json=body)).json()["theta"]
-    board = (await client.get("/v1/banks/demo/leaderboard?metric=theta")).json()["data"]
-
-    assert theta["ci"][0] < 0.0 < theta["delta"] <= theta["ci"][1]
-    assert theta["verdict"] == "undecided"
-    assert [(one["endpoint"]["name"], one["group"]) for one in board] == [
-        ("strong", 1),
-        ("usual", 1),
-    ]
-
-
-async def test_stored_answers_are_marked_again_over_http(client: Client, working: Services) -> None:
-    old = await measured(client, working, "strong", 0.0)
-    scorer = {"name": "pattern", "params": {"pattern": "."}}
-
-    made = await client.post(f"/v1/sessions/{old['id']}:rescore", json={"scorer": scorer})
-
-    assert made.status_code == 202, made.text
-    await until(working, made.json()["id"])
-    new = (await client.get(made.headers["Location"])).json()
-    assert (new["relation"], new["parent_id"], new["status"]) == ("rescore", old["id"], "completed")
-    assert new["rescore"]["theta_before"] == old["estimate"]["theta"]
-    changes = (await client.get(f"/v1/sessions/{new['id']}/changes")).json()["data"]
-    assert sum(change["changed"] for change in changes) == new["rescore"]["changed"]
-    assert (await client.get(f"/v1/sessions/{old['id']}")).json() == old
-    assert (await client.get(f"/v1/sessions/{old['id']}/changes")).status_code == 409
-    wrong = await client.post(
-        f"/v1/sessions/{old['id']}:rescore", json={"scorer": {"name": "judge", "params": {}}}
-    )
-    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_input")
-    assert "judges" in wrong.json()["detail"]

@@ -117,11 +117,7 @@ async def _schemathesis(
         "--generation-deterministic",
         "--no-shrink",
         cwd=ROOT,
-        env={
-            **os.environ,
-            "SEXTANT_EXISTING": json.dumps(existing),
-            "TMPDIR": str(directory),
-        },
+        env={**os.environ, "SEXTANT_EXISTING": json.dumps(existing), "TMPDIR": str(directory)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.demo.model_server import create_model_server
+from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 
@@ -28,18 +29,18 @@ TRIALS: list[tuple[dict[str, Any], str, float | None]] = [
 
 async def test_a_trial_marks_like_a_session(client: Client) -> None:
     for body, outcome, score in TRIALS:
-        response = await client.post("/v1/scorers/numeric:test", json=body)
-        assert response.status_code == 200, (body, response.text)
-        assert (response.json()["outcome"], response.json()["score"]) == (outcome, score)
+        response = await posted(client, "/v1/scorers/numeric:test", body, 200)
+        assert (response["outcome"], response["score"]) == (outcome, score)
 
 
 async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: Client) -> None:
     assert (await client.get("/v1/scorers/numerical")).status_code == 404
     trial = {"item": ITEM, "answer": "4"}
     assert (await client.post("/v1/scorers/numerical:test", json=trial)).status_code == 404
-    wrong = await client.post("/v1/scorers/numeric:test", json=trial | {"params": {"tolerence": 1}})
-    assert wrong.status_code == 422
-    assert wrong.json()["errors"][0]["pointer"] == "/params/tolerence"
+    wrong = await problem_of(
+        client, "/v1/scorers/numeric:test", trial | {"params": {"tolerence": 1}}
+    )
+    assert wrong["errors"][0]["pointer"] == "/params/tolerence"
     trial = {"item": {**ITEM, "target": 4}, "answer": "4"}
     number = await client.post("/v1/scorers/numeric:test", json=trial)
     assert number.json()["detail"] == "/item/target/0: expected a text, got a number"
@@ -65,8 +66,7 @@ async def test_a_judge_is_really_called_by_a_key_that_may_run(
     assert marked.json()["marking"]["usage"]["calls"] == 1
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
     assert (plain.status_code, plain.json()["code"]) == (403, "missing_scope")
-    missing = await client.post(
-        "/v1/scorers/judge:test", json=trial | {"params": {"judges": ["nobody"]}}
+    missing = await problem_of(
+        client, "/v1/scorers/judge:test", trial | {"params": {"judges": ["nobody"]}}
     )
-    assert missing.status_code == 422
-    assert "'nobody', which is not there" in missing.json()["detail"]
+    assert "'nobody', which is not there" in missing["detail"]

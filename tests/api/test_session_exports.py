@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.calls import answered, bank_of, posted
 from tests.api.conftest import Client, NewClient
 
 ITEMS = [
@@ -15,35 +16,22 @@ ITEMS = [
 
 
 async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
-    await client.post("/v1/banks", json={"name": "sums", "visibility": visibility})
-    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
-    made = await client.post(
-        "/v1/banks/sums/imports",
-        json={
-            "items": {"content": "\n".join(map(json.dumps, ITEMS))},
-            "parameters": {"content": parameters},
-        },
-    )
-    assert made.status_code == 201, made.text
-    session = await client.post(
+    numbers = "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
+    await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
+    session = await posted(
+        client,
         "/v1/sessions",
-        json={
+        {
             "mode": "manual",
             "bank": "sums",
             "stopping": {"se": None, "min_items": 1, "max_items": max(len(answers), 1)},
             "metadata": {"model": "org/mine"},
             "seed": 1,
         },
+        201,
     )
-    assert session.status_code == 201, session.text
-    identifier: str = session.json()["id"]
-    for answer in answers:
-        step = (await client.get(f"/v1/sessions/{identifier}/next-item")).json()
-        given = await client.post(
-            f"/v1/sessions/{identifier}/responses",
-            json={"step_token": step["step_token"], **answer},
-        )
-        assert given.status_code == 201, given.text
+    identifier: str = session["id"]
+    await answered(client, identifier, *answers)
     return identifier
 
 

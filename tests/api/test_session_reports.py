@@ -1,9 +1,8 @@
 """Reports of sessions over HTTP: of any state, for whom they are."""
 
-import json
 from typing import Any
 
-from tests.api.by_hand import answered
+from tests.api.calls import answered, bank_of, posted
 from tests.api.conftest import Client
 
 NASTY = "<i>&amp;</i>"
@@ -21,21 +20,12 @@ ITEMS = [
 
 async def started(client: Client, *, visibility: str = "open", **fields: Any) -> str:
     """Id of a manual session that waits for its first answer."""
-    await client.post("/v1/banks", json={"name": "sums", "visibility": visibility})
-    parameters = "item,a,b,c,d\n" + "".join(
-        f"q{n}{NASTY},1.2,{n / 4 - 1.5},0,1\n" for n in range(12)
-    )
-    made = await client.post(
-        "/v1/banks/sums/imports",
-        json={
-            "items": {"content": "\n".join(map(json.dumps, ITEMS))},
-            "parameters": {"content": parameters},
-        },
-    )
-    assert made.status_code == 201, made.text
-    session = await client.post(
+    numbers = "".join(f"q{n}{NASTY},1.2,{n / 4 - 1.5},0,1\n" for n in range(12))
+    await bank_of(client, "sums", ITEMS, numbers, visibility=visibility)
+    session = await posted(
+        client,
         "/v1/sessions",
-        json={
+        {
             "mode": "manual",
             "bank": "sums",
             "stopping": {"se": None, "min_items": 1, "max_items": 10},
@@ -43,9 +33,9 @@ async def started(client: Client, *, visibility: str = "open", **fields: Any) ->
             "seed": 1,
             **fields,
         },
+        201,
     )
-    assert session.status_code == 201, session.text
-    return str(session.json()["id"])
+    return str(session["id"])
 
 
 async def page_of(client: Client, session_id: str) -> str:

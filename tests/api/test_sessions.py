@@ -1,6 +1,5 @@
 """Sessions over HTTP, with a worker beside the API."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,10 +19,10 @@ from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import ended, posted, problem_of
 from tests.api.conftest import EVENTS, Client
 from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
-from tests.waiting import waiting
 
 BODY: dict[str, Any] = {
     "bank": "demo",
@@ -44,27 +43,38 @@ async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
         yield app
 
 
-async def ended(client: Client, session_id: str) -> dict[str, Any]:
-    async with waiting() as pause:
-        while True:
-            session: dict[str, Any] = (await client.get(f"/v1/sessions/{session_id}")).json()
-            if session["status"] in {"completed", "failed", "cancelled"}:
-                return session
-            await pause()
-
-
 async def test_one_call_starts_a_measurement(client: Client) -> None:
     created = await client.post("/v1/sessions", json=BODY)
 
     assert created.status_code == 202, created.text
     assert created.headers["location"] == f"/v1/sessions/{created.json()['id']}"
-    session = await ended(client, created.json()["id"])
+    session = await ended(client, created.headers["location"])
     assert session["status"] == "completed"
     assert session["progress"]["items"] == 8
     lo, hi = session["estimate"]["ci"]
     assert lo < session["estimate"]["theta"] < hi
     assert session["usage"]["usd"] is None
     assert session["endpoint"]["model"] == "simulated"
+    # How theta came about.
+    url = created.headers["location"]
+    page = (await client.get(f"{url}/responses?limit=5")).json()
+    rest = (await client.get(f"{url}/responses?after={page['last_step']}")).json()
+    path = (await client.get(f"{url}/trajectory")).json()["data"]
+    assert [row["step"] for row in page["data"] + rest["data"]] == list(range(1, 9))
+    assert (page["has_more"], rest["has_more"]) == (True, False)
+    assert path[-1]["theta"] == pytest.approx(session["estimate"]["theta"])
+    assert path[-1]["se"] == pytest.approx(session["estimate"]["se"])
+    moments = sorted(row["answered_at"] for row in page["data"] + rest["data"])
+    assert [point["answered_at"] for point in path] == moments
+    assert all(row["answer"] for row in page["data"])
+    # Its events, from the first to the last.
+    polled = (await client.get(f"{url}/events")).json()
+    seen = {"accept": "text/event-stream", "last-event-id": str(polled["last_seq"] - 1)}
+    last = (await client.get(f"{url}/events", headers=seen)).text
+    assert [event["seq"] for event in polled["data"]] == list(range(1, polled["last_seq"] + 1))
+    assert polled["ended"] is True
+    assert (last.count("event: "), "session.completed" in last) == (1, True)
+    assert EVENTS.validate_python(polled["data"])
 
 
 async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client) -> None:
@@ -80,7 +90,7 @@ async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client)
     }
     second = (await client.post("/v1/sessions", json=body)).json()
 
-    one, two = await ended(client, first["id"]), await ended(client, second["id"])
+    one, two = [await ended(client, f"/v1/sessions/{made['id']}") for made in (first, second)]
     assert one["estimate"] == two["estimate"]
 
 
@@ -104,75 +114,24 @@ async def test_bad_input_is_a_problem_that_says_where(client: Client) -> None:
         assert pointer in {entry["pointer"] for entry in answer.json()["errors"]}
 
 
-async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client) -> None:
-    session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
-
-    page = (await client.get(f"/v1/sessions/{session['id']}/responses?limit=5")).json()
-    rest = (
-        await client.get(f"/v1/sessions/{session['id']}/responses?after={page['last_step']}")
-    ).json()
-    path = (await client.get(f"/v1/sessions/{session['id']}/trajectory")).json()["data"]
-
-    assert [row["step"] for row in page["data"] + rest["data"]] == list(range(1, 9))
-    assert (page["has_more"], rest["has_more"]) == (True, False)
-    assert path[-1]["theta"] == pytest.approx(session["estimate"]["theta"])
-    assert path[-1]["se"] == pytest.approx(session["estimate"]["se"])
-    answered = sorted(row["answered_at"] for row in page["data"] + rest["data"])
-    assert [point["answered_at"] for point in path] == answered
-    assert all(row["answer"] for row in page["data"])
-
-
-async def test_its_events_come_from_the_first_to_the_last(client: Client) -> None:
-    session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
-    path = f"/v1/sessions/{session['id']}/events"
-
-    polled = (await client.get(path)).json()
-    seen = {"accept": "text/event-stream", "last-event-id": str(polled["last_seq"] - 1)}
-    rest = (await client.get(path, headers=seen)).text
-
-    assert [event["seq"] for event in polled["data"]] == list(range(1, polled["last_seq"] + 1))
-    assert polled["ended"] is True
-    assert (rest.count("event: "), "session.completed" in rest) == (1, True)
-    assert EVENTS.validate_python(polled["data"])
-
-
 async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:
-    created = await client.post("/v1/sessions", json=MANUAL)
-    assert created.status_code == 201, created.text
-    path = f"/v1/sessions/{created.json()['id']}"
+    created = await posted(client, "/v1/sessions", MANUAL, 201)
+    path = f"/v1/sessions/{created['id']}"
 
     session: dict[str, Any] = {}
     for _ in range(3):
         awaited = (await client.get(f"{path}/next-item")).json()
         assert "target" not in json.dumps(awaited)
-        answered = await client.post(
+        session = await posted(
+            client,
             f"{path}/responses",
-            json={
-                "step_token": awaited["step_token"],
-                "item_id": awaited["item"]["id"],
-                "score": 1,
-            },
+            {"step_token": awaited["step_token"], "item_id": awaited["item"]["id"], "score": 1},
+            201,
         )
-        assert answered.status_code == 201, answered.text
-        session = answered.json()
 
     assert session["status"] == "completed"
     late = await client.get(f"{path}/next-item")
     assert (late.status_code, late.json()["code"]) == (409, "invalid_state")
-
-
-async def test_two_answers_for_one_step_are_a_conflict(client: Client) -> None:
-    path = f"/v1/sessions/{(await client.post('/v1/sessions', json=MANUAL)).json()['id']}"
-    token = (await client.get(f"{path}/next-item")).json()["step_token"]
-    answers = await asyncio.gather(
-        *(
-            client.post(f"{path}/responses", json={"step_token": token, "score": 1.0})
-            for _ in range(5)
-        )
-    )
-
-    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
-    assert (await client.get(path)).json()["progress"]["scored"] == 1
 
 
 async def test_steering_over_http(client: Client) -> None:
@@ -208,10 +167,9 @@ async def test_the_endpoint_key_never_comes_back(client: Client) -> None:
         "retry": {"max_attempts": 1},
     }
     created = await client.post(
-        "/v1/sessions",
-        json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}},
+        "/v1/sessions", json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}}
     )
-    session = await ended(client, created.json()["id"])
+    session = await ended(client, created.headers["location"])
     path = f"/v1/sessions/{session['id']}"
     texts = [created.text, json.dumps(session)]
     texts += [(await client.get(f"{path}/{part}")).text for part in ("events", "responses")]
@@ -227,7 +185,7 @@ async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) ->
 
     created = await client.post("/v1/sessions", json=body)
 
-    session = await ended(client, created.json()["id"])
+    session = await ended(client, created.headers["location"])
     assert session["progress"]["items"] == session["outcomes"]["scored"] == 8
     assert session["pretest"]["planned"] == 2
     assert session["pretest"]["items"] == session["pretest"]["outcomes"]["scored"]
@@ -238,23 +196,12 @@ async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) ->
     url = f"/v1/banks/{BANK}/versions/latest/items?status=pretest&limit=100"
     items = (await client.get(url)).json()["data"]
     assert sum(item["pretest_sessions"] for item in items) == 2
-    refused = await client.post("/v1/sessions", json={**body, "pretest": {"items_per_session": -1}})
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == "/pretest/items_per_session"
-
-
-async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Client) -> None:
-    bank = await client.get("/v1/banks/demo")
-    changed = await client.patch(
-        "/v1/banks/demo", json={"pretest_items": 3}, headers={"If-Match": bank.headers["etag"]}
-    )
-
-    assert changed.json()["pretest_items"] == 3
-    # The demo has no items in pretest: none can be asked.
-    created = (await client.post("/v1/sessions", json=MANUAL)).json()
-    assert created["design"]["pretest"] == {"items_per_session": 3, "positions": []}
-    assert created["pretest"]["planned"] == 0
-    assert "no items without parameters" in created["pretest"]["caution"]
+    three = {**MANUAL, "pretest": {"items_per_session": 3}}
+    none = (await posted(client, "/v1/sessions", three, 201))["pretest"]  # the demo has none
+    assert (none["planned"], "no items without parameters" in none["caution"]) == (0, True)
+    body["pretest"] = {"items_per_session": -1}
+    refused = await problem_of(client, "/v1/sessions", body)
+    assert refused["errors"][0]["pointer"] == "/pretest/items_per_session"
 
 
 async def test_a_design_as_it_was_told_starts_another_session(client: Client) -> None:
@@ -265,9 +212,10 @@ async def test_a_design_as_it_was_told_starts_another_session(client: Client) ->
     body: dict[str, Any] = {**MANUAL, "stopping": stopping}
     told = (await client.post("/v1/sessions", json=body)).json()
 
-    again = await client.post(
+    again = await posted(
+        client,
         "/v1/sessions",
-        json={
+        {
             "mode": "manual",
             "bank": "demo",
             **{
@@ -275,10 +223,9 @@ async def test_a_design_as_it_was_told_starts_another_session(client: Client) ->
                 for name in ("preset", "estimator", "selection", "stopping", "prediction", "budget")
             },
         },
+        201,
     )
-
-    assert again.status_code == 201, again.text
-    assert again.json()["design"] == told["design"]
+    assert again["design"] == told["design"]
 
 
 FAULTY_DESIGNS: list[tuple[dict[str, Any], str]] = [
@@ -295,28 +242,10 @@ FAULTY_DESIGNS: list[tuple[dict[str, Any], str]] = [
 
 async def test_a_design_is_refused_where_its_fault_lies(client: Client) -> None:
     for section, pointer in FAULTY_DESIGNS:
-        refused = await client.post(
-            "/v1/sessions", json={"mode": "manual", "bank": "demo", **section}
+        refused = await problem_of(
+            client, "/v1/sessions", {"mode": "manual", "bank": "demo", **section}
         )
-
-        assert refused.status_code == 422, section
-        assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
-
-
-async def test_a_version_goes_on_from_another_with_new_items_in_pretest(
-    client: Client, app: FastAPI
-) -> None:
-    old = await living_bank(app.state.services)
-    item = {"key": "new", "prompt": "1 + 1 =", "target": "2"}
-    await client.post(f"/v1/banks/{BANK}/items", json=item)
-
-    made = await client.post(f"/v1/banks/{BANK}/versions", json={"from_version": "1"})
-    wrong = await client.post(f"/v1/banks/{BANK}/versions", json={"notes": "nothing"})
-
-    assert made.status_code == 201, made.text
-    assert made.json()["parameters_hash"] == old.parameters_hash
-    assert made.json()["lint"]["items"]["pretest"] == old.lint["items"]["pretest"] + 1
-    assert wrong.status_code == 422
+        assert [error["pointer"] for error in refused["errors"]] == [pointer]
 
 
 async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_stored(

@@ -25,7 +25,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.worker.loop import running_worker
-from tests.api.by_hand import answered
+from tests.api.calls import answered, ended, posted, problem_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
@@ -107,20 +107,16 @@ async def measured(
         "stopping": {"se": None, "max_items": 16},
         **design,
     }
-    created = await client.post("/v1/sessions", json=body)
-    assert created.status_code == 202, created.text
-    await until(services, created.json()["id"])
-    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created.json()['id']}")).json()
+    created = await posted(client, "/v1/sessions", body, 202)
+    await until(services, created["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created['id']}")).json()
     return ended
 
 
 async def test_a_form_predicts_the_score_of_who_fills_it_in(
     client: Client, services: Services
 ) -> None:
-    response = await client.post(f"{URL}:compose", json={"items": 10})
-
-    assert response.status_code == 200, response.text
-    form = response.json()
+    form = await posted(client, f"{URL}:compose", {"items": 10}, 200)
     chosen = [KEYS.index(item["key"]) for item in form["items"]]
     weights = np.array([item["weight"] for item in form["items"]])
     new = records(200, 4)
@@ -152,10 +148,9 @@ async def test_costs_turn_a_form_to_cheap_items(client: Client, services: Servic
     dear = {f"{key}": 50.0 if j < N_ITEMS // 2 else 1.0 for j, key in enumerate(KEYS)}
     given: list[tuple[Any, float]] = [("expected_tokens", 8 * 1.5), (dear, 8.0)]
     for costs, total in given:
-        answer = await client.post(f"{URL}:compose", json={"items": 8, "costs": costs})
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["cost"] == pytest.approx(total)
-        assert all(KEYS.index(i["key"]) >= N_ITEMS // 2 for i in answer.json()["items"])
+        answer = await posted(client, f"{URL}:compose", {"items": 8, "costs": costs}, 200)
+        assert answer["cost"] == pytest.approx(total)
+        assert all(KEYS.index(i["key"]) >= N_ITEMS // 2 for i in answer["items"])
 
 
 NO_FORMS: list[tuple[dict[str, Any], str, str]] = [
@@ -172,10 +167,9 @@ async def test_a_form_that_cannot_be_built_is_a_clear_problem(
     client: Client, services: Services
 ) -> None:
     for body, pointer, words in NO_FORMS:
-        answer = await client.post(f"{URL}:compose", json=body)
-        assert answer.status_code == 422, (words, answer.text)
-        assert answer.json()["errors"][0]["pointer"] == pointer
-        assert words in answer.json()["detail"]
+        answer = await problem_of(client, f"{URL}:compose", body)
+        assert answer["errors"][0]["pointer"] == pointer
+        assert words in answer["detail"]
 
 
 async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags(
@@ -183,37 +177,17 @@ async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags
 ) -> None:
     opened: Services = app.state.services
     await install_demo_bank(opened.database)
-    answer = await client.post("/v1/banks/demo/versions/latest:compose", json={"items": 4})
-    assert answer.status_code == 422
-    assert "nested or mirt" in answer.json()["detail"]
+    answer = await problem_of(client, "/v1/banks/demo/versions/latest:compose", {"items": 4})
+    assert "nested or mirt" in answer["detail"]
     session = {"mode": "manual", "bank": "demo"}
     gate = {"session": session, "metric": "score", "tag": "arithmetic", "threshold": 0.5}
-    refused = await client.post("/v1/gates", json=gate)
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == "/tag"
-    assert "measures one ability" in refused.json()["detail"]
+    refused = await problem_of(client, "/v1/gates", gate)
+    assert refused["errors"][0]["pointer"] == "/tag"
+    assert "measures one ability" in refused["detail"]
     model = {**session, "prediction": {"method": "score-model"}}
-    made = await client.post("/v1/sessions", json=model)
-    assert made.status_code == 422
-    assert made.json()["errors"][0]["pointer"] == "/prediction/method"
+    made = await problem_of(client, "/v1/sessions", model)
+    assert made["errors"][0]["pointer"] == "/prediction/method"
     assert (await client.get("/v1/sessions")).json()["data"] == []
-
-
-async def test_the_method_of_prediction_is_chosen_for_manual_sessions_too(
-    client: Client, services: Services
-) -> None:
-    for method in ("p-irt", "score-model"):
-        body = {"mode": "manual", "bank": "tasks", "prediction": {"method": method}}
-        made = await client.post("/v1/sessions", json=body)
-        assert made.status_code == 201, made.text
-        session = made.json()
-        await answered(client, session["id"], *[{"score": 1.0}] * 5)
-        stopped = await client.post(f"/v1/sessions/{session['id']}:cancel")
-        assert stopped.json()["accuracy"]["method"] == method
-    unknown = {"mode": "manual", "bank": "tasks", "prediction": {"method": "p_irt"}}
-    refused = await client.post("/v1/sessions", json=unknown)
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == "/prediction/method"
 
 
 async def test_gates_and_boards_know_which_score_a_session_told(
@@ -235,9 +209,8 @@ async def test_gates_and_boards_know_which_score_a_session_told(
         assert gate["tag"] == tag
         assert (f"score of {tag}" in gate["detail"]) == (tag is not None)
     strange = {"session_id": able["id"], "metric": "score", "tag": "physics", "threshold": 0.1}
-    refused = await client.post("/v1/gates", json=strange)
-    assert refused.status_code == 422
-    assert "known are all, law, maths" in refused.json()["detail"]
+    refused = await problem_of(client, "/v1/gates", strange)
+    assert "known are all, law, maths" in refused["detail"]
     theta = {"session_id": able["id"], "metric": "theta", "tag": "law", "threshold": 0.1}
     assert (await client.post("/v1/gates", json=theta)).json()["errors"][0]["pointer"] == "/tag"
 
@@ -274,12 +247,10 @@ async def test_a_version_that_was_exported_comes_back_with_its_abilities(
     told = await answered(client, made.json()["id"], *[{"score": 1.0}] * 5)
     assert told["accuracy"]["method"] == "combined"
     assert len(told["profile"]["abilities"]) == 3
-    refused = await client.post(
-        "/v1/banks/copy/imports",
-        json={where: {"content": content}, "response_model": "2pl"},
+    refused = await problem_of(
+        client, "/v1/banks/copy/imports", {where: {"content": content}, "response_model": "2pl"}
     )
-    assert refused.status_code == 422, refused.text
-    assert "not of a 2pl one" in refused.json()["detail"]
+    assert "not of a 2pl one" in refused["detail"]
     py_irt = await client.get(f"{URL}/export?format=py-irt")
     assert py_irt.status_code == 422
     assert "measures several" in py_irt.json()["detail"]
@@ -313,19 +284,8 @@ async def test_models_are_ranked_by_their_general_ability(
         for name, skill in (("weak", -2.0), ("able", 2.0))
     ]
     body = {"bank": "tasks", "endpoints": members, "seed": 1, "budget": {"items": 60}}
-    made = await client.post("/v1/rankings", json=body)
-    assert made.status_code == 202, made.text
-    async for event, _ in _events(client, made.json()["id"]):
-        assert event != "ranking.failed"
-    ranking = (await client.get(f"/v1/rankings/{made.json()['id']}")).json()
+    made = await posted(client, "/v1/rankings", body, 202)
+    ranking = await ended(client, f"/v1/rankings/{made['id']}")
+    assert ranking["status"] == "completed", ranking["failure"]
     assert [entry["model"] for entry in ranking["order"]] == ["able", "weak"]
     assert ranking["pairs"][0]["decided"]
-
-
-async def _events(client: Client, ranking: str) -> AsyncIterator[tuple[str, Any]]:
-    after, ended = 0, False
-    while not ended:
-        page = (await client.get(f"/v1/rankings/{ranking}/events?after={after}")).json()
-        for event in page["data"]:
-            yield event["type"], event["data"]
-        after, ended = page["last_seq"], page["ended"]

@@ -9,6 +9,7 @@ from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.services.banks.imports import BankImport
 from app.services.results import simulations
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 
@@ -21,11 +22,8 @@ async def demo(app: FastAPI) -> None:
 
 
 async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:
-    body = {"bank": "demo", "n_examinees": 30, "stopping": {"se": None, "max_items": 8}, **changes}
-    response = await client.post(URL, json=body)
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    body = {"bank": "demo", "n_examinees": 10, "stopping": {"se": None, "max_items": 8}, **changes}
+    return await posted(client, URL, body, 200)
 
 
 async def refused(client: Client, **changes: Any) -> dict[str, Any]:
@@ -36,10 +34,14 @@ async def refused(client: Client, **changes: Any) -> dict[str, Any]:
 
 
 async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
-    found = await forecast_of(client, stopping={"score_margin": 0.01, "max_items": 12})
+    found = await forecast_of(
+        client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
+    )
     assert found["reached"] == 0.0
     assert "0% of the simulated tests become as exact as asked for" in found["caution"]
-    assert (await forecast_of(client, stopping={"score_margin": 0.3}))["caution"] is None
+    assert (await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3}))[
+        "caution"
+    ] is None
 
 
 async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> None:
@@ -51,7 +53,7 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
         latency_ms=500,
         concurrency=2,
     )
-    assert (found["population"], found["n_examinees"]) == ("prior", 30)
+    assert (found["population"], found["n_examinees"]) == ("prior", 10)
     assert found["items"]["median"] == 8
     assert found["seconds"]["median"] == 2
     assert found["stop_reasons"] == {"max_items": 1}
@@ -62,19 +64,20 @@ async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> No
 
 
 async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> None:
-    made = await client.post(
+    made = await posted(
+        client,
         "/v1/endpoints",
-        json={
+        {
             "name": "priced",
             "kind": "scripted",
             "model": "simulated",
             "price": {"input_per_1m": 10.0, "output_per_1m": 0.0},
             "limits": {"rpm": 30},
         },
+        201,
     )
-    assert made.status_code == 201, made.text
     found = await forecast_of(
-        client, endpoint_id=made.json()["id"], tokens_in=50, tokens_out=5, latency_ms=100
+        client, endpoint_id=made["id"], tokens_in=50, tokens_out=5, latency_ms=100
     )
     assert found["seconds"]["median"] == pytest.approx(8 * 2)
     assert found["usd"]["median"] > 0

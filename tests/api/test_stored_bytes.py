@@ -6,9 +6,9 @@ from app.acting import DEFAULT_PROJECT
 from app.storage.database import Database
 from app.storage.rows.endpoints import KeptAnswerRow
 from app.storage.scoping import of_opened
-from tests.api.by_hand import answered
+from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import Client
-from tests.api.test_projects import bank_made, posted
+from tests.api.test_projects import bank_made
 
 LONG = "a long text that can be compressed; " * 300
 MANUAL = {
@@ -73,3 +73,18 @@ async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
         file = {"content": lines, "name": f"{keys}.csv"}
         assert await grows("POST", f"{path}/imports", {"files": [file]})
     assert await grows("POST", f"{path}:collect", {"bank": "exam"})
+    # A project is held to its limit.
+    head, limits = {"If-Match": '"1"'}, {"limits": {"stored_bytes": await counted()}}
+    assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
+    spend = (await client.get("/v1/projects/default/spend")).json()
+    assert int(spend["stored_bytes"]["spent"]) == await counted()
+    for full, body in (
+        ("/v1/sessions", MANUAL),
+        ("/v1/banks/exam/items", new),
+        (
+            f"{path}/imports",
+            {"files": [{"content": "examinee,item,score\nf,q1,1\n", "name": "f.csv"}]},
+        ),
+    ):
+        refused = await problem_of(client, full, body, 409, "storage_full")
+        assert "bytes of" in refused["detail"]

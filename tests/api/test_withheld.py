@@ -23,13 +23,13 @@ from app.deps import ScopeName
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.api.calls import ended, posted, problem_of
 from tests.api.conftest import Client, NewClient
 from tests.api.test_webhooks import HOOK
 from tests.pages.browser import logged_in
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.catalog import PARAMETERS, QUESTIONS, write_entry
-from tests.waiting import waiting
 
 CANARY = "canary"
 BANK, TWIN = "secret", "twin"
@@ -98,16 +98,8 @@ class World:
             body = {"bank": BANK, "stopping": STOPPING, "seed": 5, **body}
         made: str = (await self.post(path, body))["id"]
         self.sessions[name] = made
-        await self.until(f"/v1/sessions/{made}", ENDED | {"awaiting_response"})
+        await ended(self.owner, f"/v1/sessions/{made}", *ENDED, "awaiting_response")
         return made
-
-    async def until(self, path: str, states: set[str]) -> dict[str, Any]:
-        async with waiting(120) as pause:
-            while True:
-                found: dict[str, Any] = (await self.owner.get(path)).json()
-                if found["status"] in states:
-                    return found
-                await pause()
 
 
 @pytest.fixture
@@ -187,7 +179,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     failing = {**body, "endpoints": [broken, dumb]}
     failed = (await world.post("/v1/rankings", failing))["id"]
     for each in (ranking, failed):
-        await world.until(f"/v1/rankings/{each}", ENDED)
+        await ended(client, f"/v1/rankings/{each}")
     gates = [
         (await world.post("/v1/gates", {"session_id": world.sessions[name], "threshold": 0.5}))[
             "id"
@@ -199,7 +191,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     members = (await client.get("/v1/sessions?limit=100")).json()["data"]
     left_behind = next(s["id"] for s in members if s["ranking_id"] == failed)
     installation = (await world.post("/v1/catalog/small:install", {}))["id"]
-    installed = await world.until(f"/v1/installations/{installation}", ENDED)
+    installed = await ended(client, f"/v1/installations/{installation}")
     assert installed["status"] == "completed", installed["failure"]
     delivered = (await client.get(f"/v1/webhooks/{webhook}/deliveries?limit=100")).json()["data"]
     assert {"session.failed", "ranking.failed", "gate.decided"} < {one["type"] for one in delivered}
@@ -447,8 +439,7 @@ async def _only_writers_choose_or_move_a_scorer(
             )
             assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
             assert "withheld" in refused.json()["detail"]
-    plain = await runner.post(f"/v1/sessions/{echo}:rescore", json={})
-    assert plain.status_code == 202, plain.text
+    await posted(runner, f"/v1/sessions/{echo}:rescore", {}, 202)
     # The scorers of an open bank would be told answers that were given on a withheld one.
     refused = await runner.post(f"/v1/sessions/{moved}:rescore", json={})
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
@@ -475,8 +466,7 @@ async def _only_writers_choose_or_move_a_scorer(
         ("/v1/gates", {"session": {"bank": BANK, "endpoint": mine}, "threshold": 0.5}),
         ("/v1/rankings", {"bank": BANK, "endpoints": [{"endpoint": mine}] * 2}),
     ):
-        taken = await runner.post(path, json=body)
-        assert (taken.status_code, taken.json()["code"]) == (403, "missing_scope"), path
+        await problem_of(runner, path, body, 403, "missing_scope")
     told = (await runner.post("/v1/sessions", json={"bank": BANK, "mode": "manual"})).json()
     assert "whoever may write it" in told["detail"]
     under_test = world.ids["endpoint_id"][0]

@@ -53,11 +53,7 @@ class Size:
 
 
 async def run(
-    folder: Path,
-    size: Size,
-    *,
-    seed: int,
-    tell: Callable[[str], object] = lambda _: None,
+    folder: Path, size: Size, *, seed: int, tell: Callable[[str], object] = lambda _: None
 ) -> Verdict:
     """Do all of it in an empty folder that other users may enter.
 

@@ -4,15 +4,16 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import structlog
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli.commands import banks
 from app.cli.servers.server import serving
 from app.settings import Settings
+from tests.cli.shell import sextant
 
 Run = Callable[..., Result]
 
@@ -28,11 +29,8 @@ MIRT = ",a1,d,g,u\nX1,1,0.5,0,1\nX2,-1,0.5,0.2,1\nX3,1,0,0,1\nX9,1,0,0,1\n"
 
 
 @pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "200")
-    return lambda *arguments: CliRunner().invoke(banks.app, [str(part) for part in arguments])
+def run(own_database: None) -> Run:
+    return partial(sextant, "banks")
 
 
 @pytest.fixture
@@ -116,20 +114,6 @@ def test_a_faulty_item_file_is_refused_with_the_place(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "sums" not in run("list").stdout
-
-
-def test_a_published_bank_is_imported_with_its_negative_slopes_quarantined(
-    run: Run, shared_data: Path
-) -> None:
-    result = run("import", "arc", "--parameters", shared_data / "atlas" / "arc" / "bank.csv")
-    assert result.exit_code == 0, result.output
-    assert "version 1: 3pl" in result.stdout
-    assert "no content: for manual sessions and simulation only" in result.stdout
-    states = re.findall(r"(\d+) (active|quarantined|pretest)", result.stdout)
-    counts = {state: int(count) for count, state in states}
-    n_items = sum(counts.values())
-    # 22 % of the bank's slopes are negative.
-    assert counts["quarantined"] / n_items == pytest.approx(0.22, abs=0.01)
 
 
 def test_a_bank_is_exported_in_every_format_and_comes_back_the_same(

@@ -103,16 +103,6 @@ def test_a_comparison_lists_the_families_by_bic(tmp_path: Path, data: Simulated)
     assert [fit["bic"] for fit in comparison] == sorted(fit["bic"] for fit in comparison)
 
 
-def test_parts_are_calibrated_and_joined(tmp_path: Path) -> None:
-    path = _write(tmp_path / "answers.csv", simulate(2, Family.TWO_PL, 300, 210))
-    document = _calibrated(tmp_path, path, "--partition-size", 100, "--seed", 3)
-    assert document["converged"] is True
-    assert len(document["items"]) == document["kept"]
-    first = (tmp_path / "bank.csv").read_bytes()
-    _calibrated(tmp_path, path, "--partition-size", 100, "--seed", 3)
-    assert (tmp_path / "bank.csv").read_bytes() == first
-
-
 def test_a_second_calibration_lands_on_the_scale_of_a_bank_file(
     tmp_path: Path, data: Simulated
 ) -> None:
@@ -165,6 +155,7 @@ def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
         (["--compare", "2pl,rasch"], "Unknown family 'rasch'"),
         (["--link-to", "{bank}", "--link-method", "haebara"], "Unknown link method 'haebara'"),
         (["--link-to", "{bank}"], "at least 2 common items"),
+        (["--link-method", "mean_sigma"], "--link-method needs --link-to"),
         (["--dimensions", "3"], "Dimensions belong to the models nested and mirt"),
         (["--partition-size", "50"], "at least 100 items"),
         (["--model", "1pl", "--negative-slopes"], "one common, positive slope"),
@@ -231,13 +222,3 @@ def test_families_are_told_in_a_table(tmp_path: Path, data: Simulated) -> None:
     assert "families.csv:4: 'm1' is of the family 'a' above" in twice.output
     families.write_text("examinee,family\nm1\n")
     assert "expected an examinee and a family" in _run(*asked, "--report-card").output
-
-
-def test_a_way_to_link_without_a_bank_to_link_to_is_refused(
-    tmp_path: Path, data: Simulated
-) -> None:
-    path, out = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv"
-    result = _run("--responses", path, "--out", out, "--link-method", "mean_sigma")
-    assert result.exit_code == 2
-    assert "--link-method needs --link-to" in result.output
-    assert not out.exists()

@@ -94,11 +94,10 @@ def test_a_command_with_a_server_starts_no_database(
     assert "cannot be reached" in told.stderr
 
 
+@pytest.mark.usefixtures("own_database")
 def test_a_command_works_in_the_project_that_is_named(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
     items = tmp_path / "items.jsonl"
     items.write_text('{"key": "q", "prompt": "1 + 1?", "target": "2"}')
 

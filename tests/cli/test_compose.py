@@ -50,14 +50,6 @@ def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
     assert held.mean() > 0.85
 
 
-def test_a_form_of_one_task_may_serve_another(train: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    flags = ["--train", str(train), "--items", "5", "--target", "maths", "--ask", "law"]
-    result = CliRunner().invoke(app, [*flags, "--json", str(out)])
-    assert result.exit_code == 0, result.output
-    assert all(row["item"].startswith("law/") for row in json.loads(out.read_text())["items"])
-
-
 def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
     train: Path, tmp_path: Path
 ) -> None:

@@ -20,10 +20,7 @@ from app.errors import FieldProblem, InvalidInputError
     ],
 )
 def test_a_single_fault_is_told_once(
-    detail: str,
-    problems: list[tuple[str, str]],
-    lines: int,
-    capsys: pytest.CaptureFixture[str],
+    detail: str, problems: list[tuple[str, str]], lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console.show_error(
         InvalidInputError(detail, problems=[FieldProblem(*problem) for problem in problems])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from app.cli.lab import calibrate, estimate, lint, simulate
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores
-from app.exchange.parameters import read_parameters, write_difficulties
+from app.exchange.parameters import read_parameters
 
 app = typer.Typer()
 for name, command in (
@@ -56,32 +56,6 @@ def bank() -> ItemBank:
 
 def drawn(bank: ItemBank, thetas: FloatArray, seed: int) -> FloatArray:
     return np.array(list(draw_scores(bank, thetas, np.random.default_rng(seed))))
-
-
-@pytest.mark.slow
-def test_simulated_tests_find_known_thetas_with_the_coverage_they_promise(
-    tmp_path: Path, bank: ItemBank
-) -> None:
-    thetas = np.random.default_rng(2).normal(size=300)
-    file = tmp_path / "bank.csv"
-    file.write_bytes(write_difficulties(bank))
-    scores = write(tmp_path / "scores.csv", bank.item_ids, drawn(bank, thetas, 3))
-    known = tmp_path / "theta.csv"
-    known.write_text("m,theta\n" + "".join(f"m{i},{t}\n" for i, t in enumerate(thetas)))
-    options = ("--bank", file, "--responses", scores)
-    flags = ("--preset", "ability", "--reference", known)
-    summary = done(tmp_path / "s.json", "simulate", *options, *flags)["summary"]
-    assert summary["n_examinees"] == 300
-    assert abs(summary["theta_bias"]) < 0.02
-    assert summary["theta_rmse"] < 0.12
-    assert 0.93 <= summary["coverage95"] <= 0.97
-    assert summary["accuracy_coverage95"] >= 0.91
-    rows = done(tmp_path / "e.json", "estimate", *options, "--estimator", "wle")["examinees"]
-    z = [(row["theta"] - theta) / row["se"] for row, theta in zip(rows, thetas, strict=True)]
-    assert np.var(z) == pytest.approx(1.0, abs=0.25)
-    assert rows[0]["accuracy"]["value"] == pytest.approx(drawn(bank, thetas, 3)[0].mean())
-    findings = done(tmp_path / "l.json", "lint", "--bank", file)
-    assert findings["n_items"] == 150
 
 
 def test_judges_grades_are_calibrated_on_their_scale(tmp_path: Path, bank: ItemBank) -> None:

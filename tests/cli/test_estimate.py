@@ -1,4 +1,3 @@
-import csv
 import json
 import math
 from pathlib import Path
@@ -46,30 +45,22 @@ def test_every_examinee_gets_theta_error_and_predicted_score(folder: Path) -> No
     assert [row["n_items"] for row in document["examinees"]] == [2, 3, 0]
 
 
-def test_stdout_is_pure_json_and_notes_go_to_stderr(folder: Path) -> None:
-    result = run(folder, "--json", "-")
-    assert json.loads(result.stdout)
-    assert "alpha" in result.stderr
+def test_json_goes_to_stdout_or_a_file_and_the_table_elsewhere(folder: Path) -> None:
+    piped = run(folder, "--json", "-")
+    assert "alpha" in piped.stderr
+    filed = run(folder, "--json", str(folder / "out.json"))
+    assert json.loads((folder / "out.json").read_text()) == json.loads(piped.stdout)
+    assert "alpha" in filed.stdout
 
 
-def test_a_file_gets_the_same_as_stdout_and_the_table_is_shown(folder: Path) -> None:
-    result = run(folder, "--json", str(folder / "out.json"))
-    assert json.loads((folder / "out.json").read_text()) == result_of(folder)
-    assert "alpha" in result.stdout
-
-
-def test_items_that_the_bank_lacks_are_counted_and_told(folder: Path) -> None:
-    document = result_of(folder)
+def test_items_that_the_bank_lacks_are_counted_and_quarantined_ones_used(folder: Path) -> None:
+    document, told = result_of(folder), run(folder).stderr
     assert document["responses"]["items_not_in_bank"] == ["X9"]
     assert document["responses"]["n_scores_skipped"] == 2
-    assert "X9" in run(folder).stderr
-
-
-def test_quarantined_items_are_used_and_told(folder: Path) -> None:
-    document = result_of(folder)
+    assert "X9" in told
     assert document["bank"] == {"n_items": 4, "n_quarantined": 1, "scale": "logit"}
     assert document["examinees"][1]["n_items"] == 3
-    assert "sextant lint" in run(folder).stderr
+    assert "sextant lint" in told
 
 
 def test_ids_that_went_through_r_are_matched_and_told(folder: Path) -> None:
@@ -148,20 +139,6 @@ def test_bad_files_are_refused_with_the_place(
     assert words in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.output
     assert not (folder / "out.json").exists()
-
-
-def test_a_long_file_gives_the_same_as_a_wide_one(folder: Path) -> None:
-    wide = result_of(folder)
-    with (folder / "responses.csv").open() as lines:
-        rows = list(csv.DictReader(lines))
-    long = [
-        f"{row['model']},{item},{score}"
-        for row in rows
-        for item, score in row.items()
-        if item != "model" and score
-    ]
-    (folder / "responses.csv").write_text("examinee,item,score\n" + "\n".join(long) + "\n")
-    assert result_of(folder)["examinees"] == wide["examinees"]
 
 
 def test_a_json_file_that_cannot_be_written_is_said_in_one_line(folder: Path) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli import build
 from app.demo.model_server import create_model_server
+from tests.cli.shell import sextant
 from tests.servers import serving
 
 
@@ -20,14 +20,11 @@ def model_url() -> Iterator[str]:
 
 
 def gate(*arguments: str) -> Result:
-    return CliRunner().invoke(build("gate"), ["gate", *arguments])
+    return sextant("gate", *arguments)
 
 
-def test_the_exit_code_says_go_no_go_or_inconclusive(
-    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_database")
+def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: Path) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1")
     path = tmp_path / "gate.json"
     go = gate(
@@ -49,9 +46,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
     told = json.loads(of_score.stdout)
     assert (of_score.exit_code, told["metric"], told["outcome"]) == (0, "score", "go")
     # A result under a name is what later ones are held against.
-    named = CliRunner().invoke(
-        build("baselines", "set"), ["baselines", "set", "main", found["session_id"]]
-    )
+    named = sextant("baselines", "set", "main", found["session_id"])
     assert named.stdout.startswith("main is m now, known to ±12.3 points by 20 questions: ")
     after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--json", "-", "--quiet")
     told = json.loads(after.stdout)
@@ -106,11 +101,8 @@ def test_help_is_no_error() -> None:
     assert gate("--help").exit_code == 0
 
 
-def test_a_saved_endpoint_is_named_by_its_id(
-    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_database")
+def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
     unknown = "end_" + "0" * 26
     failed = gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
     assert failed.exit_code == 64
@@ -137,11 +129,10 @@ rules:
 """
 
 
+@pytest.mark.usefixtures("own_database")
 def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
-    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
     path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(POLICY.format(url=model_url))
     files = ("--junit", str(xml), "--markdown", str(comment))
@@ -151,11 +142,7 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
     assert [one["outcome"] for one in told["rules"]] == ["go", "go", "no_go"]
     assert len({one["session_id"] for one in told["rules"]}) == 1
     cases = ET.parse(xml).getroot().findall("./testsuite/testcase")
-    assert [next(iter(case)).tag for case in cases] == [
-        "system-out",
-        "system-out",
-        "skipped",
-    ]
+    assert [next(iter(case)).tag for case in cases] == ["system-out", "system-out", "skipped"]
     words = comment.read_text()
     assert words.startswith("<!-- sextant gate -->\n### ✅ go")
     assert "better than all \\| of it" in words
@@ -165,11 +152,8 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
     assert "of an earlier run" in comment.read_text()
 
 
-def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(
-    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_database")
+def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url: str) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
     short = gate(*ask, "--max-items", "10", "--threshold", "0.5", "--json", "-")
     assert short.exit_code == 2, short.stdout

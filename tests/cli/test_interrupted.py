@@ -3,14 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.types import Receive, Scope, Send
-from typer.testing import CliRunner, Result
 
-from app.cli import build
 from app.cli.servers.connection import INTERRUPTED
+from tests.cli.shell import sextant
 from tests.servers import serving
 
 
@@ -31,10 +29,6 @@ def model_url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-def sextant(*arguments: str) -> Result:
-    return CliRunner().invoke(build(arguments[0]), arguments)
-
-
 @pytest.mark.parametrize(
     ("command", "what"),
     [
@@ -42,16 +36,10 @@ def sextant(*arguments: str) -> Result:
         (("rank", "--endpoint", "{url} m", "--endpoint", "{url} n"), "rnk_"),
     ],
 )
+@pytest.mark.usefixtures("own_database")
 def test_ctrl_c_cancels_what_the_command_began(
-    command: tuple[str, ...],
-    what: str,
-    model_url: str,
-    database_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], what: str, model_url: str
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
     words = [word.replace("{url}", model_url) for word in command]
 
     left = sextant(*words, "--bank", "demo")

@@ -3,14 +3,15 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli.commands import banks, calibrations
 from app.settings import Settings
 from app.storage.database import Database
+from tests.cli.shell import sextant
 from tests.services.sessions import opened
 from tests.services.test_recalibration import MOVED, world
 
@@ -20,11 +21,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "200")
-
+def run(database_url: str, tmp_path: Path, own_database: None) -> Run:
     async def fill() -> None:
         database = Database(database_url)
         settings = Settings(database_url=database_url, data_dir=tmp_path / "data")
@@ -33,7 +30,7 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> R
         await database.dispose()
 
     asyncio.run(fill())
-    return lambda *words: CliRunner().invoke(banks.app, [*map(str, words)])
+    return partial(sextant, "banks")
 
 
 def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
@@ -60,21 +57,25 @@ def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
     assert "nothing" in wrong.stderr
 
     # What is stored is also calibrated by itself.
-    def sextant(*words: str) -> Result:
-        return CliRunner().invoke(calibrations.app, words)
-
-    made = sextant("start", "live", "--model", "1pl", "--no-report-card", "--bank", "anew")
+    made = sextant(
+        "calibrations", "start", "live", "--model", "1pl", "--no-report-card", "--bank", "anew"
+    )
     assert made.exit_code == 0, made.output
     assert "completed" in made.stdout
-    found = json.loads(sextant("list", "--json", "-").stdout)["data"][0]
+    found = json.loads(sextant("calibrations", "list", "--json", "-").stdout)["data"][0]
     assert found["bank_version_id"] in made.stdout
     assert found["settings"]["filters"]["greatest_mean"] == 0.95
 
-    again = sextant("publish", found["id"], "--bank", "anew", "--json", "-")
+    again = sextant("calibrations", "publish", found["id"], "--bank", "anew", "--json", "-")
     assert json.loads(again.stdout)["number"] == 1, again.output
-    unsure = sextant("start", "live", "--model", "3pl", "--no-report-card")
+    unsure = sextant("calibrations", "start", "live", "--model", "3pl", "--no-report-card")
     assert "of 50 items have fewer than 1000 answers" in unsure.stderr
-    linked = sextant("start", "live", "--link-to", "nothing")
+    linked = sextant("calibrations", "start", "live", "--link-to", "nothing")
     assert "There is no bank 'nothing'" in linked.stderr
-    assert "--model: expected '1pl'" in sextant("start", "live", "--model", "9pl").stderr
-    assert "--no-wait needs a server" in sextant("start", "live", "--no-wait").stderr
+    assert (
+        "--model: expected '1pl'"
+        in sextant("calibrations", "start", "live", "--model", "9pl").stderr
+    )
+    assert (
+        "--no-wait needs a server" in sextant("calibrations", "start", "live", "--no-wait").stderr
+    )

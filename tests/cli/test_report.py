@@ -6,23 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli import build
+from tests.cli.shell import sextant
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(command: str, *words: object) -> Result:
-        return CliRunner().invoke(build(command), [command, *map(str, words)])
-
-    return call
+def run(own_database: None) -> Run:
+    return sextant
 
 
 @pytest.fixture

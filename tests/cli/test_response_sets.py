@@ -2,23 +2,20 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli import build
+from tests.cli.shell import sextant
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("COLUMNS", "200")
-    command = build("response-sets")
-    return lambda *words: CliRunner().invoke(command, ["response-sets", *map(str, words)])
+def run(own_database: None) -> Run:
+    return partial(sextant, "response-sets")
 
 
 @pytest.fixture
@@ -139,8 +136,7 @@ def test_a_set_is_exported_in_every_format_and_comes_back_the_same(
 def test_sessions_are_collected_into_a_set_that_is_made(run: Run, tmp_path: Path) -> None:
     parameters = tmp_path / "bank.csv"
     parameters.write_text("item,a,b\nq1,1,0\n", encoding="utf-8")
-    command = build("banks")
-    made = CliRunner().invoke(command, ["banks", "import", "sums", "--parameters", str(parameters)])
+    made = sextant("banks", "import", "sums", "--parameters", parameters)
     assert made.exit_code == 0, made.output
 
     result = run("collect", "live", "--bank", "sums", "--since", "2026-01-01")

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from typer.testing import CliRunner, Result
 
-from app.cli import build
 from app.cli.commands.open import page_of
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
@@ -18,12 +16,9 @@ from app.cli.terminal.progress import Progress, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings
+from tests.cli.shell import sextant
 
 KEY = "sxt_secret"
-
-
-def sextant(*words: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(build(words[0], words[1] if words[1:] else None), words, input=given)
 
 
 @pytest.fixture

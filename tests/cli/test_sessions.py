@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from app.cli import build
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
+from tests.cli.shell import sextant
 from tests.servers import serving
 
 
@@ -23,15 +22,8 @@ def model_url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-def sextant(*arguments: str) -> Result:
-    return CliRunner().invoke(build(arguments[0]), arguments)
-
-
-def test_what_another_scorer_changes_is_shown(
-    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_database")
+def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) -> None:
     first = sextant(
         *("run", "--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1"),
         *("--max-items", "12", "--min-items", "12", "--concurrency", "4", "--json", "-"),
@@ -130,11 +122,8 @@ async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) 
         assert refused.exit_code == 2
 
 
-def test_a_session_that_is_not_there_is_one_clear_message(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_database")
+def test_a_session_that_is_not_there_is_one_clear_message(tmp_path: Path) -> None:
     missing = sextant("sessions", "report", "ses_none", "--out", str(tmp_path / "page.html"))
     assert missing.exit_code == 2
     assert "There is no session 'ses_none'" in missing.stderr

@@ -116,16 +116,6 @@ def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_
     assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
 
 
-def test_the_score_may_be_predicted_by_the_abilities_alone(
-    files: dict[str, str], tmp_path: Path
-) -> None:
-    document = simulated(files, tmp_path, "--target", "maths", "--prediction", "p-irt")
-    assert document["design"]["prediction"] == {"method": "p-irt"}
-    truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
-    assert document["summary"]["accuracy_mae"] < 0.6 * np.abs(truth - truth.mean()).mean()
-    assert document["summary"]["accuracy_coverage95"] > 0.8
-
-
 def test_a_task_that_is_never_asked_is_predicted_from_another(
     files: dict[str, str], tmp_path: Path
 ) -> None:
@@ -178,15 +168,6 @@ def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
     assert all(one["hi"] - one["lo"] <= 0.3 for one in ends)
     assert document["examinees"][0]["stop_reason"] == "score_margin"
     assert document["summary"]["items_max"] < 40
-
-
-@pytest.mark.parametrize("selector", ["v-optimal-loadings", "d-optimal", "a-optimal", "trace"])
-def test_the_abilities_own_criteria_measure_the_main_one(
-    files: dict[str, str], tmp_path: Path, selector: str
-) -> None:
-    summary = simulated(files, tmp_path, "--selector", selector)["summary"]
-    assert summary["items_mean"] == 8
-    assert summary["coverage95"] > 0.8
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 #: Each takes longer to load than a client needs for all of its work.
 OF_A_SERVER = {
     *("sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "numpy", "scipy"),
@@ -37,18 +35,14 @@ def command(*words: str) -> str:
     return f"{run}try:\n    main()\nexcept SystemExit:\n    pass"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_whoever_only_talks_to_a_server_does_not_load_one() -> None:
+    commands = [
         command("--help"),
         command("banks", "list", "--server", "http://127.0.0.1:9"),
         command("banks", "catalog"),
         "from app.cli.commands import gate, rank, run, sessions",
-    ],
-    ids=["help", "banks list", "banks catalog", "clients"],
-)
-def test_whoever_only_talks_to_a_server_does_not_load_one(code: str) -> None:
-    assert loaded_by(code) & OF_A_SERVER == set()
+    ]
+    assert loaded_by("\n".join(commands)) & OF_A_SERVER == set()
 
 
 def test_a_list_read_from_the_database_loads_the_database_alone() -> None:

@@ -27,13 +27,7 @@ SESSION: dict[str, Any] = {
         "se": 0.2,
         "theta_reason": None,
     },
-    "estimate": {
-        "theta": 0.4,
-        "se": 0.2,
-        "ci": [0.008, 0.792],
-        "ci_raw": None,
-        "reason": None,
-    },
+    "estimate": {"theta": 0.4, "se": 0.2, "ci": [0.008, 0.792], "ci_raw": None, "reason": None},
     "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7, "nonresponse": 0.0, "target": None},
     "profile": None,
     "progress": {"items": 20, "scored": 20, "in_flight": 0},
@@ -112,10 +106,7 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_an_interval_that_the_error_does_not_give_is_explained(
-    ends: list[float],
-    raw: list[float] | None,
-    word: str | None,
-    capsys: pytest.CaptureFixture[str],
+    ends: list[float], raw: list[float] | None, word: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = said(capsys, estimate={"ci": ends, "ci_raw": raw})
     if word is None:

@@ -17,14 +17,7 @@ from inspect_ai import Task, eval_retry, task
 from inspect_ai import eval as run_task
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageTool,
-    Model,
-    ModelOutput,
-    ModelUsage,
-    get_model,
-)
+from inspect_ai.model import ChatMessage, ChatMessageTool, Model, ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, match, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
 from inspect_ai.tool import Tool, tool

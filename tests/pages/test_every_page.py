@@ -19,7 +19,8 @@ from app.deps import ScopeName
 from app.pages.routing import PageRoute
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.test_projects import NOWHERE, STOPPING, Member, furnished, posted
+from tests.api.calls import posted
+from tests.api.test_projects import NOWHERE, STOPPING, Member, furnished
 from tests.pages.browser import Browser, logged_in
 from tests.services.catalog import write_entry, write_files
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
@@ -13,10 +14,8 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
     browser_with: NewBrowser, client: Client
 ) -> None:
     rows = "\n".join(["item,a,b,c,d", *(f"q{i},1,{i / 4 - 1},0,1" for i in range(N_ITEMS))])
-    made = await client.post("/v1/banks", json={"name": "small"})
-    assert made.status_code == 201, made.text
-    filled = await client.post("/v1/banks/small/imports", json={"parameters": {"content": rows}})
-    assert filled.status_code == 201, filled.text
+    await posted(client, "/v1/banks", {"name": "small"}, 201)
+    await posted(client, "/v1/banks/small/imports", {"parameters": {"content": rows}}, 201)
     body: dict[str, Any] = {"mode": "manual", "bank": "small", "metadata": {"model": "mine"}}
     session = (await client.post("/v1/sessions", json=body)).json()
     assert (session["design"]["preset"], session["design"]["concurrency"]) == ("score", 1)

@@ -14,6 +14,7 @@ from app.services.banks.uses import ItemUses
 from app.services.container import Services
 from app.services.projects import ProjectService
 from app.storage.database import Database
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
@@ -115,11 +116,9 @@ async def _published(app: FastAPI, client: Client, csv: str) -> str:
     services: Services = app.state.services
     await client.post("/v1/response-sets", json={"name": "arc"})
     file = {"name": "scores.csv", "content": csv}
-    imported = await client.post("/v1/response-sets/arc/imports", json={"files": [file]})
-    assert imported.status_code == 201, imported.text
+    await posted(client, "/v1/response-sets/arc/imports", {"files": [file]}, 201)
     asked = {"response_set": "arc", "report_card": False, "model": "2pl"}
     made = (await client.post("/v1/calibrations", json=asked)).json()
     await run_calibration(services, made["id"])
-    version = await client.post(f"/v1/calibrations/{made['id']}:publish", json={"bank": "arc"})
-    assert version.status_code == 201, version.text
-    return str(version.json()["bank_id"])
+    version = await posted(client, f"/v1/calibrations/{made['id']}:publish", {"bank": "arc"}, 201)
+    return str(version["bank_id"])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.storage.database import Database
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.pages.conftest import NewBrowser
@@ -15,32 +16,31 @@ _TARGETS = {"q0": "0", "q1": "2", "q2": "4", "q3": "6", "q4": "8", "q5": "10"}
 
 
 async def _bank(client: Client, visibility: str) -> None:
-    made = await client.post(
+    await posted(
+        client,
         "/v1/banks",
-        json={"name": "sums", "default_scorer": {"name": "exact"}, "visibility": visibility},
+        {"name": "sums", "default_scorer": {"name": "exact"}, "visibility": visibility},
+        201,
     )
-    assert made.status_code == 201, made.text
     lines = [
         f'{{"key": "{key}", "prompt": "twice {n} <i>makes</i>?", "target": "{target}"}}'
         for n, (key, target) in enumerate(_TARGETS.items())
     ]
     body = {"items": {"name": "i.jsonl", "content": "\n".join(lines)}, "provisional": True}
-    imported = await client.post("/v1/banks/sums/imports", json=body)
-    assert imported.is_success, imported.text
+    await posted(client, "/v1/banks/sums/imports", body)
 
 
 async def _answered(client: Client, wrong: set[str], **more: Any) -> str:
     body: dict[str, Any] = {"mode": "manual", "bank": "sums", "stopping": {"max_items": 6}} | more
-    made = await client.post("/v1/sessions", json={**body, "unparsed_policy": "wrong"})
-    assert made.status_code == 201, made.text
-    path = f"/v1/sessions/{made.json()['id']}"
+    made = await posted(client, "/v1/sessions", {**body, "unparsed_policy": "wrong"}, 201)
+    path = f"/v1/sessions/{made['id']}"
     while (await client.get(path)).json()["status"] == "awaiting_response":
         asked = (await client.get(f"{path}/next-item")).json()
         key = asked["item"]["id"]
         answer = {"response": "none" if key in wrong else _TARGETS[key]}
         body = {"step_token": asked["step_token"], **answer}
         assert (await client.post(f"{path}/responses", json=body)).is_success
-    session_id: str = made.json()["id"]
+    session_id: str = made["id"]
     return session_id
 
 

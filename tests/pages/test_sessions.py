@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.storage.database import Database
+from tests.api.calls import posted
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.pages.browser import Browser
@@ -28,10 +29,7 @@ async def by_hand(database: Database, client: Client) -> dict[str, Any]:
         "stopping": {"max_items": N_ITEMS},
     }
     body["unparsed_policy"] = "wrong"  # so that every answer is marked
-    made = await client.post("/v1/sessions", json={**body, "metadata": {"model": "mine"}})
-    assert made.status_code == 201, made.text
-    session: dict[str, Any] = made.json()
-    return session
+    return await posted(client, "/v1/sessions", {**body, "metadata": {"model": "mine"}}, 201)
 
 
 async def answer(browser: Browser, path: str, text: str) -> str:
@@ -155,13 +153,12 @@ async def test_hostile_names_are_text(
         "endpoint": {"kind": "scripted", "model": name + "x" * 400, "name": name},
         "metadata": {"note": name * 10},
     }
-    made = await client.post("/v1/sessions", json=body)
-    assert made.status_code == 202, made.text
+    made = await posted(client, "/v1/sessions", body, 202)
     browser = await browser_with("read", "run")
-    for path in ("/", "/sessions", f"/sessions/{made.json()['id']}"):
+    for path in ("/", "/sessions", f"/sessions/{made['id']}"):
         text = (await browser.get(path)).text
         assert "alert(1)" in text
         assert "<script>alert" not in text
         Page(text)
-    await browser.form(f"/sessions/{made.json()['id']}/cancel", of="/")
-    assert "<script>alert" not in (await browser.get(f"/sessions/{made.json()['id']}")).text
+    await browser.form(f"/sessions/{made['id']}/cancel", of="/")
+    assert "<script>alert" not in (await browser.get(f"/sessions/{made['id']}")).text

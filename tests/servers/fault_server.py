@@ -9,20 +9,13 @@ breaks off, `http://host:port/ok/v1` always answers well.
   any number of callers in any order see the same faults.
 
 The text of a good answer depends on the prompt alone, so runs with and without faults compare.
-
-    python -m tests.servers.fault_server --port 0 --fault-rate 0.3 --seed 7
-
-prints `{"url": "http://127.0.0.1:PORT", ...}` and serves until it is stopped. `GET /calls` returns
-how often each behaviour was asked and how often each fault was played.
 """
 
-import argparse
 import asyncio
 import gzip
 import hashlib
 import json
 import re
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -31,7 +24,6 @@ from email.utils import format_datetime
 from functools import cache
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -80,10 +72,6 @@ class FaultServer:
     @property
     def app(self) -> FastAPI:
         app = FastAPI()
-
-        @app.get("/calls")
-        async def calls() -> dict[str, dict[str, int]]:
-            return {"asked": dict(self.asked), "played": dict(self.played)}
 
         @app.post("/{behaviour}")
         @app.post("/{behaviour}/{route:path}")
@@ -136,6 +124,8 @@ class FaultServer:
             # Another name of the same machine: another origin for the caller.
             target = f"http://localhost:{request.url.port}/ok/{route}"
             return Response(status_code=307, headers={"location": target})
+        if fault in _REPLIES:
+            return _REPLIES[fault]()
         if fault not in _FAULTS:
             return _error(404, f"There is no behaviour {fault!r}.")
         return await _FAULTS[fault](route, body)
@@ -266,59 +256,6 @@ class _CutOff(Response):
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _rate_limited_until(route: str, body: dict[str, Any]) -> Response:
-    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-    return _error(429, "Slow down.", headers={"retry-after": moment})
-
-
-async def _error_500(route: str, body: dict[str, Any]) -> Response:
-    return _error(500, "The engine fell over.")
-
-
-async def _error_503(route: str, body: dict[str, Any]) -> Response:
-    return Response("upstream connect error", 503, media_type="text/plain")
-
-
-async def _loading(route: str, body: dict[str, Any]) -> Response:
-    """As llama.cpp's server says it."""
-    error = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
-    return JSONResponse({"error": error}, 503)
-
-
-async def _hf_loading(route: str, body: dict[str, Any]) -> Response:
-    """As Hugging Face says it."""
-    return JSONResponse({"error": "Model x is currently loading", "estimated_time": 20.0}, 503)
-
-
-async def _cut(route: str, body: dict[str, Any]) -> Response:
-    return _CutOff()
-
-
-async def _malformed(route: str, body: dict[str, Any]) -> Response:
-    return Response('{"choices": [{"message": ', 200, media_type="application/json")
-
-
-async def _wrong_shape(route: str, body: dict[str, Any]) -> Response:
-    return JSONResponse({"answer": "A"})
-
-
-async def _empty_choices(route: str, body: dict[str, Any]) -> Response:
-    return JSONResponse({"object": "chat.completion", "choices": [], "model": "faulty"})
-
-
-async def _html(route: str, body: dict[str, Any]) -> Response:
-    return Response("<!DOCTYPE html><title>Sign in</title><p>Hello", media_type="text/html")
-
-
-async def _html_404(route: str, body: dict[str, Any]) -> Response:
-    page = "<html><head><title>404 Not Found</title></head></html>"
-    return Response(page, 404, media_type="text/html")
-
-
-async def _large(route: str, body: dict[str, Any]) -> Response:
-    return Response(b" " * LARGE_BODY_BYTES, media_type="application/json")
-
-
 async def _large_chunked(route: str, body: dict[str, Any]) -> Response:
     """Does not announce its length, so that a caller has to count."""
 
@@ -334,12 +271,6 @@ def _packed_bomb() -> bytes:
     return gzip.compress(b" " * (8 * LARGE_BODY_BYTES))
 
 
-async def _zip_bomb(route: str, body: dict[str, Any]) -> Response:
-    return Response(
-        _packed_bomb(), headers={"content-encoding": "gzip", "content-type": "application/json"}
-    )
-
-
 async def _endless(route: str, body: dict[str, Any]) -> Response:
     """One byte now and then, for ever."""
 
@@ -351,21 +282,12 @@ async def _endless(route: str, body: dict[str, Any]) -> Response:
     return StreamingResponse(drops(), media_type="application/json")
 
 
-async def _redirect_metadata(route: str, body: dict[str, Any]) -> Response:
-    location = "http://169.254.169.254/latest/meta-data/"
-    return Response(status_code=307, headers={"location": location})
-
-
 async def _redirect_loop(route: str, body: dict[str, Any]) -> Response:
     return Response(status_code=307, headers={"location": f"/redirect_loop/{route}"})
 
 
 async def _redirect(route: str, body: dict[str, Any]) -> Response:
     return Response(status_code=308, headers={"location": f"/ok/{route}"})
-
-
-async def _unauthorized_always(route: str, body: dict[str, Any]) -> Response:
-    return JSONResponse({"error": {"message": "No such key.", "code": "invalid_api_key"}}, 401)
 
 
 async def _reasoner(route: str, body: dict[str, Any]) -> Response:
@@ -401,59 +323,54 @@ async def _no_structure(route: str, body: dict[str, Any]) -> Response:
     return JSONResponse({"object": "chat.completion", "choices": [choice], "model": "plain"})
 
 
-#: Besides `slow`, `rate_limited` and `redirect_elsewhere`, which depend on settings.
+def _in_a_minute() -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+
+
+#: Faults that are the same whatever is asked.
+_REPLIES: dict[str, Callable[[], Response]] = {
+    "rate_limited_until": lambda: _error(
+        429, "Slow down.", headers={"retry-after": _in_a_minute()}
+    ),
+    "error_500": lambda: _error(500, "The engine fell over."),
+    "error_503": lambda: Response("upstream connect error", 503, media_type="text/plain"),
+    # As llama.cpp's server says it, and as Hugging Face does.
+    "loading": lambda: JSONResponse(
+        {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503
+    ),
+    "hf_loading": lambda: JSONResponse(
+        {"error": "Model x is currently loading", "estimated_time": 20.0}, 503
+    ),
+    "cut": _CutOff,
+    "malformed": lambda: Response('{"choices": [{"message": ', media_type="application/json"),
+    "wrong_shape": lambda: JSONResponse({"answer": "A"}),
+    "empty_choices": lambda: JSONResponse(
+        {"object": "chat.completion", "choices": [], "model": "faulty"}
+    ),
+    "html": lambda: Response(
+        "<!DOCTYPE html><title>Sign in</title><p>Hello", media_type="text/html"
+    ),
+    "html_404": lambda: Response(
+        "<html><head><title>404 Not Found</title></head></html>", 404, media_type="text/html"
+    ),
+    "large": lambda: Response(b" " * LARGE_BODY_BYTES, media_type="application/json"),
+    "zip_bomb": lambda: Response(
+        _packed_bomb(), headers={"content-encoding": "gzip", "content-type": "application/json"}
+    ),
+    "redirect_metadata": lambda: Response(
+        status_code=307, headers={"location": "http://169.254.169.254/latest/meta-data/"}
+    ),
+    "unauthorized": lambda: JSONResponse(
+        {"error": {"message": "No such key.", "code": "invalid_api_key"}}, 401
+    ),
+}
+#: Others. `slow`, `rate_limited` and `redirect_elsewhere` depend on settings.
 _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
-    "rate_limited_until": _rate_limited_until,
-    "error_500": _error_500,
-    "error_503": _error_503,
-    "loading": _loading,
-    "hf_loading": _hf_loading,
-    "cut": _cut,
-    "malformed": _malformed,
-    "wrong_shape": _wrong_shape,
-    "empty_choices": _empty_choices,
-    "html": _html,
-    "html_404": _html_404,
-    "large": _large,
     "large_chunked": _large_chunked,
-    "zip_bomb": _zip_bomb,
     "endless": _endless,
-    "redirect_metadata": _redirect_metadata,
     "redirect_loop": _redirect_loop,
     "redirect": _redirect,
-    "unauthorized": _unauthorized_always,
     "reasoner": _reasoner,
     "no_logprobs": _no_logprobs,
     "no_structure": _no_structure,
 }
-
-
-def main() -> None:
-    """Serve until stopped."""
-    parser = argparse.ArgumentParser(description="A model server that misbehaves on demand.")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--api-key")
-    parser.add_argument("--fault-rate", type=float, default=0.3, help="for base_url .../mixed/v1")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--retry-after", type=float, default=0.05, metavar="SECONDS")
-    parser.add_argument("--slow", type=float, default=0.2, metavar="SECONDS")
-    arguments = parser.parse_args()
-    server = FaultServer(
-        api_key=arguments.api_key,
-        fault_rate=arguments.fault_rate,
-        seed=arguments.seed,
-        retry_after_s=arguments.retry_after,
-        slow_s=arguments.slow,
-    )
-    listener = socket.create_server(("127.0.0.1", arguments.port))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    print(
-        json.dumps({"url": url, "behaviours": ["ok", "mixed", "slow", "rate_limited", *_FAULTS]}),
-        flush=True,
-    )
-    config = uvicorn.Config(server.app, log_level="critical", lifespan="off")
-    uvicorn.Server(config).run(sockets=[listener])
-
-
-if __name__ == "__main__":
-    main()

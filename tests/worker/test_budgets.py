@@ -9,7 +9,6 @@ import pytest
 
 from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.engine.ranking.rules import RankingBudget
-from app.errors import InvalidInputError
 from app.records.endpoints import Limits, Price
 from app.records.projects import Limits as ProjectLimits
 from app.records.sessions import ENDED
@@ -100,24 +99,6 @@ async def test_who_joins_a_ranking_pays_for_what_is_asked_then(
     assert shown.summary["waiting_reason"] == joined.waiting_reason
     untold = View(is_whole=False).ranking(replace(shown, withheld=True))
     assert untold.summary["waiting_reason"] == UNTOLD
-
-
-async def test_a_project_budget_in_dollars_asks_for_prices(services: Services) -> None:
-    project = await services.projects.find()
-    limits = {"limits": ProjectLimits(usd_per_day=5.0)}
-    await services.projects.update(DEFAULT_PROJECT, project.revision, limits)
-    free = endpoint(Price())
-    unpriced = replace(
-        free,
-        settings=replace(free.settings, kind="openai_chat", base_url="http://127.0.0.1:9/v1"),
-    )
-    unpriced = replace(unpriced, settings=replace(unpriced.settings, options={}))
-    with pytest.raises(InvalidInputError, match="'model' has no price, so the project's budget"):
-        await services.sessions.create(spec(endpoint=unpriced))
-    with pytest.raises(InvalidInputError, match="'model' has no price, so its budget"):
-        services.endpoints.check(
-            replace(unpriced, settings=replace(unpriced.settings, limits=Limits(usd_per_day=1.0)))
-        )
 
 
 async def called(faults: FaultServer, times: int) -> None:

@@ -10,15 +10,10 @@ import pytest
 from procrastinate.exceptions import ConnectorException
 
 from app import scorers
-from app.adapters import CompletionRequest
 from app.calling import GenerationParams
-from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, InvalidStateError
-from app.items import Message
-from app.records.endpoints import EndpointSettings, Limits, Price
+from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.records.endpoints import Limits, Price
 from app.services.container import Services, open_services
-from app.services.endpoints import calls
-from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.services.sessions.failures import FailureLimits
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
@@ -120,10 +115,7 @@ async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Servi
 
 
 async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
-    services: Services,
-    monkeypatch: pytest.MonkeyPatch,
-    faults: FaultServer,
-    faults_url: str,
+    services: Services, monkeypatch: pytest.MonkeyPatch, faults: FaultServer, faults_url: str
 ) -> None:
     reserve = EndpointRepository.reserve
     refused: list[str] = []
@@ -300,26 +292,3 @@ async def test_a_worker_stops_even_if_it_is_told_to_while_it_connects(
     stopped, _ = await asyncio.wait([worker], timeout=60)
 
     assert stopped
-
-
-async def test_a_new_key_holds_for_the_next_call_and_the_model_stays(
-    services: Services, faults: FaultServer, faults_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "LOOK_EVERY_S", 0.0)
-    faults.api_key = "new"
-    settings = EndpointSettings(
-        name="mine", kind="openai_chat", model="one", base_url=f"{faults_url}/ok/v1"
-    )
-    made = await services.endpoints.create(EndpointSpec(settings=settings, api_key="old"))
-    ready = await services.endpoints.ready(made.id)
-    called = RateLimited(ready, services.endpoints, services.transport)
-    request = CompletionRequest(messages=(Message("user", "?"),))
-    with pytest.raises(EndpointUnauthorizedError):
-        await called.complete(request)
-
-    change = EndpointChange(settings={"model": "two"}, api_key="new")
-    await services.endpoints.update(made.id, change, expected_revision=made.revision)
-    await called.complete(request)
-
-    assert faults.calls[-1].headers["authorization"] == "Bearer new"
-    assert faults.calls[-1].body["model"] == "one"

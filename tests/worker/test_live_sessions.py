@@ -28,44 +28,24 @@ async def asked(services: Services, record: SessionRecord) -> list[tuple[str, st
     return [(row.item_key, row.closing.outcome if row.closing else None) for row in rows]
 
 
-async def test_a_live_session_runs_to_its_end(working: Services) -> None:
-    created = await working.sessions.create(spec())
+async def test_a_live_session_runs_to_its_end_and_another_with_its_seed_likewise(
+    working: Services,
+) -> None:
+    made = [await working.sessions.create(spec()) for _ in range(2)]
+    ended, again = [await until(working, record.id) for record in made]
 
-    ended = await until(working, created.id)
-
-    assert ended.status == "completed"
-    assert ended.stop_reason == "max_items"
-    assert ended.summary["outcomes"] == {
-        "scored": 12,
-        "unparsed": 0,
-        "refused": 0,
-        "error": 0,
-        "truncated": 0,
-    }
+    assert (ended.status, ended.stop_reason) == ("completed", "max_items")
+    outcomes = dict.fromkeys(("unparsed", "refused", "error", "truncated"), 0)
+    assert ended.summary["outcomes"] == {"scored": 12, **outcomes}
     assert ended.summary["estimate"]["se"] < 0.6
     assert ended.summary["usage"]["calls"] == 12
     assert 0 < ended.summary["accuracy"]["lo"] < ended.summary["accuracy"]["hi"] < 1
-
-
-async def test_the_same_seed_and_answers_give_the_same_items(working: Services) -> None:
-    first, second = [await working.sessions.create(spec()) for _ in range(2)]
-
-    runs = [await until(working, record.id) for record in (first, second)]
-
-    assert await asked(working, runs[0]) == await asked(working, runs[1])
-    assert runs[0].summary["estimate"] == runs[1].summary["estimate"]
-
-
-async def test_events_tell_the_whole_story_in_order(working: Services) -> None:
-    created = await working.sessions.create(spec())
-    await until(working, created.id)
-
-    events = await working.sessions.events(created.id)
-
+    assert await asked(working, ended) == await asked(working, again)
+    assert ended.summary["estimate"] == again.summary["estimate"]
+    events = await working.sessions.events(ended.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     kinds = [event.type for event in events]
-    assert kinds[0] == "session.created"
-    assert kinds[-1] == "session.completed"
+    assert (kinds[0], kinds[-1]) == ("session.created", "session.completed")
     assert kinds.count("response.received") == kinds.count("session.item_selected") == 12
 
 
@@ -164,8 +144,7 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
     }
     priced = scripted(theta=0.5, seed=3)
     priced = replace(
-        priced,
-        settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0)),
+        priced, settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0))
     )
     created = await working.sessions.create(spec(plan=plan, endpoint=priced))
 
@@ -224,8 +203,7 @@ async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
     working: Services, faults_url: str, faults: FaultServer
 ) -> None:
     silent = faults.canned(
-        "silent",
-        {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}},
+        "silent", {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}}
     )
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
     created = await working.sessions.create(

@@ -19,6 +19,7 @@ from app.settings import Settings
 from app.storage import binaries
 from app.storage.backups import back_up
 from app.storage.database import Database
+from tests.api.calls import ended
 from tests.databases import libpq
 from tests.servers.fault_server import FaultServer
 from tests.waiting import waiting
@@ -43,11 +44,7 @@ ANSWER = json.dumps(
         "object": "chat.completion",
         "model": "m",
         "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "4"},
-                "finish_reason": "stop",
-            }
+            {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
         ],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
     }
@@ -97,15 +94,6 @@ async def made(client: httpx2.AsyncClient, path: str, body: object) -> Any:
     answer = await client.post(path, json=body, headers={"Idempotency-Key": uuid4().hex})
     assert answer.is_success, answer.text
     return answer.json()
-
-
-async def ended(client: httpx2.AsyncClient, session_id: str) -> None:
-    async with waiting() as pause:
-        while True:
-            found = (await client.get(f"/v1/sessions/{session_id}")).json()
-            if found["status"] in {"completed", "failed", "waiting"}:
-                return
-            await pause()
 
 
 async def delivered(client: httpx2.AsyncClient, webhook_id: str, event: str) -> None:
@@ -203,7 +191,7 @@ async def test_planted_secrets_are_found_nowhere(
         ]
         sessions = [(await made(client, "/v1/sessions", body))["id"] for body in bodies]
         for session_id in sessions:
-            await ended(client, session_id)
+            await ended(client, f"/v1/sessions/{session_id}", "completed", "failed", "waiting")
         await client.post(f"/v1/endpoints/{first['id']}:probe")
 
         told, processes = [], of_processes()

@@ -1,17 +1,13 @@
 """Items in pretest in live sessions: over HTTP, several at a time, through lost workers."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from app.demo.model_server import create_model_server
 from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker
-from tests.servers import serving
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import scripted, spec, until
-from tests.worker.test_live_sessions import asked, model_at
+from tests.worker.test_live_sessions import asked
 from tests.worker.test_recovery import epoch_above, worker_process
 
 PLAN = {
@@ -19,32 +15,6 @@ PLAN = {
     "pretest": {"items_per_session": 8},
     "concurrency": 3,
 }
-
-
-@pytest.fixture
-def demo_url() -> Iterator[str]:
-    with serving(create_model_server(theta=0.6, seed=4)) as url:
-        yield f"{url}/v1"
-
-
-async def test_a_live_model_answers_items_that_have_no_parameters(
-    working: Services, demo_url: str
-) -> None:
-    await living_bank(working)
-
-    created = await working.sessions.create(spec(bank=BANK, plan=PLAN, endpoint=model_at(demo_url)))
-    ended = await until(working, created.id)
-
-    rows = await working.sessions.responses(created.id)
-    events = await working.sessions.events(created.id)
-    assert ended.status == "completed", ended.failure
-    assert ended.summary["outcomes"]["scored"] == 30
-    assert ended.summary["pretest"]["outcomes"]["scored"] == 8
-    assert ended.summary["usage"]["calls"] == 38
-    assert len({row.item_key for row in rows}) == 38
-    assert {row.closing.score for row in rows if row.is_pretest} <= {0.0, 1.0}  # type: ignore[union-attr]  # all are closed
-    received = [event for event in events if event.type == "response.received"]
-    assert sum(event.data["pretest"] for event in received) == 8
 
 
 @pytest.mark.slow

@@ -62,8 +62,7 @@ async def judged_questions(services: Services) -> None:
     )
     await services.banks.import_bank(
         BankSpec(
-            name="judged",
-            default_scorer=ScorerSpec("judge", {"judges": ["judge"], "attempts": 1}),
+            name="judged", default_scorer=ScorerSpec("judge", {"judges": ["judge"], "attempts": 1})
         ),
         BankImport(
             items=[ItemRecord(key=item.key, content=item.content) for item in asked],

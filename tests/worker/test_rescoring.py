@@ -74,28 +74,6 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert await marks(working, old) == before
 
 
-async def test_the_same_scorer_gives_the_same_theta_after_each_answer(working: Services) -> None:
-    old = await measured(working)
-
-    new = await until(working, (await working.derived_sessions.rescore(old.id, None, {})).id)
-
-    assert await marks(working, new) == await marks(working, old)
-    assert new.summary["estimate"] == old.summary["estimate"]
-    thetas = [
-        [
-            row.closing.theta
-            for row in sorted(
-                await working.sessions.responses(record.id),
-                key=lambda row: row.arrival or 0,
-            )
-            if row.closing
-        ]
-        for record in (old, new)
-    ]
-    assert thetas[0] == thetas[1]
-    assert new.summary["rescore"]["changed"] == 0
-
-
 async def test_a_judge_marks_stored_answers_within_its_budget(
     working: Services, model_url: str
 ) -> None:

@@ -18,6 +18,7 @@ from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
+from tests.api.calls import ended
 from tests.servers import serving
 from tests.servers.forked import Forked
 from tests.waiting import waiting
@@ -88,17 +89,6 @@ async def waiting_ranking(client: httpx2.AsyncClient, ranking_id: str) -> Any:
             found = (await client.get(f"/v1/rankings/{ranking_id}")).json()
             if found["waiting_reason"] is not None:
                 return found
-            await pause()
-
-
-async def ended(client: httpx2.AsyncClient, path: str) -> None:
-    """Wait until a ranking is completed."""
-    async with waiting(120) as pause:
-        while True:
-            found = (await client.get(path)).json()
-            if found["status"] == "completed":
-                return
-            assert found["status"] in {"queued", "running"}, found
             await pause()
 
 
@@ -231,7 +221,8 @@ async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
         for one in (made.json(), patched):
             probed = await client.post(f"/v1/endpoints/{one['id']}:probe")
             assert probed.status_code == 200, probed.text
-        await ended(client, f"/v1/rankings/{rank}")
+        done = await ended(client, f"/v1/rankings/{rank}")
+        assert done["status"] == "completed", done
 
 
 @pytest.mark.slow

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidInputError, LeaseLostError
-from app.records.sessions import (
-    Advance,
-    SelectedItem,
-    SessionEvent,
-    SessionRecord,
-)
+from app.records.sessions import Advance, SelectedItem, SessionEvent, SessionRecord
 from app.services.container import Services
 from app.services.sessions.runner import StepWriter
 from app.storage.repositories.sessions import SessionRepository

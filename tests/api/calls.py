@@ -1,0 +1,64 @@
+"""What many tests ask the API for: something made, answers given by hand, the end of work."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.api.conftest import Client
+from tests.waiting import waiting
+
+
+async def posted(
+    client: Client, path: str, body: object, status: int | None = None
+) -> dict[str, Any]:
+    """The JSON of a call that succeeds, with this very status if one is said."""
+    answer = await client.post(path, json=body)
+    assert answer.is_success, answer.text
+    assert status in (None, answer.status_code)
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+async def bank_of(
+    client: Client, name: str, items: Iterable[Mapping[str, Any]], numbers: str, **fields: Any
+) -> dict[str, Any]:
+    """A bank with these items, and with these lines as their parameters."""
+    bank = await posted(client, "/v1/banks", {"name": name, **fields}, 201)
+    given = {
+        "items": {"content": "\n".join(map(json.dumps, items))},
+        "parameters": {"content": f"item,a,b,c,d\n{numbers}"},
+    }
+    await posted(client, f"/v1/banks/{bank['id']}/imports", given, 201)
+    return bank
+
+
+async def answered(client: Client, session_id: str, *answers: dict[str, Any]) -> dict[str, Any]:
+    """Answer a manual session's next items one after the other; the session as it then is."""
+    path = f"/v1/sessions/{session_id}"
+    for answer in answers:
+        awaited = (await client.get(f"{path}/next-item")).json()
+        body = {"step_token": awaited["step_token"], **answer}
+        await posted(client, f"{path}/responses", body, 201)
+    session: dict[str, Any] = (await client.get(path)).json()
+    return session
+
+
+async def ended(client: Client, path: str, *states: str) -> dict[str, Any]:
+    """What stands there once its work has ended, or is in one of these states."""
+    async with waiting() as pause:
+        while True:
+            found: dict[str, Any] = (await client.get(path)).json()
+            if found["status"] in (states or ("completed", "failed", "cancelled")):
+                return found
+            await pause()
+
+
+async def problem_of(
+    client: Client, path: str, body: object, status: int = 422, code: str | None = None
+) -> dict[str, Any]:
+    """The problem that a call meets, with this status and, if one is said, of this code."""
+    answer = await client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    problem: dict[str, Any] = answer.json()
+    assert code in (None, problem["code"])
+    return problem
