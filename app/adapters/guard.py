@@ -1,7 +1,7 @@
 """Which addresses an endpoint that a user names may lie at (server-side request forgery).
 
-The decision is made on the address that is connected to, never on the name: `transport.py` resolves
-a host once, asks `AddressGuard.check`, and connects to the very address that passed.
+The decision is made on the address that is connected to, never on the name: `connections.py`
+resolves a host once, asks `AddressGuard.check`, and connects to the very address that passed.
 """
 
 import ipaddress

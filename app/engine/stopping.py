@@ -120,8 +120,8 @@ class DecisionByInterval:
         side = "above" if told.theta > self.cut else "below"
         return Stop(
             StopReason.DECISION_REACHED,
-            f"Theta {told.theta:.3f}, {lo:.3f} to {hi:.3f} ({self.confidence:.0%}, however often "
-            f"looked at), is {side} the cut score {self.cut:g}.",
+            f"Theta {told.theta:.3f}, {lo:.3f} to {hi:.3f} ({self.confidence:.0%}, adjusted for "
+            f"repeated looks), is {side} the cut score {self.cut:g}.",
         )
 
 
@@ -184,7 +184,7 @@ class ScoreMargin:
             return None
         return Stop(
             StopReason.SCORE_MARGIN,
-            f"Score {prediction.value:.3f} known to +-{margin:.4g} <= {self.margin:g}.",
+            f"The score is known to +-{100 * margin:.2g} points (goal +-{100 * self.margin:.2g}).",
         )
 
 
