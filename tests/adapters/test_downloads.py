@@ -141,7 +141,7 @@ async def test_downloads_go_through_the_outbound_guard(hub: Hub, url: str) -> No
 @pytest.mark.parametrize("path", ["loop", "away"])
 async def test_redirects_that_lead_nowhere_are_told(url: str, path: str) -> None:
     refusal = await refused(RemoteFile(url=f"{url}/{path}"))
-    assert "sends whoever asks for the file to a place that cannot be called" in refusal.detail
+    assert "sends requests for the file to a place that cannot be called" in refusal.detail
     assert not refusal.unreachable
 
 

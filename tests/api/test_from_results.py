@@ -219,7 +219,7 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     (
         {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
         {},
-        "No scorer marks at least 90% of the right and of the wrong recorded answers",
+        "No scorer reproduces at least 90% of the recorded scores",
     ),
     (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
     ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),

@@ -97,7 +97,7 @@ async def test_an_item_that_is_given_back_is_late_for_whoever_had_it(client: Cli
     assert released["item"] == first["item"]
     assert released["step_token"] != first["step_token"]
     late = await problem_of(client, f"{path}/responses", {**given_back, "score": 0.0}, 409)
-    assert "one of steps 1, 2, 3, 4, which are awaited" in late["detail"]
+    assert "one of steps 1, 2, 3, 4, which are pending" in late["detail"]
     assert (await client.post(f"{path}:release", json=given_back)).status_code == 409
     session = await told(client, path, released)
     assert session["progress"]["scored"] == 1

@@ -80,7 +80,7 @@ async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client
     assert last["score"] == session["accuracy"]["value"]
     page = await page_of(client, session_id)
     assert "mine &lt;i&gt;&amp;amp;&lt;/i&gt; on sums</h1>" in page
-    assert "1 of 10 answers could not be marked (1 refused)" in page
+    assert "1 of 10 answers could not be scored (1 refused)" in page
     assert (await client.get(f"/v1/sessions/{session_id}/report?format=json")).json() == report
 
 
@@ -110,7 +110,7 @@ async def test_a_test_that_failed_says_so(client: Client) -> None:
     await answered(client, failed, *[{"outcome": "error"}] * 3)
     page = await page_of(client, failed)
     assert "failed after 3 answers" in page
-    assert "No answer could be marked, so there is no score." in page
+    assert "No score: no answer could be scored." in page
 
 
 async def test_a_report_of_nothing_is_a_problem(client: Client, anonymous: Client) -> None:

@@ -468,7 +468,7 @@ async def _only_writers_choose_or_move_a_scorer(
     ):
         await problem_of(runner, path, body, 403, "missing_scope")
     told = (await runner.post("/v1/sessions", json={"bank": BANK, "mode": "manual"})).json()
-    assert "whoever may write it" in told["detail"]
+    assert "a key that may write it" in told["detail"]
     under_test = world.ids["endpoint_id"][0]
     match = {"If-Match": (await runner.get(f"/v1/endpoints/{under_test}")).headers["etag"]}
     changed = await runner.patch(

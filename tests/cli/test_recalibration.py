@@ -48,7 +48,7 @@ def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
     made = run("recalibrate", "living", "--responses", "live", "--keep", leaked[0])
     assert made.exit_code == 0, made.output
     assert "version 2 on scale old" in made.stdout
-    assert f"{len(leaked) - 1} quarantined, 1 in pretest" in made.stdout
+    assert f"{len(leaked) - 1} set aside, 1 in pretest" in made.stdout
     listed = run("lint", "living").stdout
     assert all(f"Item '{key}' has become easier" in listed for key in leaked)
 

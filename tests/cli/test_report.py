@@ -44,7 +44,7 @@ def test_a_calibrated_file_becomes_a_page(run: Run, answers: Path, tmp_path: Pat
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert "<h1>arc</h1>" in text
-    assert "calibrated on the answers of 300 models" in text
+    assert "calibrated by the answers of 300 models" in text
     other = tmp_path / "other.csv"
     lines = bank.read_text().splitlines()
     other.write_text(
@@ -66,7 +66,7 @@ def test_a_bank_alone_and_a_stored_version_have_pages_too(run: Run, tmp_path: Pa
     plain.write_text("item,a,b,c,d\nq1,1,0,0,1\nq2,-1,0,0,1\n")
     alone = run("report", "--bank", plain, "--title", "A <title>", "--out", "-")
     assert "<h1>A &lt;title&gt;</h1>" in alone.stdout
-    assert "abler models get it wrong more often" in alone.stdout.lower()
+    assert "better models get it wrong more often" in alone.stdout.lower()
     assert run("banks", "import", "sums", "--parameters", plain).exit_code == 0
     for reference in ("sums", "sums/1"):
         stored = run("report", "--version", reference, "--out", "-")

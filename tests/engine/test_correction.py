@@ -176,7 +176,7 @@ def test_a_correction_of_before_there_was_growth_is_read() -> None:
     "change", [{"spread": 0.0}, {"above": -0.1}, {"doubt_below": -0.1}, {"centre": math.nan}]
 )
 def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(InvalidInputError, match="beyond those calibrated"):
+    with pytest.raises(InvalidInputError, match="beyond the reference models"):
         Beyond(**{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change})
 
 

@@ -143,8 +143,8 @@ def test_right_options_that_no_target_names_are_told_by_the_marks() -> None:
     found = found_in([*rows, _gap(2, 0, False)])
     assert [item["target"] for item in found.items] == [["jar"], ["box"]]
     assert list(found.left_out) == ["it has no right answer"]
-    assert "likeliest where an answer was marked right" in found.choices[-1].detail
-    with pytest.raises(FileFormatError, match=r"explains 50% of the recorded marks only"):
+    assert "likeliest where an answer was scored as right" in found.choices[-1].detail
+    with pytest.raises(FileFormatError, match=r"explains 50% of the recorded scores only"):
         found_in([_gap(0, 2, True), _gap(0, 1, True)])
     other = [{**each, "metrics": ["odd"], "odd": each["acc"]} for each in rows]
     with pytest.raises(FileFormatError, match=r"odd does not tell them: choose a metric"):
@@ -211,7 +211,7 @@ def test_of_several_wordings_that_of_most_is_taken_or_of_whom_is_wanted() -> Non
 def test_marks_that_the_likeliest_option_does_not_explain_are_refused() -> None:
     sent = [("Q?", " a"), ("Q?", " b")]
     rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
-    with pytest.raises(FileFormatError, match="explains 50% of the recorded marks only"):
+    with pytest.raises(FileFormatError, match="explains 50% of the recorded scores only"):
         found_in(rows)
 
 
@@ -352,7 +352,7 @@ def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
     with pytest.raises(FileFormatError) as fault:
         found_of([_inspect_log("error", failed)])
     assert (
-        "None of the 2 recorded answers was marked (1 ended in an error; 1 not_scored, first "
+        "None of the 2 recorded answers was scored (1 ended in an error; 1 not_scored, first "
         in (fault.value.detail)
     )
     assert "log.json:2: the sample has no scores; the run is not finished (error))" in (

@@ -110,8 +110,8 @@ async def _test(page: Page, base: str, endpoint: str) -> str:
     await _until(page, "text=Before you rely on it")
     here = page.url
     await page.click("text=Question by question")
-    await page.click("article a:text('all of it, and its curve')")
-    await page.wait_for_selector("text=was marked")
+    await page.click("article a:text('Details')")
+    await page.wait_for_selector("text=was scored")
     return here.removeprefix(f"{base}/sessions/")
 
 

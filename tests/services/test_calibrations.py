@@ -455,7 +455,7 @@ async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_s
     session = await services.sessions.create(by_hand)
     session = await answered(services, session, lambda at: {"score": float(at.step % 2)})
     summary = session.summary
-    estimate, told = summary["estimate"], "calibrated on 12 reference models"
+    estimate, told = summary["estimate"], "has 12 reference models"
     assert (estimate["theta"] is None) == withheld
     assert (told in (estimate["reason"] or "")) == withheld
     assert 0.0 < summary["accuracy"]["lo"] < summary["accuracy"]["hi"] < 1.0

@@ -24,5 +24,5 @@ async def test_a_published_calibration_is_told_in_the_report(services: Services)
     assert {other["model"] for other in facts.comparison} == {"1pl", "2pl"}
     assert sum(facts.item_verdicts.values()) == len(facts.worst_items) == 12
     text = render(report)
-    assert "calibrated on the answers of 300 models" in text
+    assert "calibrated by the answers of 300 models" in text
     assert "Other models on the same answers" in text

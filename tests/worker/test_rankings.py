@@ -118,7 +118,7 @@ async def test_endpoints_with_few_marked_answers_have_no_place(working: Services
     order = ended.summary["order"]
     assert [(entry["theta"], entry["se"], entry["group"]) for entry in order] == [(None,) * 3] * 2
     assert [(entry["rank_lo"], entry["rank_hi"]) for entry in order] == [(1, 2)] * 2
-    assert all("marked; a result is told from 5" in entry["reason"] for entry in order)
+    assert all("Needs at least 5 scored answers" in entry["reason"] for entry in order)
     assert (ended.summary["pairs"], ended.summary["ties"]) == ([], [])
     assert ended.summary["decided"] is False
 
