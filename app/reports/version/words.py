@@ -68,10 +68,10 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
 
 def summary(report: VersionReport) -> list[str]:
     """The report in a few sentences."""
-    return list(_sentences(report))
+    return list(_lines(report))
 
 
-def _sentences(report: VersionReport) -> Iterator[str]:
+def _lines(report: VersionReport) -> Iterator[str]:
     identity, facts = report.identity, report.calibration
     lo, hi = report.best_range
     answered = f", calibrated by the answers of {facts.n_examinees:,} models" if facts else ""
