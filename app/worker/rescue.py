@@ -1,4 +1,4 @@
-"""What workers left that died: their sessions and rankings are queued again, their jobs removed."""
+"""What dead workers left: what they ran is queued again, and their jobs are removed."""
 
 import asyncio
 import math

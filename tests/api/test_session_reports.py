@@ -100,7 +100,7 @@ async def test_a_test_in_any_state_has_a_page(client: Client) -> None:
         client, replayed.json()["id"]
     )
     rescored = await client.post(f"/v1/sessions/{waiting}:rescore", json={})
-    assert f"marks again the answers of <code>{waiting}" in await page_of(
+    assert f"scores again the answers of <code>{waiting}" in await page_of(
         client, rescored.json()["id"]
     )
 

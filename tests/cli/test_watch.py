@@ -81,7 +81,7 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
         "theta": None,
         "se": None,
         "ci": [None, None],
-        "reason": "No answer could be scored.",
+        "reason": "Needs at least 5 scored answers, has 0.",
     }
     session = copy.deepcopy(SESSION) | {"accuracy": None, "headline": None}
     session["estimate"] |= nothing
@@ -89,7 +89,7 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     session["outcomes"] |= {"scored": 0, "unparsed": 20}
     report(session)
     text = " ".join(capsys.readouterr().out.split())
-    assert "score none. No answer could be scored." in text
+    assert "score none. Needs at least 5 scored answers, has 0." in text
     assert "theta" not in text
     assert "predicted score" not in text
 
@@ -128,7 +128,7 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     assert "whole bank" not in left_out
     report(copy.deepcopy(SESSION) | {"status": "failed"})
     text = " ".join(capsys.readouterr().out.split())
-    assert "failed partial results below" in text
+    assert "failed partial results" in text
 
 
 def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:

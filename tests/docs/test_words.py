@@ -9,8 +9,9 @@ ROOT = Path(__file__).parents[2]
 #: What has another word, and what nobody could pass on.
 _OTHER_WORDS = re.compile(
     r"""\b(?:
-        (?:un)?marked(?!\ with) | unreadable | abler | whoever | whom | by\ lot | told\ apart
-        | awaited | out\ of\ reach | nobody\ can\ (?:read|tell) | worth\ while
+        (?:un)?marked(?!\ with) | marks?\ (?:it|them|again|answers) | unreadable | abler
+        | whoever | whom | by\ lot | told\ apart
+        | awaited | out\ of\ reach | nobody\ (?:can|could)\ (?:read|tell) | worth\ while
         | the\ other\ way\ round | those\ calibrated | calibrated\ models | calibrated\ on
         | (?:full|predicted)\ scores? | boards? | tried\ out | counts\ as\ right | make\ it
         | the\ same\ in\ numbers | go\ on\ where | end\ it\ here | order\ by\ now

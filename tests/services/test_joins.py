@@ -50,14 +50,14 @@ async def test_answers_of_a_response_set_tell_a_wrong_join(services: Services) -
 async def test_one_session_is_enough_where_its_answers_tell(services: Services) -> None:
     plan = {"stopping": {"se": None, "min_items": 80, "max_items": 80}}
     await banks_of(services)
+    scores = dict(zip(KEYS, answers(0.3, 9), strict=True))
     for bank in ("right", "wrong"):
         nobody = (await services.joins.look(bank)).check
         assert (nobody.verdict, nobody.n_answers) == ("undecided", 0)
-        scores = dict(zip(KEYS, answers(0.3, 9), strict=True))
         session = await services.sessions.create(
             spec(mode="manual", bank=bank, endpoint=None, plan=plan)
         )
-        await answered(services, session, lambda at: {"score": scores[at.item.key]})  # noqa: B023
+        await answered(services, session, lambda at: {"score": scores[at.item.key]})
         told = (await services.joins.look(bank)).check
         session_report = await services.session_reports.report(session.id, reveal=True)
         assert session_report.join == told

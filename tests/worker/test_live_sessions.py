@@ -112,7 +112,7 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
     assert ended.summary["estimate"]["theta"] is None
-    assert ended.summary["estimate"]["reason"].startswith("No answer could be scored")
+    assert ended.summary["estimate"]["reason"].startswith("Needs at least 5 scored answers, has 0")
 
 
 async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(

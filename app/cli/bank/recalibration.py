@@ -116,7 +116,7 @@ def recalibrate(
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How answers that nobody could read counted; by default as the response set says, "
+            help="How unparseable answers counted; by default as the response set says, "
             "else as before."
         ),
     ] = None,

@@ -81,7 +81,7 @@ def import_bank(
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
-            help="How answers that nobody could read counted when the parameters were made "
+            help="How unparseable answers counted when the parameters were made "
             "(lm-eval: wrong); sessions count them alike."
         ),
     ] = None,

@@ -1,6 +1,5 @@
 """`sextant baselines`: results that gates hold later ones against."""
 
-import math
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -46,11 +45,12 @@ def _known_to(baseline: dict[str, Any]) -> str:
     lo, hi = baseline["score_ci"]
     if lo is None:
         return ""
-    points = 50.0 * (hi - lo)
-    # Of two models that score alike the errors add up, and what both have in common is little.
+    width = 100.0 * (hi - lo)
+    # Of two such scores the difference has the error 2^0.5 se; with a chance of 0.8 its interval
+    # ends above -2^0.5 (1.96 + 0.84) se for equals, and that is the width, 2 * 1.96 se.
     return (
-        f", known to ±{points:.1f} points by {baseline['n_items']} questions: a release as good "
-        f"passes a tolerance of about {math.sqrt(2) * points:.0f} points. For a smaller one extend "
+        f", known to ±{width / 2:.1f} points by {baseline['n_items']} questions: a release as good "
+        f"passes a tolerance of {width:.0f} points four times of five. For a smaller one extend "
         "the session, and set its baseline again"
     )
 

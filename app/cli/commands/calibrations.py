@@ -165,9 +165,7 @@ def publish(
     allow: AllowOption = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
-        typer.Option(
-            help="How answers that nobody could read counted; by default as the response set says."
-        ),
+        typer.Option(help="How unparseable answers counted; by default as the response set says."),
     ] = None,
     allow_unconverged: Annotated[
         bool, typer.Option("--allow-unconverged", help="Even though it did not converge.")

@@ -65,6 +65,7 @@ err = SafeConsole(stderr=True)
 #: What can be missing, and the command that lists what there is.
 _LISTS = {
     "bank": "banks",
+    "baseline": "baselines",
     "calibration": "calibrations",
     "endpoint": "endpoints",
     "gate": "gates",

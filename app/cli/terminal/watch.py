@@ -72,9 +72,9 @@ def report(session: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    if session["status"] in ("failed", "cancelled"):
-        table.add_row(session["status"], "partial results below")
     if session["headline"] is not None:
+        if session["status"] in ("failed", "cancelled"):
+            table.add_row(session["status"], "partial results")
         for line in headline_lines(session["headline"]):
             out.say(line)
     elif (right := answers_right(progress)) is not None:
@@ -90,6 +90,7 @@ def report(session: dict[str, Any]) -> None:
         )
     elif session["headline"] is None:
         table.add_row("score", f"none. {estimate['reason']}")
+        table.add_row("questions", f"{progress['items']} of {session['bank']['n_items']}")
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "place", stands["detail"])
     if accuracy is not None and (never := bank["n_never_asked"]):
@@ -98,7 +99,6 @@ def report(session: dict[str, Any]) -> None:
         table.add_row("", not_counted)
     for name, text in _profile(session["profile"], whole):
         table.add_row(name, text)
-    table.add_row("questions", f"{progress['items']} of {session['bank']['n_items']}")
     if left_out := unmarked(session):
         shown = ", ".join(f"{n} {name}" for name, n in left_out.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")

@@ -291,8 +291,7 @@ class ScoreEstimator:
             first, last = _by_sample_alone(weights, items, scores, sampled, counts / counts.sum())
             if is_alone := _WIDEST * (last - first) < hi - lo:
                 middle, half = (first + last) / 2.0, _WIDEST * (last - first) / 2.0
-                lo, hi = min(middle - half, value), max(middle + half, value)
-                value, lo, hi = certain.clip(value, lo, hi)
+                value, lo, hi = certain.clip(value, middle - half, middle + half)
         return ScoreReading(
             value=value,
             lo=lo,

@@ -34,7 +34,7 @@ from app.reports.session.words import (
 _RELATIONS = {
     "extend": "goes on from",
     "replay": "estimates again from the answers of",
-    "rescore": "marks again the answers of",
+    "rescore": "scores again the answers of",
 }
 _DRAWN = 20  # tasks in the picture; the table has all
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -135,7 +135,7 @@ def _ability_chart(abilities: Sequence[Ability]) -> Markup:
     bars = [
         Bar(
             label=one.name.replace("_", " "),
-            note="" if one.above is None else f"above {percent(one.above)} of models",
+            note="" if one.above is None else f"better than {percent(one.above)} of models",
             value=one.value,
             lo=one.lo,
             hi=one.hi,

@@ -45,7 +45,7 @@ class DriftLook:
         if easier:
             parts.append(
                 f"{easier} became easier than the abilities of the examinees explain: their text "
-                "or answers may have leaked into training data, or what marks them has changed."
+                "or answers may have leaked into training data, or their scorer has changed."
             )
         if harder:
             parts.append(

@@ -25,8 +25,6 @@ def no_result(marked: int) -> str | None:
     """Why there is no result after so many marked answers; None where there is one."""
     if marked >= MIN_MARKED:
         return None
-    if not marked:
-        return "No answer could be scored."
     return f"Needs at least {MIN_MARKED} scored answers, has {marked}."
 
 

@@ -199,7 +199,7 @@ class Server:
                 return pause
             raise UnreachableError(
                 f"The Sextant server at {self.url} cannot be reached: "
-                f"{str(outcome) or type(outcome).__name__}"
+                f"{str(outcome) or type(outcome).__name__}. Check its address, and that it runs."
             ) from outcome
         problem = problem_of(outcome.content)
         in_flight = problem is not None and problem.code == _IN_FLIGHT

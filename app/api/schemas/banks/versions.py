@@ -263,7 +263,7 @@ class VersionSettings(Input):
     )
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
-        description="How answers that nobody could read counted when the parameters were made: "
+        description="How unparseable answers counted when the parameters were made: "
         "sessions on the version count them alike. Null: nobody knows, and the bank's holds.",
     )
     asked: AskedModel = Field(
