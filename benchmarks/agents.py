@@ -134,10 +134,10 @@ def measured(
     keys = {row["item_id"] for row in asked}
     if session["status"] != "completed" or not len(asked) == len(keys) == tasks:
         raise SystemExit(f"{path}: {session['status']}, {len(keys)} tasks in {len(asked)} steps")
-    told, truth = session["accuracy"], float(np.mean(list(answers.values())))
+    told, truth = session["score"], float(np.mean(list(answers.values())))
     return Found(
         abs(told["value"] - truth),
-        told["lo"] <= truth <= told["hi"],
+        told["interval"]["lo"] <= truth <= told["interval"]["hi"],
         told["equivalent_random_items"] or tasks,
     )
 

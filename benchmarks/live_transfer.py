@@ -158,7 +158,7 @@ async def session(api: AsyncSextant, bank: str, url: str, row: int, kind: str) -
     body = {"bank": bank, "endpoint": endpoint, "stopping": STOPPING, **KINDS[kind]}
     made = await api.request("POST", "/v1/sessions", json=body)
     found = await ended(api, f"/v1/sessions/{made['id']}")
-    score, standing = found["accuracy"], found["estimate"]["extrapolation"]
+    score, standing = found["score"], found["estimate"]["extrapolation"]
     gate = await api.request(
         "POST", "/v1/gates", json={"session_id": found["id"], "metric": "score", "threshold": 0.5}
     )
@@ -169,7 +169,14 @@ async def session(api: AsyncSextant, bank: str, url: str, row: int, kind: str) -
         and escape(caution) in (await api.download(f"{report}?format=html")).decode()
         and gate["extrapolation"]["caution"] == caution
     )
-    return Tested(row, score["value"], score["lo"], score["hi"], standing["standing"], told)
+    return Tested(
+        row,
+        score["value"],
+        score["interval"]["lo"],
+        score["interval"]["hi"],
+        standing["standing"],
+        told,
+    )
 
 
 async def measure(

@@ -86,9 +86,9 @@ def _session_of(sextant: Sextant, config: hub.JobSpec) -> Session:
 
 
 def _results(config: hub.JobSpec, brief: dict[str, Any], session: Session) -> hub.JobResults:
-    lo, hi = brief["ci"]
-    figures = {"predicted_score": brief["score"], "predicted_score_lo": lo}
-    figures |= {"predicted_score_hi": hi, "theta": brief["theta"], "theta_se": brief["se"]}
+    known = brief["interval"] or {"lo": None, "hi": None}
+    figures = {"predicted_score": brief["score"], "predicted_score_lo": known["lo"]}
+    figures |= {"predicted_score_hi": known["hi"], "theta": brief["theta"], "theta_se": brief["se"]}
     return hub.JobResults(
         id=config.id,
         benchmark_id=config.benchmark_id,

@@ -69,7 +69,7 @@ def start_session(
 def get_session(session_id: str, wait_s: int = 0) -> dict[str, Any]:
     """How a session stands; waits up to 30 seconds for its end.
 
-    `score` is predicted for the whole bank, and `ci` is its 95 % interval.
+    `score` is predicted for the whole bank, and `interval` is its 95 % interval.
     """
     return _brief(session_id, wait_s)
 

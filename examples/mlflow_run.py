@@ -65,9 +65,9 @@ def _steps(points: list[dict[str, Any]]) -> list[Metric]:
 
 
 def _result(brief: dict[str, Any], session: Session, step: int) -> list[Metric]:
-    lo, hi = brief["ci"]
-    figures = {"predicted_score": brief["score"], "predicted_score_lo": lo}
-    figures |= {"predicted_score_hi": hi, "items": brief["items"], "usd": brief["usd"]}
+    known = brief["interval"] or {"lo": None, "hi": None}
+    figures = {"predicted_score": brief["score"], "predicted_score_lo": known["lo"]}
+    figures |= {"predicted_score_hi": known["hi"], "items": brief["items"], "usd": brief["usd"]}
     figures |= {"equivalent_random_items": brief["equivalent_random_items"]}
     at = _ms(session.finished_at or session.created_at)
     return [Metric(name, value, at, step) for name, value in figures.items() if value is not None]

@@ -35,7 +35,7 @@ class EvaluatedTest:
     Attributes:
         model: Name under which the examinee was called.
         theta: Its ability; None where too few answers are marked.
-        accuracy: Its predicted score on the whole bank; None in the same case.
+        score: Its predicted score on the whole bank; None in the same case.
         scored_on: What that is, in words.
         not_scored: Outcome to number of items that have no score.
         details: What else is known, in words.
@@ -49,7 +49,7 @@ class EvaluatedTest:
     library_version: str
     ended_at: datetime
     theta: Measured | None
-    accuracy: Measured | None
+    score: Measured | None
     scored_on: str
     n_scored: int
     not_scored: Mapping[str, int] = field(default_factory=dict)
@@ -91,12 +91,12 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
         lines: Its items as `instance_lines` wrote them, which it then refers to.
     """
     results = []
-    if test.accuracy is not None:
+    if test.score is not None:
         results.append(
             _result(
                 test,
                 "accuracy",
-                test.accuracy,
+                test.score,
                 {
                     "evaluation_description": f"Predicted mean score on {test.scored_on}.",
                     "metric_id": "accuracy",
@@ -212,7 +212,7 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
         "evaluation": {"score": item.score, "is_correct": item.score == 1.0},
         "metadata": {"step": str(item.step)},
     }
-    if test.accuracy is not None:
+    if test.score is not None:
         line["evaluation_result_id"] = f"{test.evaluation_id}#accuracy"
     if item.extracted is not None:
         line["answer_attribution"] = [

@@ -25,7 +25,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
     """
     found: dict[str, dict[tuple[str, ...], SessionRead]] = {}
     for record in ended:
-        if record.summary.get("accuracy") is None:
+        if record.summary.get("score") is None:
             continue
         of_bank = found.setdefault(record.bank_id, {})
         who = record.examinee.name if record.examinee else record.endpoint_name
@@ -33,7 +33,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
         if key not in of_bank and len(of_bank) < _SHOWN:
             of_bank[key] = SessionRead.of(record, view)
     return {
-        bank: sorted(models.values(), key=lambda one: -one.accuracy.value if one.accuracy else 0.0)
+        bank: sorted(models.values(), key=lambda one: -one.score.value if one.score else 0.0)
         for bank, models in list(found.items())[:_SHOWN]
     }
 

@@ -20,6 +20,7 @@ from app.items import ItemContent
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
+from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import begins_alike, is_surprising
 from app.services.banks.versions import VersionService
@@ -241,12 +242,12 @@ def _points(events: Sequence[StoredEvent]) -> list[Point]:
     for event in events:
         if event.type != "estimate.updated":
             continue
-        estimate, accuracy = event.data["estimate"], event.data["accuracy"]
-        lo, hi = estimate["ci"]
-        score = [None] * 3
-        if accuracy is not None:  # a known score has no interval
-            known = accuracy["value"]
-            score = [known, *(known if accuracy[k] is None else accuracy[k] for k in ("lo", "hi"))]
+        estimate, told = event.data["estimate"], event.data["score"]
+        lo, hi = ends(estimate["interval"])
+        score: list[float | None] = [None] * 3
+        if told is not None:
+            known = told["value"]  # and then without an interval
+            score = [known, *(known if end is None else end for end in ends(told["interval"]))]
         values = [estimate["theta"], lo, hi, *score]
         found.append(
             [event.data["progress"]["scored"], *(v if v is None else round(v, 4) for v in values)]

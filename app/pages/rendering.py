@@ -77,6 +77,7 @@ def templates() -> Environment:
     made.globals |= {
         "address": address,
         "interval_bar": interval_bar,
+        "ends": lambda known: (None, None) if known is None else (known.lo, known.hi),
         "link": link,
         "scored_on": scored_on,
         "uncounted": uncounted,

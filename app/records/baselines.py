@@ -18,7 +18,7 @@ class Baseline:
         seed: Of the session. With the same one a model like it is asked mostly the same items.
         design: How it was asked.
         provenance: `asked` and `asking` of the session's: in which way.
-        summary: Figures of the session: `estimate`, `accuracy`, `progress`, `profile`.
+        summary: Figures of the session: `estimate`, `score`, `progress`, `profile`.
         residuals: Id of each scored item -> score less what the ability lets expect.
         cautions: Metric -> why to trust it less, if there is anything to say.
     """

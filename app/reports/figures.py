@@ -5,6 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from app.items import Outcome
+from app.records.intervals import ends
 
 #: What answers that nobody can read do, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
@@ -31,10 +32,10 @@ def answers_right(progress: Mapping[str, Any]) -> str | None:
     return f"mean score {mean:.2f} over {scored:,} {'answer' if scored == 1 else 'answers'}"
 
 
-def as_exact_as(accuracy: Mapping[str, Any]) -> str | None:
+def as_exact_as(score: Mapping[str, Any]) -> str | None:
     """What a score's interval is worth in random questions; None where that is not known."""
-    size = accuracy.get("equivalent_random_items")
-    if accuracy["lo"] is None:
+    size = score.get("equivalent_random_items")
+    if score["interval"] is None:
         return "all questions were asked"
     if size is None:
         return None
@@ -71,12 +72,14 @@ def took(milliseconds: float) -> str:
 
 def headline_lines(headline: Mapping[str, Any]) -> list[str]:
     """A headline, as REST has it, in four lines."""
-    score, lo, hi = headline["score"], headline["lo"], headline["hi"]
+    score, (lo, hi) = headline["score"], ends(headline["interval"])
     share = f"{100 * headline['asked'] / headline['n_items']:.2g} % of the calls"
     spent = [share] if lo is not None else []
     if headline["usd"] is not None and headline["usd_all"] and lo is not None:
         spent.append(f"{dollars(headline['usd'])} instead of {dollars(headline['usd_all'])}")
-    interval = "" if lo is None else f"  (95 % interval {100 * lo:.1f} to {100 * hi:.1f})"
+    interval = (
+        "" if lo is None or hi is None else f"  (95 % interval {100 * lo:.1f} to {100 * hi:.1f})"
+    )
     answers = "" if headline["answers"] is None else f" ({headline['answers']})"
     exact = as_exact_as(headline)
     worth = "; ".join(filter(None, (exact, ", ".join(spent))))
@@ -129,7 +132,7 @@ def many_unmarked(figures: Mapping[str, Any]) -> float:
     """
     progress = figures["progress"]
     failed, closed = sum(unmarked(figures).values()), progress["items"]
-    no_result = figures["estimate"].get("reason") is not None and figures["accuracy"] is None
+    no_result = figures["estimate"].get("reason") is not None and figures["score"] is None
     untold = not progress["scored"] or no_result
     return 0.0 if untold or failed < max(_MANY * closed, 1) else failed / closed
 
@@ -261,13 +264,13 @@ def _drawn_otherwise(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any
 
 def interval_note(estimate: Mapping[str, Any]) -> str | None:
     """Why the 95 % interval of theta is not what its standard error says; None where it is."""
-    theta, se, (lo, hi) = estimate["theta"], estimate["se"], estimate["ci"]
-    if None in (theta, se, lo, hi):
+    theta, se, (lo, hi) = estimate["theta"], estimate["se"], ends(estimate["interval"])
+    if theta is None or se is None or lo is None or hi is None:
         return None
     half = _Z_95 * se
     if max(abs(theta - lo - half), abs(hi - theta - half)) < max(_DECIMAL, _SHARE * half):
         return None
-    if estimate.get("ci_raw") is None:
+    if estimate.get("interval_raw") is None:
         return "the interval is not symmetric: that is what these answers leave open"
     width = "wider" if hi - lo > 2 * half else "narrower"
     return (

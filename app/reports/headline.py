@@ -8,6 +8,7 @@ from app.engine.design.selection import CriterionName
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
+from app.records.intervals import IntervalJson
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     answers_right,
@@ -58,8 +59,7 @@ class Headline:
         examinee: Who answered.
         bank: Name of the bank, with the tags that the score is of.
         score: In [0, 1].
-        lo: Lower end of its 95 % interval; None, as `hi`, where everything was asked.
-        hi: Upper end.
+        interval: Its 95 % interval; None where everything was asked.
         answers: How the answers were scored, such as "15 of 20 right".
         asked: Questions asked.
         n_items: Questions that the score is of.
@@ -77,8 +77,7 @@ class Headline:
     examinee: str
     bank: str
     score: float
-    lo: float | None
-    hi: float | None
+    interval: IntervalJson | None
     answers: str | None
     asked: int
     n_items: int
@@ -96,7 +95,7 @@ class Headline:
 def headline_of(session: SessionRecord) -> Headline | None:
     """The headline of a session by now; None before it has a score."""
     figures, provenance = session.summary, session.provenance
-    score, estimate = figures.get("accuracy"), figures.get("estimate") or {}
+    score, estimate = figures.get("score"), figures.get("estimate") or {}
     if score is None:
         return None
     asked = figures["progress"]["items"]
@@ -109,8 +108,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         examinee=session.endpoint_name or session.endpoint_model or "The examinee",
         bank=f"{session.bank_name} ({', '.join(tags)})" if tags else session.bank_name,
         score=score["value"],
-        lo=score["lo"],
-        hi=score["hi"],
+        interval=score["interval"],
         answers=answers_right(figures["progress"]),
         asked=asked,
         n_items=n_items,
@@ -145,7 +143,7 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         level = "poor" if share >= _MOST_UNMARKED else "fair"
         reason = f"{share:.0%} of the answers could not be parsed, and count as wrong."
         return Trust(level=level, reason=reason)
-    if score["lo"] is None:
+    if score["interval"] is None:
         return Trust(level="good", reason="All questions were asked.")
     standing = stands.get("standing")
     if score["method"] in BY_THETA:

@@ -11,6 +11,7 @@ from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.placing import PopulationPosition
+from app.records.intervals import ends
 from app.reports.charts import Bar, interval_chart
 from app.reports.formats import count, percent
 
@@ -71,7 +72,7 @@ def strip_position(estimate: Mapping[str, Any], reference: Reference) -> StripPo
             return None
         at, reach = stands["position"], Z_95 * stands["sd"]
         return StripPosition(value=at, lo=at - reach, hi=at + reach)
-    value, (lo, hi) = estimate["theta"], estimate["ci"]
+    value, (lo, hi) = estimate["theta"], ends(estimate["interval"])
     if len(reference.thetas) < 2 or value is None or lo is None or hi is None:
         return None
     return StripPosition(value=value, lo=lo, hi=hi)

@@ -29,7 +29,7 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
     path = "/v1/baselines/production"
     named = await client.put(path, json={"session_id": before["id"]})
     assert named.status_code == 200, named.text
-    assert named.json()["score"] == before["accuracy"]["value"]
+    assert named.json()["score"] == before["score"]["value"]
     await client.put("/v1/baselines/older", json={"session_id": before["id"]})
     first = (await client.get("/v1/baselines?limit=1")).json()
     assert (first["last_id"], first["has_more"]) == ("older", True)
@@ -50,17 +50,15 @@ async def test_a_release_is_held_against_the_last_one(client: Client, working: S
         gate = (await client.get(f"/v1/gates/{gate['id']}")).json()
         session = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
         assert (session["seed"], session["design"]["stopping"]["max_items"]) == (5, 50)
-        assert gate["value"] == pytest.approx(
-            session["accuracy"]["value"] - before["accuracy"]["value"]
-        )
+        assert gate["value"] == pytest.approx(session["score"]["value"] - before["score"]["value"])
         assert (gate["threshold"], gate["baseline"]) == (-tolerance, "production")
         assert gate["margin"] == pytest.approx(gate["value"] + tolerance)
         outcomes[theta] = gate
     # The same answers to the same questions: independent errors would be 1.4 times as wide.
     assert outcomes[0.5]["outcome"] == "go"
     assert outcomes[0.5]["value"] == 0.0
-    width = before["accuracy"]["hi"] - before["accuracy"]["lo"]
-    assert outcomes[0.5]["ci"][1] - outcomes[0.5]["ci"][0] < 1.2 * width
+    width = before["score"]["interval"]["hi"] - before["score"]["interval"]["lo"]
+    assert outcomes[0.5]["interval"]["hi"] - outcomes[0.5]["interval"]["lo"] < 1.2 * width
     assert outcomes[-6.0]["outcome"] == "no_go"
 
     assert (await client.delete(path)).status_code == 204

@@ -91,3 +91,15 @@ async def test_events_are_told_apart_by_type(document: Document) -> None:
     union = document["components"]["schemas"]["Event"]
     assert union["discriminator"]["propertyName"] == "type"
     assert {"session.completed", "ranking.joined"} <= set(union["discriminator"]["mapping"])
+
+
+def test_scores_and_intervals_have_one_name_and_one_shape(document: Document) -> None:
+    fields = {
+        (component, name)
+        for component, schema in document["components"]["schemas"].items()
+        for name in schema.get("properties", {})
+        if name in ("accuracy", "ci", "ci_raw", "lo", "hi")
+    }
+    # What so many of the simulated tests take is a range, and no interval of a figure.
+    of_intervals = {(part, end) for part in ("Interval", "RangeRead") for end in ("lo", "hi")}
+    assert fields == of_intervals

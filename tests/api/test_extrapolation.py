@@ -74,13 +74,15 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert set(known) >= {"abilities", "dispersion", "errors"}
 
     strong = await answered(client, scores[77], selection={"criterion": "v_optimal"})
-    assert strong["accuracy"]["method"] == "combined"
+    assert strong["score"]["method"] == "combined"
     stands = strong["estimate"]["extrapolation"]
     assert (stands["standing"], stands["percentile"]) == ("above", 100.0)
     assert stands["caution"].startswith("This model is stronger than all")
     assert 0 < stands["odds"] <= 1e6
     assert stands["agrees"] == (stands["odds"] < 10)
-    assert strong["accuracy"]["lo"] <= scores[77].mean() <= strong["accuracy"]["hi"]
+    assert (
+        strong["score"]["interval"]["lo"] <= scores[77].mean() <= strong["score"]["interval"]["hi"]
+    )
 
     path = f"/v1/sessions/{strong['id']}"
     rows = (await client.get(f"{path}/responses")).json()["data"]
@@ -94,7 +96,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     report = (await client.get(f"{path}/report")).json()
     assert "extrapolation" in {caution["code"] for caution in report["warnings"]}
     # The page rebuilds the test from what is stored, and ends where the session ended.
-    assert report["trace"][-1]["score"] == strong["accuracy"]["value"]
+    assert report["trace"][-1]["score"] == strong["score"]["value"]
 
     gate = {"session_id": strong["id"], "metric": "score", "threshold": 0.5}
     decided = (await client.post("/v1/gates", json=gate)).json()
@@ -102,11 +104,11 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert stands["caution"] in decided["detail"]
 
     again = await posted(client, f"{path}:replay", {}, 201)
-    assert again["accuracy"] == strong["accuracy"]
+    assert again["score"] == strong["score"]
     assert again["estimate"]["extrapolation"] == stands
 
     older = await answered(client, scores[77], length=12, prediction={"method": "p-irt"})
-    assert older["accuracy"]["method"] == "p-irt"
+    assert older["score"]["method"] == "p-irt"
     guess = {"session_id": older["id"], "metric": "score", "threshold": 0.1}
     told = (await client.post("/v1/gates", json=guess)).json()
     assert (told["outcome"], "guess" in told["detail"]) == ("inconclusive", True)
@@ -119,10 +121,10 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert asked["design"]["selection"]["criterion"] == "v_optimal"
 
     usual = await answered(client, scores[20])
-    assert usual["accuracy"]["method"] == "combined"
+    assert usual["score"]["method"] == "combined"
     assert usual["estimate"]["extrapolation"]["standing"] == "within"
     assert usual["estimate"]["extrapolation"]["caution"] is None
     # The page counts those that are weaker as the session does.
     told = (await client.get(f"/v1/sessions/{usual['id']}/report")).json()["score"]["below"]
     assert 100 * told["value"] == usual["estimate"]["extrapolation"]["percentile"]
-    assert told["lo"] < told["value"] < told["hi"]
+    assert told["interval"]["lo"] < told["value"] < told["interval"]["hi"]

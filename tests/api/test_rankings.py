@@ -125,7 +125,7 @@ async def test_a_ranking_goes_by_the_score_unless_it_says_ability(client: Client
         assert (ranking["metric"], ranking["asking"]["preset"]) == (metric, preset)
         assert ranking["asking"]["concurrency"] == 4
         first, second = ranking["order"]
-        assert first["accuracy"]["value"] > second["accuracy"]["value"]
+        assert first["score"]["value"] > second["score"]["value"]
         assert None not in (first["theta"], second["theta"])
 
 
@@ -155,12 +155,17 @@ async def test_members_beyond_those_calibrated_are_told_of(
     assert weak_one["extrapolation"]["sd"] > 1.0
     assert weak_one["extrapolation"]["caution"].startswith("These answers do not tell whether")
     told = (await client.get(f"/v1/sessions/{strong['session_id']}")).json()["estimate"]
-    assert (strong["theta"], strong["se"], strong["ci"]) == (told["theta"], told["se"], told["ci"])
+    assert (strong["theta"], strong["se"], strong["interval"]) == (
+        told["theta"],
+        told["se"],
+        told["interval"],
+    )
     assert [pair["decided"] for pair in ranking["pairs"]] == [False]
     told = (await client.get(f"/v1/sessions/{weak_one['session_id']}")).json()["estimate"]
-    assert weak_one["ci"] == told["ci"]
-    assert told["ci"][0] < -15.0 < 15.0 < told["ci"][1]
-    assert -15.0 < told["ci_raw"][0] < told["ci_raw"][1] < 15.0
+    assert weak_one["interval"] == told["interval"]
+    assert told["interval"]["lo"] < -15.0 < 15.0 < told["interval"]["hi"]
+    raw = told["interval_raw"]
+    assert -15.0 < raw["lo"] < raw["hi"] < 15.0
     sides = {"session_ids": [strong["session_id"], weak_one["session_id"]]}
     compared = (await client.post("/v1/comparisons", json=sides)).json()
     assert compared["first"]["extrapolation"]["standing"] == "above"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.records.intervals import ends
 from app.services.container import Services
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
@@ -46,7 +47,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
     assert (found["metric"], found["score"]["verdict"]) == ("score", "above")
     assert found["score"]["delta"] == pytest.approx(
-        strong["accuracy"]["value"] - weak["accuracy"]["value"]
+        strong["score"]["value"] - weak["score"]["value"]
     )
     assert found["caution"].startswith("This bank was not cross-validated")
     answered = (await client.get(f"/v1/sessions/{strong['id']}/responses")).json()["data"]
@@ -62,7 +63,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert theta["verdict"] == "above"
     assert theta["p_value"] < 0.01
     assert theta["items_to_decide"] == 0
-    assert theta["ci"][0] > 0
+    assert theta["interval"]["lo"] > 0
     answers = [
         {
             row["item_id"]: row["score"]
@@ -144,7 +145,7 @@ async def test_a_gate_on_an_ended_session_decides_at_once(
         gate = made.json()
         assert (gate["status"], gate["outcome"]) == ("decided", outcome)
         assert (gate["margin"] > 0) == (outcome == "go")
-        assert gate["ci"][0] < session["estimate"]["theta"] < gate["ci"][1]
+        assert gate["interval"]["lo"] < session["estimate"]["theta"] < gate["interval"]["hi"]
         assert (await client.get(made.headers["Location"])).json() == gate
 
 
@@ -162,9 +163,12 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     again = {**body, "session_id": longer.json()["id"]}
     looked = (await client.post("/v1/gates", json=again)).json()
     assert "95% interval, adjusted for 2 looks" in looked["detail"]
-    lo, hi = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()["estimate"]["ci"]
-    assert looked["ci"][0] < lo < hi < looked["ci"][1]
-    score = session["accuracy"]["value"]
+    extended = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()
+    lo, hi = ends(extended["estimate"]["interval"])
+    assert lo is not None
+    assert hi is not None
+    assert looked["interval"]["lo"] < lo < hi < looked["interval"]["hi"]
+    score = session["score"]["value"]
     body = {"session_id": session["id"], "metric": "score", "threshold": round(score - 0.001, 6)}
     assert (await client.post("/v1/gates", json=body)).json()["outcome"] == "inconclusive"
 
@@ -233,7 +237,11 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     )  # fmt: skip
     assert board["data"][-1]["endpoint"]["name"] == "weak"
     assert entries["weak"]["finished_at"]
-    assert entries["weak"]["ci"][0] < entries["weak"]["theta"] < entries["weak"]["ci"][1]
+    assert (
+        entries["weak"]["interval"]["lo"]
+        < entries["weak"]["theta"]
+        < entries["weak"]["interval"]["hi"]
+    )
 
 
 async def test_few_questions_replace_no_longer_test_and_new_settings_do(
@@ -251,8 +259,8 @@ async def test_few_questions_replace_no_longer_test_and_new_settings_do(
     longest = await measured(client, working, "one", 0.5, **asking(60), seed=5)
     quick = await measured(client, working, "one", 0.5, **asking(10), seed=6)
     assert (
-        longest["accuracy"]["hi"] - longest["accuracy"]["lo"]
-        < (quick["accuracy"]["hi"] - quick["accuracy"]["lo"]) / 1.25
+        longest["score"]["interval"]["hi"] - longest["score"]["interval"]["lo"]
+        < (quick["score"]["interval"]["hi"] - quick["score"]["interval"]["lo"]) / 1.25
     )
     assert await shown() == [longest["id"]]
     (endpoint,) = (await client.get("/v1/endpoints", params={"name": "one"})).json()["data"]

@@ -62,8 +62,8 @@ async def answered(
 
 def nothing_told(session: dict[str, Any]) -> bool:
     estimate = session["estimate"]
-    numbers = [estimate["theta"], estimate["se"], *estimate["ci"], estimate["ci_raw"]]
-    return [*numbers, session["accuracy"], session["profile"]] == [None] * 7
+    numbers = [estimate[name] for name in ("theta", "se", "interval", "interval_raw")]
+    return [*numbers, session["score"], session["profile"]] == [None] * 6
 
 
 async def test_two_marked_answers_of_forty_are_no_result_anywhere(
@@ -183,14 +183,15 @@ async def test_unmarked_answers_widen_the_predicted_score(
     full = await answered(client, scores)
     holes = await answered(client, {**scores, 13: "refused", 14: "error", 15: "truncated"})
 
-    told, open_ = full["accuracy"], holes["accuracy"]
+    told, open_ = full["score"], holes["score"]
     assert told["nonresponse"] == 0
     assert open_["nonresponse"] == pytest.approx(3 / 15)
     assert open_["value"] == pytest.approx(told["value"])
-    assert open_["lo"] == pytest.approx(told["lo"] * 12 / 15)
+    lo = open_["interval"]["lo"]
+    assert lo == pytest.approx(told["interval"]["lo"] * 12 / 15)
     report = (await client.get(f"/v1/sessions/{holes['id']}/report")).json()
-    assert report["score"]["lo"] == pytest.approx(open_["lo"])
-    assert report["trace"][-1]["score_lo"] == pytest.approx(open_["lo"])
+    assert report["score"]["interval"]["lo"] == pytest.approx(lo)
+    assert report["trace"][-1]["score_interval"]["lo"] == pytest.approx(lo)
 
     ranked = [await services.sessions.get(session["id"]) for session in (full, holes)]
     assert left_unmarked(ranked[:1]) is None
@@ -245,7 +246,7 @@ async def test_a_session_counts_unreadable_answers_as_its_version_does(
 
     assert alike["unparsed"] == {"policy": "wrong", "when_calibrated": "wrong", "caution": None}
     assert (alike["progress"]["scored"], alike["outcomes"]["unparsed"]) == (10, 3)
-    assert alike["accuracy"]["nonresponse"] == 0
+    assert alike["score"]["nonresponse"] == 0
     assert other["unparsed"]["policy"] == "missing"
     assert "does not compare" in other["unparsed"]["caution"]
     assert (other["progress"]["scored"], other["outcomes"]["unparsed"]) == (7, 3)

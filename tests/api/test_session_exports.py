@@ -50,7 +50,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert document["model_info"] == {"name": "org/mine", "id": "org/mine"}
     assert document["eval_library"]["name"] == "sextant"
     accuracy, theta = document["evaluation_results"]
-    assert accuracy["score_details"]["score"] == session["accuracy"]["value"]
+    assert accuracy["score_details"]["score"] == session["score"]["value"]
     assert theta["score_details"]["score"] == session["estimate"]["theta"]
     assert theta["score_details"]["details"]["not_scored_refused"] == "1"
     # What its page warns of goes with the figures.
@@ -58,7 +58,8 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     for result, room in ((accuracy, "the lower end of the score's"), (theta, "ability and its")):
         assert f"{left_out}{room}" in result["score_details"]["details"]["caution"]
     interval = theta["score_details"]["uncertainty"]["confidence_interval"]
-    assert [interval["lower"], interval["upper"]] == session["estimate"]["ci"]
+    told = {"lo": interval["lower"], "hi": interval["upper"], "level": 0.95}
+    assert told == session["estimate"]["interval"]
     details = document["detailed_evaluation_results"]
     assert details["checksum"] == hashlib.sha256(lines.content).hexdigest()
     assert details["total_rows"] == 5

@@ -69,15 +69,15 @@ async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client
     assert report["object"] == "session_report"
     assert report["identity"]["examinee"] == f"mine {NASTY}"
     assert report["estimate"] == session["estimate"]
-    score = {name: report["score"][name] for name in ("value", "lo", "hi")}
-    assert score == {name: session["accuracy"][name] for name in score}
+    score = {name: report["score"][name] for name in ("value", "interval")}
+    assert score == {name: session["score"][name] for name in score}
     assert report["score"]["below"] is None  # nobody knows the models it was calibrated on
     assert [item["outcome"] for item in report["items"]].count("refused") == 1
     assert report["items"][0]["question"].startswith(NASTY)
     assert {task["tag"] for task in report["tasks"]} == {"tag-0", "tag-1"}  # not what all carry
     last = report["trace"][-1]
     assert (last["answers"], last["theta"]) == (9, session["estimate"]["theta"])
-    assert last["score"] == session["accuracy"]["value"]
+    assert last["score"] == session["score"]["value"]
     page = await page_of(client, session_id)
     assert "mine &lt;i&gt;&amp;amp;&lt;/i&gt; on sums</h1>" in page
     assert "1 of 10 answers could not be scored (1 refused)" in page

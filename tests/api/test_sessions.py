@@ -51,8 +51,8 @@ async def test_one_call_starts_a_measurement(client: Client) -> None:
     session = await ended(client, created.headers["location"])
     assert session["status"] == "completed"
     assert session["progress"]["items"] == 8
-    lo, hi = session["estimate"]["ci"]
-    assert lo < session["estimate"]["theta"] < hi
+    interval = session["estimate"]["interval"]
+    assert interval["lo"] < session["estimate"]["theta"] < interval["hi"]
     assert session["usage"]["usd"] is None
     assert session["endpoint"]["model"] == "simulated"
     # How theta came about.

@@ -195,10 +195,10 @@ async def test_gates_and_boards_know_which_score_a_session_told(
 ) -> None:
     design = {"selection": {"criterion": "v_optimal", "target": {"maths": 1.0}}}
     able = await measured(client, working, "able", 2.0, **design)
-    assert able["accuracy"]["target"] == {"maths": 1.0}
+    assert able["score"]["target"] == {"maths": 1.0}
     tasks = {task["tag"]: task for task in able["profile"]["tasks"]}
     assert set(tasks) == {"all", "law", "maths"}
-    assert tasks["maths"]["value"] == able["accuracy"]["value"]
+    assert tasks["maths"]["value"] == able["score"]["value"]
     assert (tasks["all"]["n_items"], tasks["all"]["n_asked"]) == (N_ITEMS, 16)
 
     for tag in (None, "law", "maths"):
@@ -217,7 +217,7 @@ async def test_gates_and_boards_know_which_score_a_session_told(
     weak = await measured(client, working, "weak", -2.0)
     board = (await client.get("/v1/banks/tasks/leaderboard")).json()
     assert [entry["session_id"] for entry in board["data"]] == [able["id"], weak["id"]]
-    whole = board["data"][0]["accuracy"]
+    whole = board["data"][0]["score"]
     assert (whole["value"], whole["target"]) == (tasks["all"]["value"], None)
     exported = await client.get(f"/v1/sessions/{able['id']}/export?format=eee")
     assert str(tasks["all"]["value"]) in exported.text
@@ -245,7 +245,7 @@ async def test_a_version_that_was_exported_comes_back_with_its_abilities(
     session = {"mode": "manual", "bank": "copy"}
     made = await client.post("/v1/sessions", json=session)
     told = await answered(client, made.json()["id"], *[{"score": 1.0}] * 5)
-    assert told["accuracy"]["method"] == "combined"
+    assert told["score"]["method"] == "combined"
     assert len(told["profile"]["abilities"]) == 3
     refused = await problem_of(
         client, "/v1/banks/copy/imports", {where: {"content": content}, "response_model": "2pl"}

@@ -16,7 +16,7 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
         "scored": 20,
         "usd": None,
     }
-    table = _table({"order": [{**entry, "ci": [1.4, 2.6]}, entry]})
+    table = _table({"order": [{**entry, "interval": {"lo": 1.4, "hi": 2.6}}, entry]})
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 
 

@@ -169,8 +169,8 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "scored", "score": 1.0, "item_id": "q1"})
     figures = {
-        "estimate": {"theta": 0.5, "se": 0.3, "ci": [-0.1, 1.1]},
-        "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7},
+        "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1}},
+        "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7}},
         "progress": {"items": 2, "expected_items": 9},
         "usage": {"usd": None},
     }

@@ -4,13 +4,14 @@ from typing import Any
 
 from app.cli.terminal.side_by_side import SideBySide
 from app.engine.prediction.sample_size import sample_interval
+from app.records.intervals import interval
 
 
-def updated(items: int, mean: float, accuracy: tuple[float, float, float] | None) -> dict[str, Any]:
-    told = accuracy and dict(zip(("value", "lo", "hi"), accuracy, strict=True))
+def updated(items: int, mean: float, score: tuple[float, float, float] | None) -> dict[str, Any]:
+    told = score and {"value": score[0], "interval": interval(*score[1:])}
     return {
-        "estimate": {"theta": None, "se": None, "ci": [None, None]},
-        "accuracy": told,
+        "estimate": {"theta": None, "se": None, "interval": None},
+        "score": told,
         "progress": {"items": items, "scored": items, "mean": mean, "expected_items": None},
         "usage": {"usd": 0.0},
     }

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from app.cli.terminal.watch import announce, report
+from app.records.intervals import interval
 
 SESSION: dict[str, Any] = {
     "headline": {
         "examinee": "my-model",
         "bank": "demo",
         "score": 0.6,
-        "lo": 0.5,
-        "hi": 0.7,
+        "interval": {"lo": 0.5, "hi": 0.7},
         "answers": "12 of 20 right",
         "asked": 20,
         "n_items": 1298,
@@ -27,8 +27,19 @@ SESSION: dict[str, Any] = {
         "se": 0.2,
         "theta_reason": None,
     },
-    "estimate": {"theta": 0.4, "se": 0.2, "ci": [0.008, 0.792], "ci_raw": None, "reason": None},
-    "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7, "nonresponse": 0.0, "target": None},
+    "estimate": {
+        "theta": 0.4,
+        "se": 0.2,
+        "interval": {"lo": 0.008, "hi": 0.792},
+        "interval_raw": None,
+        "reason": None,
+    },
+    "score": {
+        "value": 0.6,
+        "interval": {"lo": 0.5, "hi": 0.7},
+        "nonresponse": 0.0,
+        "target": None,
+    },
     "profile": None,
     "progress": {"items": 20, "scored": 20, "in_flight": 0},
     "outcomes": {"scored": 20, "unparsed": 0, "refused": 0, "error": 0, "truncated": 0},
@@ -69,7 +80,7 @@ def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
         capsys,
         progress={"items": 22},
         outcomes={"scored": 17, "unparsed": 3, "refused": 2},
-        accuracy={"nonresponse": 2 / 22},
+        score={"nonresponse": 2 / 22},
     )
     assert "2 refused (kept out of the estimate)" in mixed
     assert "unparseable 3, counted as wrong" in mixed
@@ -80,10 +91,10 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     nothing = {
         "theta": None,
         "se": None,
-        "ci": [None, None],
+        "interval": None,
         "reason": "Needs at least 5 scored answers, has 0.",
     }
-    session = copy.deepcopy(SESSION) | {"accuracy": None, "headline": None}
+    session = copy.deepcopy(SESSION) | {"score": None, "headline": None}
     session["estimate"] |= nothing
     session["progress"] |= {"scored": 0}
     session["outcomes"] |= {"scored": 0, "unparsed": 20}
@@ -108,7 +119,8 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interval_that_the_error_does_not_give_is_explained(
     ends: list[float], raw: list[float] | None, word: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = said(capsys, estimate={"ci": ends, "ci_raw": raw})
+    told = {"interval": interval(*ends), "interval_raw": raw and interval(*raw)}
+    text = said(capsys, estimate=told)
     if word is None:
         assert "the interval is" not in text
     else:
@@ -146,7 +158,7 @@ def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
     first = capsys.readouterr().out.splitlines()[0]
     assert first == "my-model on demo: 60.0 %  (95 % interval 50.0 to 70.0)"
 
-    session = copy.deepcopy(SESSION) | {"headline": None, "accuracy": None}
+    session = copy.deepcopy(SESSION) | {"headline": None, "score": None}
     session["progress"] |= {"right": None, "mean": 0.625}
     report(session)
     assert "mean score 0.62 over 20 answers" in capsys.readouterr().out

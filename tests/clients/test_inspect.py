@@ -103,12 +103,13 @@ async def test_figures_are_those_of_rest_and_stand_in_the_log(
         rest = await sextant.answer_all(other.id, solve)
         path = [step.item_id for step in await sextant.list_responses(other.id)]
         assert path == list(scores)
-        assert rest.accuracy is not None
+        assert rest.score is not None
+        assert rest.score.interval is not None
         expected = {
-            "score": rest.accuracy.value,
-            "score_lo": rest.accuracy.lo,
-            "score_hi": rest.accuracy.hi,
-            "equivalent_random_items": rest.accuracy.equivalent_random_items,
+            "score": rest.score.value,
+            "score_lo": rest.score.interval.lo,
+            "score_hi": rest.score.interval.hi,
+            "equivalent_random_items": rest.score.equivalent_random_items,
             "theta": rest.estimate.theta,
             "theta_se": rest.estimate.se,
         }

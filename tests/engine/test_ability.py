@@ -58,7 +58,7 @@ def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Abilit
     if one.stretch is not None:
         known = IntervalCorrection(theta=one.stretch, n_examinees=40)
         plain = known.of_estimate(plain, one.n_items)
-    assert one.stated().ci == pytest.approx((plain.lo, plain.hi))
+    assert one.stated().interval == pytest.approx((plain.lo, plain.hi))
 
 
 @given(abilities, abilities, st.floats(0.5, 0.999))
@@ -107,7 +107,8 @@ def test_intervals_hold_where_all_lean_by_an_unknown_slope(
 ) -> None:
     rng = np.random.default_rng(5)
     first, second = (ability(theta) for theta in pair)
-    lo, hi = of_abilities(first, second).ci
+    found = of_abilities(first, second)
+    lo, hi = found.lo, found.hi
     assert lo is not None
     assert hi is not None
     true, draws = [], 20_000

@@ -197,7 +197,7 @@ def test_a_value_of_which_nothing_is_known_is_inconclusive() -> None:
 
 def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
     found = gate(0.95, 0.88, 0.96, threshold=0.97)
-    assert (found.outcome, found.ci) == (GateOutcome.NO_GO, (0.88, 0.96))
+    assert (found.outcome, found.interval) == (GateOutcome.NO_GO, (0.88, 0.96))
     assert gate(0.95, 0.88, 0.96, threshold=0.89).outcome is GateOutcome.INCONCLUSIVE
 
 
@@ -231,7 +231,7 @@ def test_a_gate_its_interval_and_its_probability_say_the_same(
         degrees=degrees,
         earlier=earlier,
     )
-    lo, hi = found.ci
+    lo, hi = found.interval
     assert lo is not None
     assert hi is not None
     assert found.p_beyond is not None
@@ -269,10 +269,12 @@ def test_an_interval_beside_its_estimate_has_its_errors_about_its_middle(confide
 
 
 def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
-    ends = [gate(0.5, 0.4, 0.6, threshold=0, confidence=0.99, degrees=k).ci for k in (None, 5.0)]
+    ends = [
+        gate(0.5, 0.4, 0.6, threshold=0, confidence=0.99, degrees=k).interval for k in (None, 5.0)
+    ]
     assert ends[0] == pytest.approx((0.369, 0.631), abs=1e-3)
     assert ends[1] == pytest.approx((0.343, 0.657), abs=1e-3)
-    within = gate(0.5, 0.4, 0.6, threshold=0, confidence=0.8, degrees=5.0).ci
+    within = gate(0.5, 0.4, 0.6, threshold=0, confidence=0.8, degrees=5.0).interval
     assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal's is the wider here
 
 

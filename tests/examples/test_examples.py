@@ -153,8 +153,8 @@ async def test_a_session_becomes_a_run_of_mlflow(sextant: AsyncSextant, mlflow_u
             if point["se"] is not None
         ]
         metrics = {one["key"]: one["value"] for one in logged["data"]["metrics"]}
-        assert session.accuracy is not None
-        assert metrics["predicted_score"] == session.accuracy.value
+        assert session.score is not None
+        assert metrics["predicted_score"] == session.score.value
         assert (metrics["items"], metrics["theta"]) == (8, points[-1]["theta"])
         assert {"key": "bank", "value": "demo"} in logged["data"]["params"]
         files = (await get("/artifacts/list"))["files"]
@@ -206,13 +206,14 @@ async def test_a_job_of_evalhub_is_a_session(sextant: AsyncSextant, tmp_path: Pa
         other = await begin(id="job-3", parameters={"endpoint_id": endpoint["id"]})
     (session,) = await sextant.list_sessions()
     assert (session.seed, session.progress.items, session.status) == (3, 8, "completed")
-    assert session.accuracy is not None
+    assert session.score is not None
+    assert session.score.interval is not None
     ends = [event for event in hub.heard if event["status"] == "completed"]
     assert len(ends) == 2
     for end in ends:
         assert (end["id"], end["provider_id"]) == ("demo", "sextant")
-        assert end["overall_score"] == end["metrics"]["predicted_score"] == session.accuracy.value
-        assert end["metrics"]["predicted_score_lo"] == session.accuracy.lo
+        assert end["overall_score"] == end["metrics"]["predicted_score"] == session.score.value
+        assert end["metrics"]["predicted_score_lo"] == session.score.interval.lo
         assert end["metrics"]["theta"] == session.estimate.theta
         assert end["additional_info"]["id"] == session.id
     failures = [event for event in hub.heard if event["status"] == "failed"]
@@ -256,8 +257,8 @@ async def test_agents_measure_compare_and_gate(sextant: AsyncSextant) -> None:
             ended = await call("get_session", session_id=begun["id"], wait_s=30)
             assert (ended["status"], ended["items"]) == ("completed", 8)
             whole = await sextant.get_session(begun["id"])
-            assert whole.accuracy is not None
-            assert ended["score"] == whole.accuracy.value
+            assert whole.score is not None
+            assert ended["score"] == whole.score.value
             assert await call("compare_sessions", first=begun["id"], second=first.id) == (
                 await sextant.compare(begun["id"], first.id)
             ).model_dump(mode="json")

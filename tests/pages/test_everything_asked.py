@@ -27,15 +27,13 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
         answer = {"step_token": token, "score": float(n % 4 > 0)}
         session = (await client.post(f"{path}/responses", json=answer)).json()
         if n == N_ITEMS - 2:
-            before = session["accuracy"]
+            before = session["score"]
 
-    assert before["lo"] <= before["value"] <= before["hi"]
+    assert before["interval"]["lo"] <= before["value"] <= before["interval"]["hi"]
     assert 1 <= before["equivalent_random_items"] <= N_ITEMS
     assert session["status"] == "completed"
-    known = session["accuracy"]
-    assert (known["method"], known["value"], known["lo"], known["hi"]) == (
-        "all_items", 0.75, None, None,
-    )  # fmt: skip
+    known = session["score"]
+    assert (known["method"], known["value"], known["interval"]) == ("all_items", 0.75, None)
     assert known["equivalent_random_items"] == N_ITEMS
     progress = session["progress"]
     assert (progress["right"], progress["scored"], progress["mean"]) == (6, N_ITEMS, 0.75)
@@ -46,7 +44,7 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
     assert "all questions were asked" in page
     assert "6 of 8 right" in page
     report = (await client.get(f"{path}/report")).json()
-    assert report["score"]["lo"] is None
+    assert report["score"]["interval"] is None
     assert any("scores 75 %" in said.replace("\u00a0", " ") for said in report["summary"])
 
     gate = {"session_id": session["id"], "threshold": 0.7}

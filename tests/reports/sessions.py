@@ -12,6 +12,7 @@ from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.score_model import NORMAL_95, ScoreModel, Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState, Response
+from app.records.intervals import interval
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
 
@@ -98,16 +99,15 @@ def figures(known: Known, asked: list[Asked], **changes: Any) -> dict[str, Any]:
         "estimate": {
             "theta": estimate.theta,
             "se": estimate.se,
-            "ci": [estimate.lo, estimate.hi],
-            "ci_raw": None,
+            "interval": interval(estimate.lo, estimate.hi),
+            "interval_raw": None,
             "method": estimate.method,
             "at_bound": estimate.at_bound,
         },
-        "accuracy": {
+        "score": {
             "value": predicted.value,
-            "lo": predicted.lo,
-            "hi": predicted.hi,
-            "raw": predicted.raw and list(predicted.raw),
+            "interval": interval(predicted.lo, predicted.hi),
+            "interval_raw": predicted.raw and interval(*predicted.raw),
             "method": predicted.method,
         },
         "profile": _profile(known, state),
@@ -145,8 +145,7 @@ def _profile(known: Known, state: CatState) -> dict[str, Any] | None:
             {
                 "tag": tag,
                 "value": said.value,
-                "lo": said.lo,
-                "hi": said.hi,
+                "interval": interval(said.lo, said.hi),
                 "n_items": len(members),
                 "n_asked": sum(response.item in members for response in state.responses),
             }
@@ -158,8 +157,7 @@ def _profile(known: Known, state: CatState) -> dict[str, Any] | None:
                 "name": name,
                 "value": value,
                 "se": se,
-                "lo": value - NORMAL_95 * se,
-                "hi": value + NORMAL_95 * se,
+                "interval": interval(value - NORMAL_95 * se, value + NORMAL_95 * se),
                 "above": 0.5,
             }
             for name, value, se in zip(

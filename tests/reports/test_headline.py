@@ -19,8 +19,7 @@ HEADLINE: dict[str, Any] = {
     "examinee": "my-model",
     "bank": "gsm8k",
     "score": 0.735,
-    "lo": 0.694,
-    "hi": 0.772,
+    "interval": {"lo": 0.694, "hi": 0.772, "level": 0.95},
     "answers": "15 of 20 right",
     "asked": 20,
     "n_items": 1298,
@@ -60,7 +59,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_what_was_asked_in_full_is_known() -> None:
-    known = {**HEADLINE, "lo": None, "hi": None, "asked": 12, "n_items": 12}
+    known = {**HEADLINE, "interval": None, "asked": 12, "n_items": 12}
     first, second, *_ = headline_lines({**known, "answers": "7 of 12 right", "score": 7 / 12})
     assert first == "my-model on gsm8k: 58.3 %"
     assert second == "from 12 of 12 questions (7 of 12 right): all questions were asked"
@@ -96,13 +95,13 @@ def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
 
 
 async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -> None:
-    headline, score = headline_of(ended), ended.summary["accuracy"]
+    headline, score = headline_of(ended), ended.summary["score"]
     assert headline is not None
-    assert (headline.score, headline.lo, headline.hi) == (score["value"], score["lo"], score["hi"])
+    assert (headline.score, headline.interval) == (score["value"], score["interval"])
     assert (headline.asked, headline.answers) == (8, "4 of 8 right")
     assert headline.theta == ended.summary["estimate"]["theta"]
     assert len(headline_lines(asdict(headline))) == 4
-    assert headline_of(replace(ended, summary={**ended.summary, "accuracy": None})) is None
+    assert headline_of(replace(ended, summary={**ended.summary, "score": None})) is None
 
 
 async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) -> None:
@@ -135,6 +134,6 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
         "poor",
         "38% of the answers could not be parsed, and count as wrong.",
     )
-    curves = {**ended.summary["accuracy"], "method": "p-irt"}
-    alone = replace(ended, summary={**ended.summary, "accuracy": curves})
+    curves = {**ended.summary["score"], "method": "p-irt"}
+    alone = replace(ended, summary={**ended.summary, "score": curves})
     assert trust_of(alone, standing="above", agrees=True)[0] == "poor"

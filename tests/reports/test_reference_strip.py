@@ -13,7 +13,7 @@ BY_THETA = Reference(population=(), thetas=QUARTERS, n=4_000)
 
 
 def _estimate(**stands: Any) -> dict[str, Any]:
-    return {"theta": 0.5, "ci": [0.1, 0.9], "extrapolation": stands or None}
+    return {"theta": 0.5, "interval": {"lo": 0.1, "hi": 0.9}, "extrapolation": stands or None}
 
 
 def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None:
@@ -31,7 +31,7 @@ def test_a_result_is_placed_by_its_general_ability_where_that_is_known() -> None
         (_estimate(standing="within", position=1.0, sd=None), BY_POSITION),
         (_estimate(), BY_POSITION),
         (_estimate() | {"theta": None}, BY_THETA),
-        (_estimate() | {"ci": [None, 0.9]}, BY_THETA),
+        (_estimate() | {"interval": {"lo": None, "hi": 0.9}}, BY_THETA),
         (_estimate(), Reference(population=(), thetas=(), n=None)),
     ],
 )

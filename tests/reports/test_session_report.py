@@ -12,6 +12,7 @@ import pytest
 from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
+from app.records.intervals import Interval
 from app.reports.rendering import STYLE
 from app.reports.session.build import MAX_ITEMS, Asked, Ended
 from app.reports.session.facts import SessionReport
@@ -177,6 +178,18 @@ def test_the_summary_speaks_plainly() -> None:
     assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
 
 
+def _ends(known: Interval | None) -> tuple[float, float]:
+    assert known is not None
+    assert known.lo is not None
+    assert known.hi is not None
+    return known.lo, known.hi
+
+
+def _width(known: Interval | None) -> float:
+    lo, hi = _ends(known)
+    return hi - lo
+
+
 def test_models_below_are_counted_among_those_calibrated_on() -> None:
     theta = binary().estimate["theta"]
     # Abilities of the calibrated models, all between -2 and 2 and evenly spread.
@@ -184,7 +197,8 @@ def test_models_below_are_counted_among_those_calibrated_on() -> None:
     assert score is not None
     assert score.below is not None
     assert score.below.value == pytest.approx((theta + 2) / 4, abs=1e-6)
-    assert score.below.lo < score.below.value < score.below.hi
+    lo, hi = _ends(score.below.interval)
+    assert lo < score.below.value < hi
     guessed = binary(quantiles=QUANTILES, provisional=True)
     assert guessed.score is not None
     assert guessed.score.below is None
@@ -223,9 +237,7 @@ def test_a_task_that_was_never_asked_is_marked_so() -> None:
     never = next(task for task in found.tasks if task.tag == "task-2")
     assert (never.n_asked, never.observed) == (0, None)
     others = [task for task in found.tasks if task.tag != "task-2"]
-    assert all(
-        (never.hi or 0) - (never.lo or 0) > (task.hi or 0) - (task.lo or 0) for task in others
-    )
+    assert _width(never.interval) > max(_width(task.interval) for task in others)
     text = render(found)
     assert "never asked" in text
     assert "dot never" in text
@@ -256,7 +268,7 @@ def test_the_trace_ends_at_the_result() -> None:
     assert last.answers == 30
     assert found.score is not None
     assert (last.theta, last.score) == (found.estimate["theta"], found.score.value)
-    assert (last.score_lo, last.score_hi) == (found.score.lo, found.score.hi)
+    assert last.score_interval == found.score.interval
 
 
 def test_long_tests_are_shown_in_part_and_say_so() -> None:

@@ -458,7 +458,7 @@ async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_s
     estimate, told = summary["estimate"], "has 12 reference models"
     assert (estimate["theta"] is None) == withheld
     assert (told in (estimate["reason"] or "")) == withheld
-    assert 0.0 < summary["accuracy"]["lo"] < summary["accuracy"]["hi"] < 1.0
+    assert 0.0 < summary["score"]["interval"]["lo"] < summary["score"]["interval"]["hi"] < 1.0
     if withheld:
         with pytest.raises(InvalidInputError, match=told):
             await services.sessions.create(replace(by_hand, plan={"stopping": {"se": 0.5}}))

@@ -59,10 +59,10 @@ async def test_a_version_corrects_its_sessions_intervals(
     for _ in range(5):
         record = await tell(services, record.id, score=1.0)
 
-    estimate, accuracy = record.summary["estimate"], record.summary["accuracy"]
-    (lo, hi), (raw_lo, raw_hi) = estimate["ci"], estimate["ci_raw"]
-    assert hi - lo == pytest.approx(2 * (raw_hi - raw_lo))
-    assert accuracy["raw"] is None
+    estimate, accuracy = record.summary["estimate"], record.summary["score"]
+    known, raw = estimate["interval"], estimate["interval_raw"]
+    assert known["hi"] - known["lo"] == pytest.approx(2 * (raw["hi"] - raw["lo"]))
+    assert accuracy["interval_raw"] is None
 
 
 async def test_services_that_answer_by_turns_measure_as_one_does(

@@ -92,7 +92,7 @@ async def test_answers_without_probabilities_go_by_the_model(
         SessionRun(test=test, plan=plan, version=version, seed=4, administrations=some)
         for some in (older, stored)
     )
-    accuracy, drawn = (one.summary(elapsed_s=9.0)["accuracy"] for one in (run, known))
+    accuracy, drawn = (one.summary(elapsed_s=9.0)["score"] for one in (run, known))
     assert accuracy["method"] == drawn["method"] == "combined"
     assert accuracy["value"] != drawn["value"]
 
@@ -102,7 +102,7 @@ def told(run: SessionRun, *, elapsed_s: float) -> Any:
     asked, _ = run.choose(elapsed_s=elapsed_s)
     closed = {one.step: Closing(outcome="scored", score=1.0, attempts=1) for one in asked}
     closed = {step: run.close(step, closing) for step, closing in closed.items()}
-    return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["accuracy"]
+    return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["score"]
 
 
 async def test_each_step_tells_its_score_in_spare_time(

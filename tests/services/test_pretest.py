@@ -106,7 +106,7 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
     of_test = [row.item_key for row in rows if not row.is_pretest]
     steps = [row.step for row in rows if row.is_pretest]
     assert of_test == [row.item_key for row in await services.sessions.responses(plain.id)]
-    for name in ("estimate", "accuracy", "outcomes", "progress", "person_fit"):
+    for name in ("estimate", "score", "outcomes", "progress", "person_fit"):
         assert seeded.summary[name] == plain.summary[name]
     assert plain.summary["pretest"]["items"] == 0
     assert seeded.summary["pretest"]["planned"] == seeded.summary["pretest"]["items"] == 4

@@ -19,8 +19,8 @@ def result(extrapolation: dict[str, Any]) -> Result:
     return Result(
         theta=-2.0,
         se=0.5,
-        ci=(-6.5, 0.5),
-        accuracy=None,
+        interval=(-6.5, 0.5),
+        score=None,
         n_scored=15,
         extrapolation=extrapolation,
     )
@@ -35,9 +35,9 @@ def test_nobody_is_decided_about_by_a_narrower_interval_than_is_told() -> None:
     open_, placed = result(at(1.7)), result(at(0.3))
 
     lo, hi = open_.to_decide(LEARNED)
-    compared = open_.ability(LEARNED).stated().ci
+    compared = open_.ability(LEARNED).stated().interval
     assert compared[0] > -6.5  # alone it would leave out what the session holds for possible
     assert lo == -6.5
     assert hi == max(0.5, compared[1])
-    assert placed.to_decide(LEARNED) == placed.ci
-    assert open_.to_decide(None) == open_.ci
+    assert placed.to_decide(LEARNED) == placed.interval
+    assert open_.to_decide(None) == open_.interval

@@ -7,6 +7,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from procrastinate.schema import SchemaManager
+from psycopg.types.json import Jsonb
 
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.storage.migrate import upgrade
@@ -50,6 +51,39 @@ def test_all_migrations_can_be_undone_and_done_again(database_url: str) -> None:
     assert _tables(database_url) == {"alembic_version"}
     upgrade(database_url)
     assert _tables(database_url) == before
+
+
+def test_results_of_before_are_told_in_the_words_of_today(empty_database_url: str) -> None:
+    command.upgrade(_config(empty_database_url), "d1f3b6a70c52")
+    told = {
+        "estimate": {"theta": 0.4, "ci": [-0.1, None], "ci_raw": [0.0, 0.8]},
+        "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7, "raw": None, "target": {"raw": 1.0}},
+    }
+    with psycopg.connect(empty_database_url.replace("+psycopg", "")) as connection:
+        connection.execute("SET session_replication_role = replica")  # the session is not there
+        connection.execute(
+            "INSERT INTO session_events (session_id, seq, type, data)"
+            " VALUES ('ses_1', 1, 'estimate.updated', %s)",
+            [Jsonb(told)],
+        )
+    upgrade(empty_database_url)
+    assert _rows(empty_database_url, "SELECT data FROM session_events") == [
+        (
+            {
+                "estimate": {
+                    "theta": 0.4,
+                    "interval": {"lo": -0.1, "hi": None, "level": 0.95},
+                    "interval_raw": {"lo": 0.0, "hi": 0.8, "level": 0.95},
+                },
+                "score": {
+                    "value": 0.6,
+                    "interval": {"lo": 0.5, "hi": 0.7, "level": 0.95},
+                    "interval_raw": None,
+                    "target": {"raw": 1.0},
+                },
+            },
+        )
+    ]
 
 
 def test_processes_may_upgrade_at_once(

@@ -74,11 +74,11 @@ async def test_scores_become_a_version_and_a_manual_session_an_interval(working:
         record = (await working.manual_sessions.answer(record.id, answer)).record
 
     assert (record.status, record.stop_reason) == ("completed", "max_items")
-    estimate, accuracy = record.summary["estimate"], record.summary["accuracy"]
+    estimate, score = record.summary["estimate"], record.summary["score"]
     assert estimate["se"] < 0.2
     assert abs(estimate["theta"] - THETA) < 4 * estimate["se"]
-    assert accuracy["lo"] <= accuracy["value"] <= accuracy["hi"]
-    assert accuracy["value"] == pytest.approx(scores.mean(), abs=0.08)
+    assert score["interval"]["lo"] <= score["value"] <= score["interval"]["hi"]
+    assert score["value"] == pytest.approx(scores.mean(), abs=0.08)
 
 
 @pytest.fixture

@@ -39,7 +39,9 @@ async def test_a_live_session_runs_to_its_end_and_another_with_its_seed_likewise
     assert ended.summary["outcomes"] == {"scored": 12, **outcomes}
     assert ended.summary["estimate"]["se"] < 0.6
     assert ended.summary["usage"]["calls"] == 12
-    assert 0 < ended.summary["accuracy"]["lo"] < ended.summary["accuracy"]["hi"] < 1
+    assert (
+        0 < ended.summary["score"]["interval"]["lo"] < ended.summary["score"]["interval"]["hi"] < 1
+    )
     assert await asked(working, ended) == await asked(working, again)
     assert ended.summary["estimate"] == again.summary["estimate"]
     events = await working.sessions.events(ended.id)

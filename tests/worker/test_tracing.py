@@ -54,7 +54,7 @@ async def test_a_session_is_one_tree_whose_calls_are_those_counted(
     (run,) = named(spans, "run")
     (result,) = run.events
     assert result.attributes is not None
-    assert result.attributes["gen_ai.evaluation.score.value"] == ended.summary["accuracy"]["value"]
+    assert result.attributes["gen_ai.evaluation.score.value"] == ended.summary["score"]["value"]
 
     everything = "".join(one.to_json() for one in spans)
     prompt = faults.calls[0].body["messages"][-1]["content"]

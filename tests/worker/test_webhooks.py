@@ -173,7 +173,7 @@ async def test_each_end_is_told_once_without_a_text_or_a_secret(
         ]
     )
     sent = {(body["type"], body["data"]["id"]): body["data"] for body in receiver.bodies}
-    accuracy = ended.summary["accuracy"]
+    score = ended.summary["score"]
     assert sent["session.completed", done.id] == {
         "id": done.id,
         "endpoint_id": done.endpoint_id,
@@ -181,16 +181,15 @@ async def test_each_end_is_told_once_without_a_text_or_a_secret(
         "stop_reason": "max_items",
         "theta": ended.summary["estimate"]["theta"],
         "se": ended.summary["estimate"]["se"],
-        "score": accuracy["value"],
-        "score_lo": accuracy["lo"],
-        "score_hi": accuracy["hi"],
+        "score": score["value"],
+        "score_interval": score["interval"],
     }
     assert sent["gate.decided", gate.record.id] == {
         "id": gate.record.id,
         "session_id": done.id,
         "outcome": "go",
         "metric": "score",
-        "value": accuracy["value"],
+        "value": score["value"],
         "threshold": 0.0,
     }
     assert sent["endpoint.failed", str(failed[0].endpoint_id)] == {

@@ -29,4 +29,4 @@ async def compare(body: ComparisonCreate, opened: AllServices) -> ComparisonRead
         found = await opened.comparisons.examinees(
             body.response_set or "", first, second, confidence=body.confidence
         )
-    return ComparisonRead.read(found)
+    return ComparisonRead.of(found)

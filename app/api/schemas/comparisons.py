@@ -6,6 +6,10 @@ from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
 from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead
+from app.engine.inference.comparison import Difference
+from app.records.fields import shallow
+from app.records.intervals import Interval, interval
+from app.services.results.comparisons import Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
@@ -49,7 +53,7 @@ class DifferenceRead(Output):
 
     delta: float
     se: float | None = Field(description="Null where the items show no spread to tell it from.")
-    ci: list[float | None] = Field(description="Interval at the asked confidence.")
+    interval: Interval | None = Field(description="At the asked confidence.")
     p_value: float
     test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
     power: float | None = Field(
@@ -59,6 +63,12 @@ class DifferenceRead(Output):
         description="Further items, for each, that find it with a chance of 0.8. Null: none would."
     )
     verdict: Literal["above", "below", "undecided"] = Field(description="Of the first.")
+
+    @classmethod
+    def of(cls, found: Difference, confidence: float) -> "DifferenceRead":
+        """From the engine's value."""
+        known = interval(found.lo, found.hi, confidence)
+        return cls.model_validate({**shallow(found), "interval": known}, strict=False)
 
 
 class ComparedRead(Output):
@@ -108,3 +118,16 @@ class ComparisonRead(Output):
         description="In which ways the two sessions were not asked alike, and whether it was never "
         "tried how far tests on the bank are off. Null: there is nothing to say.",
     )
+
+    @classmethod
+    def of(cls, found: Comparison) -> "ComparisonRead":
+        """From the service's value."""
+        differences = {
+            what: difference and DifferenceRead.of(difference, found.confidence)
+            for what, difference in (
+                ("score", found.score),
+                ("common", found.common),
+                ("theta", found.theta),
+            )
+        }
+        return cls.model_validate({**shallow(found), **differences}, from_attributes=True)

@@ -13,6 +13,7 @@ from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
 from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import shallow
 from app.records.gates import GateSpec
+from app.records.intervals import Interval, interval
 from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
@@ -124,9 +125,9 @@ class BaselineRead(OwnedRead):
     bank: str
     bank_version_id: str
     score: float | None
-    score_ci: list[float | None] = Field(description="Its 95 % interval.")
+    score_interval: Interval | None = Field(description="Its 95 % interval.")
     theta: float | None
-    theta_ci: list[float | None] = Field(description="Its 95 % interval.")
+    theta_interval: Interval | None = Field(description="Its 95 % interval.")
     n_items: int = Field(description="Scored answers.")
     set_at: datetime
 
@@ -135,16 +136,16 @@ class BaselineRead(OwnedRead):
         """From the stored baseline."""
         kept = record.baseline
         found = result_in(kept.summary)
-        score = found.accuracy or {"value": None, "lo": None, "hi": None}
+        score = found.score or {"value": None, "interval": None}
         return cls.model_validate(
             {
                 **shallow(record),
                 **shallow(kept),
                 "examinee": kept.label,
                 "score": score["value"],
-                "score_ci": [score["lo"], score["hi"]],
+                "score_interval": score["interval"],
                 "theta": found.theta,
-                "theta_ci": list(found.ci),
+                "theta_interval": interval(*found.interval),
                 "n_items": found.n_scored,
             }
         )
@@ -169,7 +170,7 @@ class GateRead(OwnedRead):
     direction: Direction
     confidence: float
     value: float | None = Field(description="The metric; with a baseline, its difference from it.")
-    ci: list[float | None] = Field(description="Interval of the value at the gate's confidence.")
+    interval: Interval | None = Field(description="Interval of the value at the gate's confidence.")
     margin: float | None = Field(description="How far the value is beyond the threshold.")
     p_beyond: float | None = Field(
         description="Probability that the true value is beyond it, by the intervals that decide: "
@@ -195,7 +196,7 @@ class GateRead(OwnedRead):
                 "detail": gate.detail,
                 "session_status": gate.session.status,
                 "value": gate.value,
-                "ci": [None, None] if result is None else list(result.ci),
+                "interval": result and interval(*result.interval, record.confidence),
                 "margin": result and result.margin,
                 "p_beyond": result and result.p_beyond,
                 "extrapolation": gate.extrapolation,

@@ -6,9 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
-from app.api.schemas.sessions.figures import AccuracyRead, ExtrapolationRead, LatencyRead
+from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead, ScoreRead
 from app.api.schemas.sessions.sessions import ExamineeRead, SessionEndpoint
 from app.records.fields import shallow
+from app.records.intervals import Interval, interval
 from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.services.sessions.meter import effort_of
@@ -31,8 +32,8 @@ class LeaderboardEntry(Output):
     provisional: bool
     theta: float | None = Field(description="Null where the answers have no finite estimate.")
     se: float | None
-    ci: list[float | None] = Field(description="95 % interval of theta.")
-    accuracy: AccuracyRead | None = Field(
+    interval: Interval | None = Field(description="95 % interval of theta.")
+    score: ScoreRead | None = Field(
         description="Score on the bank's questions that have parameters."
     )
     extrapolation: ExtrapolationRead | None = Field(
@@ -59,6 +60,7 @@ class LeaderboardEntry(Output):
                 **shallow(record),
                 **shallow(entry.result),
                 **shallow(entry),
+                "interval": interval(*entry.result.interval),
                 "endpoint": _endpoint(record),
                 "examinee": record.examinee and shallow(record.examinee),
                 "self_reported": record.mode == "manual",

@@ -25,7 +25,7 @@ from app.api.schemas.sessions.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.sessions.figures import AccuracyRead, CallsRead, ExtrapolationRead, StepsRead
+from app.api.schemas.sessions.figures import CallsRead, ExtrapolationRead, ScoreRead, StepsRead
 from app.api.schemas.sessions.sessions import BankAsked, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
@@ -39,6 +39,7 @@ from app.engine.ranking.rules import (
 )
 from app.items import JsonObject
 from app.records.fields import convert, shallow
+from app.records.intervals import Interval
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, RankingSpec
 from app.services.visibility import View
@@ -202,11 +203,11 @@ class RankedRead(Output):
     )
     theta: float | None = Field(description="Null while fewer than five answers are scored.")
     se: float | None
-    ci: list[float | None] | None = Field(
+    interval: Interval | None = Field(
         default=None,
         description="95 % interval of theta, as its session tells it; null where it was not kept.",
     )
-    accuracy: AccuracyRead | None = Field(
+    score: ScoreRead | None = Field(
         default=None, description="The score by now; null where it was not kept, as `theta`."
     )
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")

@@ -42,10 +42,9 @@ def set_baseline(
 
 def _known_to(baseline: dict[str, Any]) -> str:
     """How exactly its score is known, and what tolerance that allows."""
-    lo, hi = baseline["score_ci"]
-    if lo is None:
+    if (known := baseline["score_interval"]) is None:
         return ""
-    width = 100.0 * (hi - lo)
+    width = 100.0 * (known["hi"] - known["lo"])
     # Of two such scores the difference has the error 2^0.5 se; with a chance of 0.8 its interval
     # ends above -2^0.5 (1.96 + 0.84) se for equals, and that is the width, 2 * 1.96 se.
     return (

@@ -82,10 +82,6 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
             )
 
 
-def _times(scale: int, ends: list[float | None]) -> list[float | None]:
-    return [None if end is None else scale * end for end in ends]
-
-
 def _took(side: dict[str, Any]) -> str:
     """What a question of a session took, as far as it is known."""
     usd, latency = side["usd_per_item"], side["latency_ms"]
@@ -123,7 +119,7 @@ def _show(found: dict[str, Any]) -> None:
         )
         out.print(
             f"{number(scale * difference['delta'], pattern)}{unit} {name} ({sure} interval "
-            f"{interval(_times(scale, difference['ci']), pattern)}, p = "
+            f"{interval(difference['interval'], pattern, scale)}, p = "
             f"{difference['p_value']:.3g}): {verdict}",
             markup=False,
             soft_wrap=True,

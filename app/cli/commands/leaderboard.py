@@ -69,7 +69,7 @@ def _board(board: dict[str, Any]) -> None:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["accuracy"] or {}
+    lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["score"] or {}
     latency = entry["latency_ms"]
     notes = [word for word in ("provisional", "self_reported") if entry[word]]
     told = f" ({', '.join(notes).replace('_', '-')})" if notes else ""
@@ -77,7 +77,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
         f"{lo}" if lo == hi else f"{lo}-{hi}",
         who(entry["endpoint"]) + told,
         number(score.get("value"), ".1%"),
-        interval([score.get("lo"), score.get("hi")], ".1%"),
+        interval(score.get("interval"), ".1%"),
         number(entry["theta"]),
         str(entry["items"]),
         money(entry["usd"]),

@@ -215,9 +215,9 @@ def _table(ranking: dict[str, Any]) -> Table:
         table.add_row(
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["name"] or entry["model"],
-            number((entry.get("accuracy") or {}).get("value"), ".1%"),
+            number((entry.get("score") or {}).get("value"), ".1%"),
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
-            interval(entry.get("ci") or (None, None)),
+            interval(entry.get("interval")),
             str(entry["items"]),
             str(entry["scored"]),
             "" if entry["usd"] is None else f"${entry['usd']:.4f}",

@@ -15,7 +15,7 @@ from app.cli.lab.inputs import JsonOption, ResponsesOption, load_numbers, load_r
 from app.cli.terminal import console
 from app.cli.terminal.console import fail_clearly, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
-from app.cli.terminal.tables import interval
+from app.cli.terminal.tables import number
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -303,7 +303,7 @@ def _show(screen: Console, document: dict[str, Any]) -> None:
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["examinee"],
             f"{entry['theta']:.2f}",
-            interval(entry["ci"]),
+            " to ".join(map(number, entry["ci"])),
             f"{entry['items']}",
             f"{entry['full_score']:.3f}",
         )

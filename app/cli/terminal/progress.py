@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.terminal.tables import number
+from app.cli.terminal.tables import interval, number
+from app.records.intervals import ends
 
 #: Answers kept in sight while the test runs.
 _ROWS = 10
@@ -90,19 +91,18 @@ def headline(figures: dict[str, Any]) -> str:
     estimate = figures.get("estimate")
     if estimate is None or estimate["theta"] is None:
         return "No result yet: needs at least 5 scored answers."
-    lo, hi = estimate["ci"]
+    lo, hi = ends(estimate["interval"])
     said = (
         f"theta {number(estimate['theta'])} ± {number(estimate['se'], '.2f')} "
         f"(95 %: {number(lo)} to {number(hi)})"
     )
-    accuracy = figures.get("accuracy")
-    if accuracy is not None:
+    if (score := figures.get("score")) is not None:
         known = (
-            f" (95 %: {accuracy['lo']:.1%} to {accuracy['hi']:.1%})"
-            if accuracy["lo"] is not None
-            else ", all questions asked"
+            ", all questions asked"
+            if score["interval"] is None
+            else f" (95 %: {interval(score['interval'], '.1%')})"
         )
-        said = f"score {accuracy['value']:.1%}{known}   {said}"
+        said = f"score {score['value']:.1%}{known}   {said}"
     return said
 
 
@@ -113,17 +113,18 @@ def cost(usage: dict[str, Any]) -> str:
 
 def _band(figures: dict[str, Any]) -> str:
     """The interval of theta as a line from -4 to 4."""
-    estimate = figures.get("estimate")
-    if estimate is None or None in (estimate["theta"], *estimate["ci"]):
+    estimate = figures.get("estimate") or {"theta": None, "interval": None}
+    theta, (first, last) = estimate["theta"], ends(estimate["interval"])
+    if theta is None or first is None or last is None:
         return ""
 
     def column(theta: float) -> int:
         share = (min(max(theta, _FROM), _TO) - _FROM) / (_TO - _FROM)
         return round(share * (_BAND - 1))
 
-    lo, hi = map(column, estimate["ci"])
+    lo, hi = column(first), column(last)
     line = ["━" if lo <= at <= hi else "·" for at in range(_BAND)]
-    line[column(estimate["theta"])] = "●"
+    line[column(theta)] = "●"
     return f"{_FROM:+.0f} {''.join(line)} {_TO:+.0f}"
 
 

@@ -48,7 +48,7 @@ def list_sessions(
                 who(one["endpoint"] or one["examinee"]),
                 number(one["estimate"]["theta"]),
                 number(one["estimate"]["se"], ".2f"),
-                number((one["accuracy"] or {}).get("value"), ".1%"),
+                number((one["score"] or {}).get("value"), ".1%"),
                 str(one["progress"]["items"]),
                 money(one["usage"]["usd"]),
                 when(one["created_at"]),
@@ -113,7 +113,7 @@ def cancel(
     )
     estimate = found["estimate"]
     stands = (
-        f"theta {number(estimate['theta'])}, 95 % interval {interval(estimate['ci'])}"
+        f"theta {number(estimate['theta'])}, 95 % interval {interval(estimate['interval'])}"
         if estimate["theta"] is not None
         else "no result yet"
     )

@@ -65,8 +65,9 @@ class SideBySide:
                 mean = data["progress"]["mean"]
                 score = _Score(mean, *sample_interval(mean, n, self._n_items))
                 line = None if n % _EVERY else f"{n} random questions: {score}"
-            elif (told := data["accuracy"]) is not None:
-                score = _Score(told["value"], told["lo"], told["hi"])
+            elif (told := data["score"]) is not None:
+                known = told["interval"] or {"lo": told["value"], "hi": told["value"]}
+                score = _Score(told["value"], known["lo"], known["hi"])
             else:
                 return line
             self._scores[side][n] = score

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from app.cli.terminal.console import out
 from app.printable import printable
+from app.records.intervals import ends
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -34,11 +35,14 @@ def number(value: float | None, pattern: str = "+.2f") -> str:
     return "-" if value is None else format(value, pattern)
 
 
-def interval(ends: Sequence[float | None], pattern: str = "+.2f") -> str:
-    """Both ends of an interval; a dash where there is none."""
-    if all(end is None for end in ends):
+def interval(
+    told: Mapping[str, float | None] | None, pattern: str = "+.2f", times: float = 1.0
+) -> str:
+    """Both ends of an interval as REST tells it, times a factor; a dash where there is none."""
+    if told is None:
         return "-"
-    return " to ".join(number(end, pattern) for end in ends)
+    lo, hi = (None if end is None else times * end for end in ends(told))
+    return f"{number(lo, pattern)} to {number(hi, pattern)}"
 
 
 def money(usd: float | None) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
-from app.cli.terminal.tables import number
+from app.cli.terminal.tables import interval
 from app.reports.figures import (
     answers_right,
     counted_wrong,
@@ -64,9 +64,8 @@ def announce(session: dict[str, Any]) -> None:
 
 def report(session: dict[str, Any]) -> None:
     """The result in a few lines."""
-    estimate, accuracy = session["estimate"], session["accuracy"]
+    estimate, score = session["estimate"], session["score"]
     usage, progress = session["usage"], session["progress"]
-    lo, hi = estimate["ci"]
     bank = session["bank"]
     whole = whole_bank(bank["n_items"] + bank["n_never_asked"], bank["n_uncalibrated"])
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -79,13 +78,13 @@ def report(session: dict[str, Any]) -> None:
             out.say(line)
     elif (right := answers_right(progress)) is not None:
         table.add_row("answers", right)
-    if accuracy is not None and accuracy["nonresponse"]:
-        share = f"{accuracy['nonresponse']:.0%}"
+    if score is not None and score["nonresponse"]:
+        share = f"{score['nonresponse']:.0%}"
         table.add_row("score", f"its lower end has room for the {share} without a score")
     if estimate["reason"] is None:
         table.add_row(
             "ability",
-            f"95 % interval {number(lo, '+.2f')} to {number(hi, '+.2f')}"
+            f"95 % interval {interval(estimate['interval'])}"
             + (f"; {note}" if (note := interval_note(estimate)) else ""),
         )
     elif session["headline"] is None:
@@ -93,9 +92,9 @@ def report(session: dict[str, Any]) -> None:
         table.add_row("questions", f"{progress['items']} of {session['bank']['n_items']}")
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "place", stands["detail"])
-    if accuracy is not None and (never := bank["n_never_asked"]):
+    if score is not None and (never := bank["n_never_asked"]):
         table.add_row("", f"{never} faulty questions are never asked; their score is estimated")
-    if accuracy is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
+    if score is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
         table.add_row("", not_counted)
     for name, text in _profile(session["profile"], whole):
         table.add_row(name, text)
@@ -136,10 +135,11 @@ def report(session: dict[str, Any]) -> None:
 def _missed(session: dict[str, Any]) -> str | None:
     """By how much a test missed the margin that was asked for, and what would reach it."""
     wanted = session["design"]["stopping"].get("score_margin")
-    score, asked = session["accuracy"], session["progress"]["items"]
-    if wanted is None or score is None or score["lo"] is None or session["precision_reached"]:
+    score, asked = session["score"], session["progress"]["items"]
+    if wanted is None or score is None or score["interval"] is None or session["precision_reached"]:
         return None
-    n_items, reached = session["headline"]["n_items"], (score["hi"] - score["lo"]) / 2
+    n_items, known = session["headline"]["n_items"], score["interval"]
+    reached = (known["hi"] - known["lo"]) / 2
     if reached <= wanted or not asked:
         return None
     from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
@@ -158,7 +158,7 @@ def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]
     rows = [
         (
             f"  {_target({task['tag']: 1.0}, whole)}",
-            f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
+            f"{task['value']:.1%} expected ({interval(task['interval'], '.1%')}), "
             + (
                 f"{task['n_asked']} of {task['n_items']} questions asked"
                 if task["n_asked"]

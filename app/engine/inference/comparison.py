@@ -76,11 +76,6 @@ class Difference:
     items_to_decide: int | None
     verdict: Verdict
 
-    @property
-    def ci(self) -> tuple[float | None, float | None]:
-        """Both ends of the interval."""
-        return self.lo, self.hi
-
 
 def paired(
     first: Sequence[float],

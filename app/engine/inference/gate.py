@@ -22,7 +22,7 @@ class GateResult:
     Attributes:
         outcome: What to do.
         margin: How far the value is beyond the threshold, in the direction that is wanted.
-        ci: Interval of the value at the gate's confidence.
+        interval: Interval of the value at the gate's confidence.
         p_beyond: Probability that the true value is beyond the threshold, by the same intervals:
             a gate at a confidence goes from 0.5 + confidence / 2 on, and says no from
             0.5 - confidence / 2 down.
@@ -32,11 +32,13 @@ class GateResult:
 
     outcome: GateOutcome
     margin: float | None
-    ci: tuple[float | None, float | None]
+    interval: tuple[float | None, float | None]
     p_beyond: float | None
 
 
-UNKNOWN = GateResult(outcome=GateOutcome.INCONCLUSIVE, margin=None, ci=(None, None), p_beyond=None)
+UNKNOWN = GateResult(
+    outcome=GateOutcome.INCONCLUSIVE, margin=None, interval=(None, None), p_beyond=None
+)
 
 
 def gate(
@@ -81,6 +83,6 @@ def gate(
     return GateResult(
         outcome=outcome,
         margin=margin,
-        ci=ends,
+        interval=ends,
         p_beyond=1 - risk / 2 if is_beyond else risk / 2,
     )

@@ -75,7 +75,7 @@ class Stated:
         return math.hypot(self.own, self.doubt)
 
     @property
-    def ci(self) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """Both ends of its 95 % interval, about the estimate and about `middle`."""
         half = NORMAL_95 * self.sd
         return min(self.middle, self.theta) - half, max(self.middle, self.theta) + half

@@ -68,7 +68,7 @@ async def compare(
     if one is not None and other is not None:
         try:
             found = await opened.comparisons.sessions(one.id, other.id, confidence=confidence)
-            shown["comparison"] = ComparisonRead.read(found)
+            shown["comparison"] = ComparisonRead.of(found)
             shown["changed"] = await _changed(opened, visit.view, one, other)
         except SextantError as error:
             shown["problem"] = faults_in(error)

@@ -22,6 +22,7 @@ from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import convert
+from app.records.intervals import Interval, ends
 from app.reports.figures import as_exact_as, begins_alike
 from app.reports.headline import Headline
 from app.reports.reference_strip import Reference, strip_position
@@ -122,7 +123,7 @@ def session_report(
 
     Args:
         identity: Which one.
-        figures: Its stored figures: estimate, accuracy, profile, progress, usage, outcomes ...
+        figures: Its stored figures: estimate, score, profile, progress, usage, outcomes ...
         asked: Its items in order of asking.
         ended: How it ended.
         known: What its bank version knows.
@@ -178,35 +179,36 @@ def session_report(
 
 
 def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) -> Score | None:
-    predicted = figures.get("accuracy")
+    predicted = figures.get("score")
     if predicted is None:
         return None
     of = predicted.get("target") or (identity.design.get("selection") or {}).get("target") or {}
     of = {} if set(of) == {WHOLE_BANK} else of
+    known_to = predicted["interval"]
     return Score(
         value=predicted["value"],
-        lo=predicted["lo"],
-        hi=predicted["hi"],
+        interval=None if known_to is None else Interval(**known_to),
         method=predicted["method"],
         exactness=as_exact_as(predicted),
         equivalent_random_items=predicted.get("equivalent_random_items"),
         of=of,
-        checked=bool(predicted.get("raw")) or predicted["method"] not in BY_THETA,
+        checked=bool(predicted.get("interval_raw")) or predicted["method"] not in BY_THETA,
         below=None if identity.provisional else _below(figures, known),
     )
 
 
 def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     """The share of calibrated models below: by a score model, as the session says, by ability."""
-    predicted, estimate, predictor = figures["accuracy"], figures["estimate"], known.test.predictor
+    predicted, estimate, predictor = figures["score"], figures["estimate"], known.test.predictor
     if isinstance(predictor, ScorePredictor) and predicted["method"] == predictor.name:
         target = predictor.target
         mean = float(target.weights @ target.model.mean)
         if not target.variance > 0.0:
             return None
         population = NormalDist(mean, math.sqrt(target.variance))
-        value, lo, hi = (population.cdf(predicted[end]) for end in ("value", "lo", "hi"))
-        return Share(value=value, lo=lo, hi=hi)
+        lo, hi = ends(predicted["interval"])
+        value, lo, hi = map(population.cdf, (predicted["value"], lo, hi))
+        return Share(value=value, interval=Interval(lo, hi, 0.95))
     stands = estimate.get("extrapolation") or {}
     if (
         stands.get("standing") == PopulationPosition.UNKNOWN
@@ -215,10 +217,11 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if known.population and "sd" in stands:  # not told by sessions of before
         at, reach = stands["position"], Z_95 * stands["sd"]
         lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
-        return Share(value=value, lo=lo, hi=hi)
-    ends = (estimate["theta"], *estimate["ci"])
-    if any(end is None for end in ends):
+        return Share(value=value, interval=Interval(lo, hi, 0.95))
+    lo, hi = ends(estimate["interval"])
+    if estimate["theta"] is None or lo is None or hi is None:
         return None
+    told = (estimate["theta"], lo, hi)
     abilities = known.bank.abilities
     if abilities is not None:
         direction, among = abilities.composite, abilities.population
@@ -226,14 +229,14 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         population = NormalDist(float(direction @ among.mean), spread)
     elif len(known.quantiles) > 1:
         grid = np.linspace(0.0, 1.0, len(known.quantiles))
-        value, lo, hi = np.interp(ends, known.quantiles, grid).tolist()
-        return Share(value=value, lo=lo, hi=hi)
+        value, lo, hi = np.interp(told, known.quantiles, grid).tolist()
+        return Share(value=value, interval=Interval(lo, hi, 0.95))
     elif known.standard:
         population = NormalDist()
     else:
         return None
-    value, lo, hi = map(population.cdf, ends)
-    return Share(value=value, lo=lo, hi=hi)
+    value, lo, hi = map(population.cdf, told)
+    return Share(value=value, interval=Interval(lo, hi, 0.95))
 
 
 def _abilities(profile: Mapping[str, Any] | None, known: Known) -> tuple[Ability, ...]:
@@ -243,7 +246,8 @@ def _abilities(profile: Mapping[str, Any] | None, known: Known) -> tuple[Ability
     found = []
     for ability in profile["abilities"]:
         tasks, against = about.get(ability["name"], ((), ()))
-        found.append(Ability(**ability, tasks=tasks, against=against))
+        known_to = {"interval": Interval(**ability["interval"])}
+        found.append(Ability(**{**ability, **known_to}, tasks=tasks, against=against))
     return tuple(found)
 
 
@@ -301,7 +305,7 @@ def _predicted_tasks(
         mine = np.isin(items, members.get(tag, []))
         results.append(
             TaskResult(
-                **task,
+                **{**task, "interval": Interval(**task["interval"])},
                 observed=float(scores[mine].mean()) if mine.any() else None,
                 typical=None
                 if contrast is None
@@ -386,11 +390,9 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
             TracePoint(
                 answers=answers,
                 theta=estimate.theta,
-                lo=estimate.lo,
-                hi=estimate.hi,
+                interval=Interval(estimate.lo, estimate.hi, 0.95),
                 score=None if score is None else score.value,
-                score_lo=None if score is None else score.lo,
-                score_hi=None if score is None else score.hi,
+                score_interval=None if score is None else Interval(score.lo, score.hi, 0.95),
             )
         )
     return tuple(points)

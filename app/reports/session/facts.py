@@ -6,6 +6,7 @@ from typing import Any
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
+from app.records.intervals import Interval
 from app.reports.figures import whole_bank
 from app.reports.headline import Headline
 from app.reports.plain import plain
@@ -73,8 +74,7 @@ class Share:
     """Share of the models that the bank was calibrated on which are thought to be worse."""
 
     value: float
-    lo: float
-    hi: float
+    interval: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Score:
     """The score, predicted with its 95 % interval, or known.
 
     Attributes:
-        lo: None, as `hi`, where every question was asked.
+        interval: None where every question was asked.
         exactness: What the interval is worth in random questions, in words; None where unknown.
         equivalent_random_items: The same as a number.
         of: Shares by tag that it is a score of; empty for the whole bank.
@@ -91,8 +91,7 @@ class Score:
     """
 
     value: float
-    lo: float | None
-    hi: float | None
+    interval: Interval | None
     method: str
     exactness: str | None = None
     equivalent_random_items: int | None = None
@@ -114,8 +113,7 @@ class Ability:
     name: str
     value: float
     se: float
-    lo: float
-    hi: float
+    interval: Interval
     above: float | None
     tasks: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
@@ -130,8 +128,7 @@ class TaskResult:
         n_asked: How many of them were asked and marked.
         observed: Mean score on those; None without any.
         value: Predicted score on all of them; None where the bank measures one ability.
-        lo: Lower end of its 95 % interval.
-        hi: Upper end.
+        interval: Its 95 % interval.
         typical: What is expected of a model that is as good overall: on all items where they are
             predicted, else on those that were asked.
         standing: `stronger` or `weaker` than that, beyond chance; None where it is neither.
@@ -142,8 +139,7 @@ class TaskResult:
     n_asked: int
     observed: float | None
     value: float | None = None
-    lo: float | None = None
-    hi: float | None = None
+    interval: Interval | None = None
     typical: float | None = None
     standing: str | None = None
 
@@ -154,11 +150,9 @@ class TracePoint:
 
     answers: int
     theta: float
-    lo: float
-    hi: float
+    interval: Interval
     score: float | None = None
-    score_lo: float | None = None
-    score_hi: float | None = None
+    score_interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +196,7 @@ class SessionReport:
 
     Attributes:
         score: None where nothing was predicted, or nothing marked.
-        estimate: theta, se, ci, method as the session has them.
+        estimate: theta, se, interval, method as the session has them.
         abilities: Empty where the bank measures one.
         tasks: The largest first; `n_tasks` counts all.
         figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.

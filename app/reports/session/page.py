@@ -1,12 +1,13 @@
 """The result of a test as a page: score first, then tasks, course, questions and how to read it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup
 
 from app.items import Outcome
+from app.records.intervals import ends
 from app.reports.charts import Bar, course_charts, interval_chart
 from app.reports.figures import (
     UNPARSED_WORDS,
@@ -20,7 +21,7 @@ from app.reports.joins import join_sentence
 from app.reports.reference_strip import strip
 from app.reports.rendering import document, fragment
 from app.reports.session.cautions import FAILURE_WORDS
-from app.reports.session.facts import Ability, SessionReport, TaskResult
+from app.reports.session.facts import Ability, SessionReport, TaskResult, TracePoint
 from app.reports.session.words import (
     OUTCOME_NAMES,
     details,
@@ -49,7 +50,7 @@ def render(report: SessionReport) -> str:
 def sections(report: SessionReport) -> Markup:
     """What stands below the heading."""
     identity, score, tasks, headline = report.identity, report.score, report.tasks, report.headline
-    points = [astuple(point) for point in report.trace]
+    points = [_drawn(point) for point in report.trace]
     n = len(points)
     return fragment(
         "session_report.html",
@@ -89,8 +90,17 @@ def _outcomes(figures: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
         yield "trial questions", tried, meaning
 
 
+def _drawn(point: TracePoint) -> tuple[float | None, ...]:
+    """A point of the trace as charts and tables of a test's course take it."""
+    score = point.score_interval
+    within = (None, None) if score is None else (score.lo, score.hi)
+    known = point.interval
+    return (point.answers, point.theta, known.lo, known.hi, point.score, *within)
+
+
 def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
-    drawn = [task for task in tasks if task.value is not None][:_DRAWN]
+    known = [(task, task.interval) for task in tasks if task.interval is not None][:_DRAWN]
+    drawn = [task for task, _ in known]
     never = any(not task.n_asked for task in drawn)
     typical = any(task.typical is not None for task in drawn)
     return interval_chart(
@@ -99,21 +109,20 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
                 label=task_name(task.tag, whole),
                 note=_note(task),
                 value=task.value or 0.0,
-                lo=task.lo or 0.0,
-                hi=task.hi or 0.0,
+                lo=within.lo or 0.0,
+                hi=within.hi or 0.0,
                 typical=task.typical,
                 never=not task.n_asked,
             )
-            for task in drawn
+            for task, within in known
         ],
         (0.0, 1.0),
         [(share, percent(share)) for share in _SHARES],
         title="Score of each task with its 95\u00a0% interval",
         description="; ".join(
-            f"{task_name(task.tag, whole)}: {percent(task.value)}, "
-            f"{interval(task.lo or 0.0, task.hi or 0.0)}"
+            f"{task_name(task.tag, whole)}: {percent(task.value)}, {interval(within)}"
             f"{'' if task.n_asked else ', never asked'}"
-            for task in drawn
+            for task, within in known
         )
         + ".",
         entries=[
@@ -130,17 +139,18 @@ def _note(task: TaskResult) -> str:
 
 
 def _ability_chart(abilities: Sequence[Ability]) -> Markup:
-    reach = max(3.0, *(min(max(abs(one.lo), abs(one.hi)), 6.0) for one in abilities))
+    known = [(one, one.interval.lo or 0.0, one.interval.hi or 0.0) for one in abilities]
+    reach = max(3.0, *(min(max(abs(lo), abs(hi)), 6.0) for _, lo, hi in known))
     end = round(reach + 0.49)
     bars = [
         Bar(
             label=one.name.replace("_", " "),
             note="" if one.above is None else f"better than {percent(one.above)} of models",
             value=one.value,
-            lo=one.lo,
-            hi=one.hi,
+            lo=lo,
+            hi=hi,
         )
-        for one in abilities
+        for one, lo, hi in known
     ]
     return interval_chart(
         bars,
@@ -167,7 +177,7 @@ def _ability(report: SessionReport) -> str:
     estimate = report.estimate
     if (reason := estimate.get("reason")) is not None:
         return f"None. {reason}"
-    lo, hi = estimate["ci"]
+    lo, hi = ends(estimate["interval"])
     note = interval_note(estimate)
     return (
         f"{signed(estimate['theta'], 2)} ± {number(estimate['se'], 2)}, 95\u00a0% interval "

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
+from app.records.intervals import Interval
 from app.reports.figures import answers_right, counted_wrong, dollars, uncounted, unmarked
 from app.reports.formats import count, duration, percent
 from app.reports.session.facts import SessionReport, TaskResult
@@ -82,13 +83,13 @@ def _result(report: SessionReport) -> Iterator[str]:
             yield f"There is no score. {reason}" if reason else "There is no score yet."
         return
     asked = scored_on(score.of, report.identity.whole_bank)
-    if score.lo is None or score.hi is None:
+    if score.interval is None:
         yield f"On {asked} it scores {percent(score.value)}: {score.exactness}."
     else:
         exact = "" if score.exactness is None else f", {score.exactness}"
         yield (
             f"On {asked} it is expected to score {percent(score.value)} "
-            f"({interval(score.lo, score.hi)}{exact})."
+            f"({interval(score.interval)}{exact})."
         )
     if (right := answers_right(progress)) is not None:
         yield f"Of the questions asked: {right}."
@@ -104,7 +105,7 @@ def _result(report: SessionReport) -> Iterator[str]:
         )
         yield (
             f"That is {place} of the {f'{n:,} ' if n else ''}reference models "
-            f"({interval(below.lo, below.hi)})."
+            f"({interval(below.interval)})."
         )
 
 
@@ -197,9 +198,9 @@ def task_name(tag: str, whole: str) -> str:
     return whole if tag == WHOLE_BANK else tag
 
 
-def interval(lo: float, hi: float) -> str:
+def interval(told: Interval) -> str:
     """A 95 % interval of shares."""
-    return f"95\u00a0% interval: {percent(lo)} to {percent(hi)}"
+    return f"95\u00a0% interval: {percent(told.lo)} to {percent(told.hi)}"
 
 
 def cost(usage: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
+from app.records.intervals import interval
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
 from app.services.sessions.plan import SessionPlan
@@ -208,8 +209,8 @@ class RankingRun:
                     "left_behind": self._why(position) if position in behind else None,
                     "theta": None if position in untold else _finite(test.belief.theta),
                     "se": None if position in untold else _finite(test.belief.se),
-                    "ci": None if position in untold else [_finite(told.lo), _finite(told.hi)],
-                    "accuracy": None if position in untold else member.run.accuracy,
+                    "interval": None if position in untold else interval(told.lo, told.hi),
+                    "score": None if position in untold else member.run.score,
                     "reason": no_result(test.n_scored),
                     "extrapolation": None if position in untold else member.run.population_position,
                     "items": test.n_asked - len(test.pending),

@@ -13,7 +13,7 @@ from app.storage.identifiers import may_name
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
-_KEPT = ("estimate", "accuracy", "progress", "profile")
+_KEPT = ("estimate", "score", "progress", "profile")
 
 
 class BaselineService:

@@ -117,7 +117,7 @@ class ComparisonService:
         reasons = [
             f"Session {side.session_id}: {side.result.reason}"
             for side in (one.measured, other.measured)
-            if side.result.reason is not None and side.result.accuracy is None
+            if side.result.reason is not None and side.result.score is None
         ]
         return Comparison(
             first=_side(one, [] if reasons else mine),
@@ -210,7 +210,7 @@ def _side(found: _Session, scores: list[float]) -> Compared:
     return Compared(
         id=found.record.id,
         label=found.measured.label,
-        score=(result.accuracy or {}).get("value"),
+        score=(result.score or {}).get("value"),
         common=_mean(scores),
         theta=result.theta,
         extrapolation=result.extrapolation,

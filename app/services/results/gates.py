@@ -14,6 +14,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.baselines import Baseline
 from app.records.gates import GateRecord, GateSpec
+from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -108,7 +109,7 @@ class GateService:
         if spec.baseline is None:
             return
         kept = result_in(spec.baseline.summary)
-        if (kept.theta if spec.metric == "theta" else kept.accuracy) is None:
+        if (kept.theta if spec.metric == "theta" else kept.score) is None:
             raise _unfit(f"it has no {spec.metric}: {kept.reason or 'none was predicted'}")
         before = await self._versions.load(spec.baseline.bank_version_id)
         if spec.metric == "theta":
@@ -239,7 +240,8 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
     if told is None:
         return _Found(value=None, lo=None, hi=None)
     heavy = DEGREES if told["method"] == COMBINED else None
-    return _Found(value=told["value"], lo=told["lo"], hi=told["hi"], degrees=heavy)
+    lo, hi = ends(told["interval"])
+    return _Found(value=told["value"], lo=lo, hi=hi, degrees=heavy)
 
 
 def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
@@ -253,7 +255,7 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
     advice = alone.advice
     if len(one.residuals) > len(before.residuals):
         advice = "Ask more questions, of the baseline, too, to decide."
-    heavy = record.metric == "score" and (before.result.accuracy or {}).get("method") == COMBINED
+    heavy = record.metric == "score" and (before.result.score or {}).get("method") == COMBINED
     return replace(
         alone,
         value=found.delta,
@@ -332,7 +334,7 @@ async def _to_decide(
 ) -> tuple[float | None, float | None]:
     """The interval of theta; a wider one of whom nobody knows to be like those calibrated."""
     if result.place is None or not result.place.is_open:
-        return result.ci
+        return result.interval
     taught = await uow.versions.learned({session.bank_version_id})
     return result.to_decide(correction_in(taught[session.bank_version_id]))
 
@@ -341,8 +343,8 @@ def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
     """Whether a score's interval is not made for an examinee unlike those calibrated."""
     return record.metric == "score" and any(
         (result.extrapolation or {}).get("caution")
-        and result.accuracy is not None
-        and result.accuracy["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
+        and result.score is not None
+        and result.score["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
         for result in results
     )
 
@@ -350,7 +352,7 @@ def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
 def _describe(
     record: GateRecord, found: _Found, decision: GateResult, reason: str | None, looks: int
 ) -> str:
-    value, (lo, hi) = found.value, decision.ci
+    value, (lo, hi) = found.value, decision.interval
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"

@@ -186,7 +186,8 @@ def _stated(result: Result, learned: IntervalCorrection | None, metric: str) -> 
     """What a result is ranked by; None where it has none."""
     if metric != SCORE:
         return None if result.theta is None else result.ability(learned).stated()
-    if (score := result.accuracy) is None:
+    if (score := result.score) is None:
         return None
-    own = (score["hi"] - score["lo"]) / 2 / Z_95
+    known = score["interval"]
+    own = (known["hi"] - known["lo"]) / 2 / Z_95
     return Stated(theta=score["value"], middle=score["value"], own=own)

@@ -70,11 +70,13 @@ class Measured:
     @property
     def score(self) -> MeasuredScore | None:
         """The score of the whole bank, if it is known."""
-        told = self.result.accuracy
+        told = self.result.score
         if told is None:
             return None
-        ends = {end: told[end] for end in ("value", "lo", "hi")}
-        return MeasuredScore(n_items=self.result.n_scored, **ends)
+        known = told["interval"]
+        return MeasuredScore(
+            n_items=self.result.n_scored, value=told["value"], lo=known["lo"], hi=known["hi"]
+        )
 
     @property
     def ability(self) -> Ability | None:
@@ -88,7 +90,7 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     if first is None or second is None or one.version.item_ids != other.version.item_ids:
         return None
     # Room for answers without a score is none that both share.
-    has_room = any((side.result.accuracy or {}).get("nonresponse") for side in (one, other))
+    has_room = any((side.result.score or {}).get("nonresponse") for side in (one, other))
     shared = 0.0 if has_room else alike(one, other)
     return of_scores(first, second, confidence=confidence, correlation=shared)
 

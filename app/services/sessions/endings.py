@@ -90,6 +90,6 @@ def ended_event(ending: Ending, figures: Mapping[str, Any]) -> SessionEvent:
             "stop_detail": ending.stop_detail,
             "precision_reached": ending.precision_reached,
             "estimate": figures["estimate"],
-            "accuracy": figures["accuracy"],
+            "score": figures["score"],
         },
     )

@@ -16,6 +16,7 @@ from app.exchange.every_eval_ever import (
 )
 from app.items import ItemContent
 from app.records.fields import convert
+from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unmarked, whole_bank
 from app.services.banks.loaded import BankItem
@@ -136,7 +137,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         library_version=str(provenance["code_version"]),
         ended_at=record.finished_at,
         theta=_theta(summary["estimate"], cautions_of(record, is_score=False)),
-        accuracy=_accuracy(score_in(summary), cautions_of(record, is_score=True)),
+        score=_score(score_in(summary), cautions_of(record, is_score=True)),
         scored_on=whole_bank(
             provenance["n_items"] + provenance.get("n_never_asked", 0),
             provenance.get("n_uncalibrated", 0),
@@ -150,7 +151,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
 def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
     if estimate["theta"] is None:
         return None
-    lo, hi = estimate["ci"]
+    lo, hi = ends(estimate["interval"])
     return Measured(
         value=estimate["theta"],
         se=estimate["se"],
@@ -161,14 +162,15 @@ def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
     )
 
 
-def _accuracy(accuracy: dict[str, Any] | None, caution: str | None) -> Measured | None:
-    if accuracy is None:
+def _score(score: dict[str, Any] | None, caution: str | None) -> Measured | None:
+    if score is None:
         return None
+    lo, hi = ends(score["interval"])
     return Measured(
-        value=accuracy["value"],
+        value=score["value"],
         se=None,
-        lo=accuracy["lo"],
-        hi=accuracy["hi"],
-        method=accuracy["method"],
+        lo=lo,
+        hi=hi,
+        method=score["method"],
         caution=caution,
     )

@@ -21,6 +21,7 @@ from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, p
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
+from app.records.intervals import interval
 from app.services.banks.loaded import LoadedVersion
 
 
@@ -125,8 +126,7 @@ def profile_of(
             {
                 "tag": name,
                 "value": predicted.value,
-                "lo": predicted.lo,
-                "hi": predicted.hi,
+                "interval": interval(predicted.lo, predicted.hi),
                 "n_items": version.tag_counts[name],
                 "n_asked": asked[name],
             }
@@ -142,8 +142,7 @@ def profile_of(
                 "name": name,
                 "value": value,
                 "se": se,
-                "lo": lo,
-                "hi": hi,
+                "interval": interval(lo, hi),
                 "above": NormalDist(mean, spread).cdf(value),
             }
             for name, value, se, (lo, hi), mean, spread in zip(

@@ -9,6 +9,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.estimation.repeats import effective_answers
 from app.engine.state import CatState
+from app.records.intervals import interval
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
 from app.services.sessions.shown_figures import no_result
@@ -155,7 +156,7 @@ class Answering:
         return {
             "theta": _finite(found.theta),
             "se": _finite(found.se),
-            "ci": [_finite(found.lo), _finite(found.hi)],
+            "interval": interval(found.lo, found.hi),
             "answers_per_item": answers,
         }
 

@@ -10,6 +10,7 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
+from app.records.intervals import ends, interval
 from app.records.sessions import ENDED, SessionRecord
 
 
@@ -20,8 +21,8 @@ class Result:
     Attributes:
         theta: Ability, logits; `None` where there is no estimate.
         se: Its standard error, as the model has it.
-        ci: Its 95 % interval, corrected where the bank's version knows how.
-        accuracy: The predicted whole-bank score, if there is one; see `score_in`.
+        interval: Its 95 % interval, corrected where the bank's version knows how.
+        score: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
         extrapolation: Where the examinee stands among those calibrated; see
             `app.services.sessions.figures`.
@@ -30,8 +31,8 @@ class Result:
 
     theta: float | None
     se: float | None
-    ci: tuple[float | None, float | None]
-    accuracy: dict[str, Any] | None
+    interval: tuple[float | None, float | None]
+    score: dict[str, Any] | None
     n_scored: int
     reason: str | None = None
     extrapolation: dict[str, Any] | None = None
@@ -60,11 +61,11 @@ class Result:
         That of the session; of whom nobody knows to be like those calibrated one that holds both
         that and theirs by whom abilities are compared, and is nowhere narrower than either.
         """
-        (lo, hi), place = self.ci, self.place
+        (lo, hi), place = self.interval, self.place
         is_open = place is not None and place.is_open
         if not is_open or correction is None or lo is None or hi is None:
-            return self.ci
-        least, most = self.ability(correction).stated().ci
+            return self.interval
+        least, most = self.ability(correction).stated().interval
         return min(lo, least), max(hi, most)
 
 
@@ -88,12 +89,11 @@ def result_of(record: SessionRecord) -> Result:
 def result_in(summary: Mapping[str, Any]) -> Result:
     """The result that the figures of an ended session tell."""
     estimate = summary["estimate"]
-    lo, hi = estimate["ci"]
     return Result(
         theta=estimate["theta"],
         se=estimate["se"],
-        ci=(lo, hi),
-        accuracy=score_in(summary),
+        interval=ends(estimate["interval"]),
+        score=score_in(summary),
         n_scored=summary["progress"]["scored"],
         reason=estimate.get("reason"),
         extrapolation=estimate.get("extrapolation"),
@@ -101,28 +101,27 @@ def result_in(summary: Mapping[str, Any]) -> Result:
 
 
 def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any] | None:
-    """`value`, `lo`, `hi`, `method` of the score of a tag's items; None without one.
+    """`value`, `interval`, `method` of the score of a tag's items; None without one.
 
     A score that is known, for everything was asked, lies between itself and itself.
 
     A session tells the score that it was about, and where the bank measures several abilities
     those of the tags, and of the whole bank if it was about another.
     """
-    accuracy: dict[str, Any] | None = summary["accuracy"]
-    if accuracy is None:
+    score: dict[str, Any] | None = summary["score"]
+    if score is None:
         return None
-    about = accuracy.get("target") or {WHOLE_BANK: 1.0}
+    about = score.get("target") or {WHOLE_BANK: 1.0}
     if set(about) == {tag}:
-        known = accuracy["value"]
-        ends = {name: known for name in ("lo", "hi") if accuracy[name] is None}
-        return {**accuracy, **ends}
+        return {**score, "interval": score["interval"] or interval(score["value"], score["value"])}
     tasks = (summary.get("profile") or {}).get("tasks", ())
     found = next((task for task in tasks if task["tag"] == tag), None)
     if found is None:
         return None
     return {
-        **{name: found[name] for name in ("value", "lo", "hi")},
-        "nonresponse": accuracy.get("nonresponse", 0.0),
-        "method": accuracy["method"],
+        "value": found["value"],
+        "interval": found["interval"],
+        "nonresponse": score.get("nonresponse", 0.0),
+        "method": score["method"],
         "target": None if tag == WHOLE_BANK else {tag: 1.0},
     }

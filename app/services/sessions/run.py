@@ -27,6 +27,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
+from app.records.intervals import ends, interval
 from app.records.sessions import (
     Administration,
     Advance,
@@ -82,7 +83,7 @@ class SessionRun:
         self._precise_since: int | None = None
         self._meter = Meter(plan.design.budget)
         self._answering = Answering()
-        self._accuracy: dict[str, Any] | None
+        self._score: dict[str, Any] | None
         self._profile: dict[str, Any] | None
         self._population_position: dict[str, Any] | None
         self.forget_figures()
@@ -161,14 +162,14 @@ class SessionRun:
         return self._population_position
 
     @property
-    def accuracy(self) -> dict[str, Any] | None:
+    def score(self) -> dict[str, Any] | None:
         """The score, as of the last summary; None where it was not predicted yet."""
-        return self._accuracy
+        return self._score
 
     def forget_figures(self) -> None:
         """Make all figures anew when next asked for them, as a run does that was just opened."""
         self._information = math.inf
-        self._accuracy = self._profile = self._population_position = None
+        self._score = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
 
     def position(self, step: int) -> ItemIndex:
@@ -242,7 +243,7 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                self._accuracy = self._predicted(final=final)
+                self._score = self._predicted(final=final)
                 target = self._design.selection.target
                 self._profile = profile_of(self._version, self._test, self._state, target)
                 self._population_position = self._stands(target, final=final)
@@ -251,13 +252,13 @@ class SessionRun:
             "estimate": {
                 "theta": _finite(estimate.theta),
                 "se": _finite(estimate.se),
-                "ci": [_finite(estimate.lo), _finite(estimate.hi)],
-                "ci_raw": estimate.raw and [_finite(end) for end in estimate.raw],
+                "interval": interval(estimate.lo, estimate.hi),
+                "interval_raw": estimate.raw and interval(*estimate.raw),
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
                 "extrapolation": self._population_position,
             },
-            "accuracy": self._accuracy,
+            "score": self._score,
             "profile": self._profile,
             "progress": {
                 "items": self._closed,
@@ -320,7 +321,7 @@ class SessionRun:
             events.append(
                 SessionEvent(
                     "estimate.updated",
-                    {key: figures[key] for key in ("estimate", "accuracy", "progress", "usage")},
+                    {key: figures[key] for key in ("estimate", "score", "progress", "usage")},
                 )
             )
         events.extend(
@@ -394,12 +395,11 @@ class SessionRun:
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
         return {
             "value": predicted.value,
-            "lo": None if is_known else predicted.lo,
-            "hi": None if is_known else predicted.hi,
+            "interval": None if is_known else interval(predicted.lo, predicted.hi),
             "equivalent_random_items": equivalent_random_items(
                 predicted.value, predicted.margin, n_items
             ),
-            "raw": predicted.raw and list(predicted.raw),
+            "interval_raw": predicted.raw and interval(*predicted.raw),
             "nonresponse": predicted.nonresponse,
             "method": predicted.method,
             "target": target,
@@ -431,9 +431,9 @@ class SessionRun:
         stopping, se = self._design.stopping, self._state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             return math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
-        if stopping.score_margin is None or self._accuracy is None or not self._state.n_scored:
+        if stopping.score_margin is None or self._score is None or not self._state.n_scored:
             return None
-        lo, hi = self._accuracy["lo"], self._accuracy["hi"]
+        lo, hi = ends(self._score["interval"])
         scored = self._state.n_scored
         wanted = items_for(
             stopping.score_margin,

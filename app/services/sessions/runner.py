@@ -160,7 +160,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                         SESSIONS_FINISHED.labels(ending.status).inc()
                         how = {"status": ending.status, "stop_reason": ending.stop_reason}
                         logger.info("session_ended", **how)
-                        score = (step_on.summary["accuracy"] or {}).get("value")
+                        score = (step_on.summary["score"] or {}).get("value")
                         note_evaluation("score", score, ending.stop_reason or ending.status)
                         return
                 for item in asked:

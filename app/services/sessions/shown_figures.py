@@ -18,7 +18,7 @@ from app.engine.prediction.correction import KNOTS
 #: Marked answers from which on a result is told.
 MIN_MARKED = KNOTS[0]
 #: Parts of a session's figures that are a result.
-_RESULTS = ("accuracy", "profile")
+_RESULTS = ("score", "profile")
 
 
 def no_result(marked: int) -> str | None:
@@ -53,8 +53,8 @@ def shown(figures: Mapping[str, Any], withheld: str | None = None) -> dict[str, 
     nothing: dict[str, Any] = {
         "theta": None,
         "se": None,
-        "ci": [None, None],
-        "ci_raw": None,
+        "interval": None,
+        "interval_raw": None,
         "at_bound": False,
         "reason": reason or withheld,
     }

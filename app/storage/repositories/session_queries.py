@@ -94,7 +94,7 @@ def present_results(bank_id: str) -> Select[Any]:
     gate's or a ranking's few questions replace no longer test, and a changed model does.
     Endpoints without a name are one when they call the same model at the same address.
     """
-    asked, score = SessionRow.provenance["endpoint"], SessionRow.summary["accuracy"]
+    asked, score = SessionRow.provenance["endpoint"], SessionRow.summary["score"]
     address = func.concat_ws(" ", asked["base_url"].astext, asked["model"].astext)
     of_whom = (
         SessionRow.provenance["scale"].astext,
@@ -110,7 +110,8 @@ def present_results(bank_id: str) -> Select[Any]:
         "partition_by": of_whom,
         "order_by": (SessionRow.finished_at.desc(), SessionRow.id.desc()),
     }
-    width = score["hi"].astext.cast(Float) - score["lo"].astext.cast(Float)
+    known = score["interval"]
+    width = known["hi"].astext.cast(Float) - known["lo"].astext.cast(Float)
     found = (
         select(
             SessionRow.id,

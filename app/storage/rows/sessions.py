@@ -58,7 +58,7 @@ class SessionRow(LeasedRow):
     waiting_until: Mapped[datetime | None]
     waiting_reason: Mapped[str | None]
 
-    #: The running figures that `GET` shows: estimate, accuracy, usage, outcomes, person fit.
+    #: The running figures that `GET` shows: estimate, score, usage, outcomes, person fit.
     summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     stop_reason: Mapped[str | None]
     stop_detail: Mapped[str | None]

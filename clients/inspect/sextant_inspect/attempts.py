@@ -11,6 +11,7 @@ from inspect_ai.log import EvalSample, EvalSpec
 
 from sextant_client import Answer, AsyncSextant, Examinee, Item, Session
 from sextant_client.answering import Begun, Loop
+from sextant_client.models import Interval
 from sextant_client.requests import Json
 from sextant_inspect.answers import answer_of
 from sextant_inspect.matching import Samples
@@ -149,13 +150,13 @@ class Attempt:
 
     def figures(self) -> dict[str, float]:
         """What is known by now."""
-        score, ability = self.session.accuracy, self.session.estimate
+        score, ability = self.session.score, self.session.estimate
         told: dict[str, float | None] = {}
         if score is not None:
-            told = {"score": score.value, "score_lo": score.lo, "score_hi": score.hi}
+            told = {"score": score.value, **_ends("score", score.interval)}
             told["equivalent_random_items"] = score.equivalent_random_items
         told |= {"theta": ability.theta, "theta_se": ability.se}
-        told |= {"theta_lo": ability.ci[0], "theta_hi": ability.ci[1]}
+        told |= _ends("theta", ability.interval)
         return {name: float(value) for name, value in told.items() if value is not None}
 
     async def _advanced(self, flow: Begun) -> list[str]:
@@ -193,3 +194,7 @@ async def _require_all(client: AsyncSextant, plan: Plan, sample_of: Mapping[str,
             f"Expected a sample for each of the {asked} items of bank {bank['name']!r}, by {by}: "
             f"{len(sample_of)} of the task's {len(plan.samples.by_id)} samples are among them."
         )
+
+
+def _ends(name: str, known: Interval | None) -> dict[str, float | None]:
+    return {} if known is None else {f"{name}_lo": known.lo, f"{name}_hi": known.hi}

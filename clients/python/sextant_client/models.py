@@ -8,13 +8,19 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Interval = tuple[float | None, float | None]
-
 
 class Model(BaseModel):
     """Base of all: a value."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Interval(Model):
+    """Where the true value lies, with the confidence `level`; an open end is None."""
+
+    lo: float | None
+    hi: float | None
+    level: float
 
 
 class Examinee(Model):
@@ -75,7 +81,7 @@ class Estimate(Model):
 
     theta: float | None
     se: float | None
-    ci: Interval
+    interval: Interval | None
     reason: str | None = None
 
 
@@ -83,8 +89,7 @@ class Score(Model):
     """The mean over all questions of the bank, predicted with its 95 % interval, or known."""
 
     value: float
-    lo: float | None
-    hi: float | None
+    interval: Interval | None
     equivalent_random_items: int | None = None
     method: str
 
@@ -102,8 +107,7 @@ class Headline(Model):
     examinee: str
     bank: str
     score: float
-    lo: float | None
-    hi: float | None
+    interval: Interval | None
     answers: str | None
     asked: int
     n_items: int
@@ -181,7 +185,7 @@ class Session(Work):
     self_reported: bool
     headline: Headline | None
     estimate: Estimate
-    accuracy: Score | None
+    score: Score | None
     progress: Progress
     usage: Usage
     outcomes: dict[str, int]
@@ -242,7 +246,7 @@ class Ranked(Model):
     left_behind: str | None
     theta: float | None
     se: float | None
-    accuracy: Score | None
+    score: Score | None
     items: int
     usd: float | None
 
@@ -285,7 +289,7 @@ class Gate(Model):
     confidence: float
     baseline: str | None
     value: float | None
-    ci: Interval
+    interval: Interval | None
     margin: float | None
     p_beyond: float | None
 
@@ -331,7 +335,7 @@ class Entry(Model):
     session_id: str
     theta: float | None
     se: float | None
-    accuracy: Score | None
+    score: Score | None
     items: int
     usd: float | None
 
@@ -351,7 +355,7 @@ class Difference(Model):
 
     delta: float
     se: float | None
-    ci: Interval
+    interval: Interval | None
     p_value: float
     items_to_decide: int | None
     verdict: str

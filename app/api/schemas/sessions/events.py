@@ -15,10 +15,10 @@ from app.api.schemas.calibrations import CalibrationProgressRead
 from app.api.schemas.common import FieldError, Listed, Output, ShownAs
 from app.api.schemas.rankings import RankedRead
 from app.api.schemas.sessions.figures import (
-    AccuracyRead,
     CallsRead,
     EstimateRead,
     ProgressRead,
+    ScoreRead,
     StepsRead,
     UsageRead,
 )
@@ -61,7 +61,7 @@ class EstimateUpdated(Output):
     """Figures of a session after answers."""
 
     estimate: EstimateRead
-    accuracy: AccuracyRead | None
+    score: ScoreRead | None
     progress: ProgressRead
     usage: UsageRead
 
@@ -84,7 +84,7 @@ class SessionChange(Output):
     stop_detail: str | None = None
     precision_reached: bool | None = None
     estimate: EstimateRead | None = None
-    accuracy: AccuracyRead | None = None
+    score: ScoreRead | None = None
 
 
 class RankingChange(Output):

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Outcomes, Output
+from app.records.intervals import Interval
 
 
 class ExtrapolationRead(Output):
@@ -46,16 +47,16 @@ class EstimateRead(Output):
     """Ability on the bank's scale, in logits."""
 
     theta: float | None = Field(
-        description="Null, as `se`, `ci` and the session's `accuracy`, as long as fewer than five "
-        "answers are scored; `reason` then says so."
+        description="Null, as `se`, `interval` and the session's `score`, as long as fewer than "
+        "five answers are scored; `reason` then says so."
     )
     se: float | None = Field(description="Standard error, by the model alone.")
-    ci: list[float | None] = Field(
+    interval: Interval | None = Field(
         description=(
             "95 % interval, made to hold by what tests of other examinees taught about the version."
         )
     )
-    ci_raw: list[float | None] | None = Field(
+    interval_raw: Interval | None = Field(
         default=None,
         description="The interval by the model alone; null where nothing was learned.",
     )
@@ -92,8 +93,7 @@ class HeadlineRead(Output):
     examinee: str
     bank: str = Field(description="With the tags that the score is of.")
     score: float
-    lo: float | None = Field(description="Null, as `hi`, where everything was asked.")
-    hi: float | None
+    interval: Interval | None = Field(description="95 % interval; null where everything was asked.")
     answers: str | None = Field(description="Such as `15 of 20 right`.")
     asked: int
     n_items: int = Field(description="Questions that the score is of.")
@@ -112,25 +112,24 @@ class HeadlineRead(Output):
     theta_reason: str | None = Field(description="Why theta is not told.")
 
 
-class AccuracyRead(Output):
+class ScoreRead(Output):
     """The score: the mean over all questions, predicted with its 95 % interval, or known."""
 
     value: float
-    lo: float | None = Field(description="Null, as `hi`, where the score is known.")
-    hi: float | None
+    interval: Interval | None = Field(description="Null where the score is known.")
     equivalent_random_items: int | None = Field(
         default=None,
         description="Size of a random sample of the questions whose 95 % interval would be as "
         "narrow. Null where the score is 0 or 1, and in results of before it was told.",
     )
-    raw: list[float] | None = Field(
+    interval_raw: Interval | None = Field(
         default=None,
         description="The interval by the model alone; null where nothing was learned.",
     )
     nonresponse: float = Field(
         default=0.0,
         description="Share of the asked items without a score. Nobody knows what they would have "
-        "scored: `lo` is lowered by this share of itself.",
+        "scored: the interval's `lo` is lowered by this share of itself.",
     )
     method: str = Field(
         description="`combined`, `design`, `score-model` or `p-irt` predicted it; with `all_items` "
@@ -147,8 +146,7 @@ class AbilityRead(Output):
     name: str
     value: float
     se: float
-    lo: float
-    hi: float
+    interval: Interval
     above: float = Field(description="Share of those models that are thought to have less of it.")
 
 
@@ -159,8 +157,7 @@ class TaskRead(Output):
         description="`all` is the whole bank, told here where the session is about another score."
     )
     value: float
-    lo: float
-    hi: float
+    interval: Interval
     n_items: int
     n_asked: int
 
@@ -217,7 +214,7 @@ class RepeatsEstimate(Output):
 
     theta: float | None
     se: float | None
-    ci: list[float | None]
+    interval: Interval | None
     answers_per_item: float = Field(
         description="What the answers to an item count as: 1 where they never differ, n where "
         "chance alone makes them."

@@ -30,7 +30,6 @@ from app.api.schemas.sessions.designs import (
     PredictionInput,
 )
 from app.api.schemas.sessions.figures import (
-    AccuracyRead,
     EstimateRead,
     HeadlineRead,
     PersonFitRead,
@@ -39,12 +38,14 @@ from app.api.schemas.sessions.figures import (
     ProgressRead,
     RepeatsRead,
     RescoreRead,
+    ScoreRead,
     UsageRead,
 )
 from app.engine import StopReason
 from app.items import JsonObject
 from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
+from app.records.intervals import Interval
 from app.records.sessions import SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
@@ -329,7 +330,7 @@ class SessionRead(WorkRead):
     self_reported: bool = Field(description="A client says what was answered: a manual session.")
     headline: HeadlineRead | None = Field(description="Null before there is a score.")
     estimate: EstimateRead
-    accuracy: AccuracyRead | None
+    score: ScoreRead | None
     profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
     progress: ProgressRead
     usage: UsageRead
@@ -408,7 +409,9 @@ class SessionBrief(Output):
     items: int = Field(description="Asked and closed.")
     expected_items: int | None
     score: float | None = Field(description="Null before there is one.")
-    ci: list[float | None] = Field(description="95 % interval of the score.")
+    interval: Interval | None = Field(
+        description="95 % interval of the score; null where everything was asked."
+    )
     equivalent_random_items: int | None
     theta: float | None
     se: float | None
@@ -428,7 +431,7 @@ class SessionBrief(Output):
             items=figures["progress"]["items"],
             expected_items=figures["progress"]["expected_items"],
             score=None if headline is None else headline.score,
-            ci=[None, None] if headline is None else [headline.lo, headline.hi],
+            interval=headline and headline.interval,
             equivalent_random_items=headline and headline.equivalent_random_items,
             theta=figures["estimate"]["theta"],
             se=figures["estimate"]["se"],
