@@ -30,7 +30,7 @@ def interval(lo: float | None, hi: float | None, level: float = 0.95) -> Interva
         hi: Upper end.
         level: How often such intervals hold.
     """
-    first, last = _finite(lo), _finite(hi)
+    first, last = finite(lo), finite(hi)
     if first is None and last is None:
         return None
     return {"lo": first, "hi": last, "level": level}
@@ -41,5 +41,6 @@ def ends(told: Mapping[str, float | None] | None) -> tuple[float | None, float |
     return (None, None) if told is None else (told["lo"], told["hi"])
 
 
-def _finite(end: float | None) -> float | None:
-    return float(end) if end is not None and math.isfinite(end) else None
+def finite(value: float | None) -> float | None:
+    """As JSON, which has no infinity."""
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,6 +1,5 @@
 """`sextant simulate`: try a test design on recorded answers, before any call is paid."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -53,6 +52,7 @@ from app.engine.simulation.simulate import Summary, Taken, judge, summarise, tak
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
+from app.records.intervals import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
 MAX_LEARNED_FROM = 400
@@ -439,10 +439,10 @@ def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
     return {
         "examinee": name,
         "theta": estimate.theta,
-        "se": _finite(estimate.se),
-        "lo": _finite(estimate.lo),
-        "hi": _finite(estimate.hi),
-        "raw": estimate.raw and [_finite(end) for end in estimate.raw],
+        "se": finite(estimate.se),
+        "lo": finite(estimate.lo),
+        "hi": finite(estimate.hi),
+        "raw": estimate.raw and [finite(end) for end in estimate.raw],
         "reference": float(reference),
         "n_items": len(taken.items),
         "stop_reason": taken.stop.reason.value,
@@ -471,11 +471,6 @@ def _show(
 
 def _note(text: str) -> None:
     console.err.print(f"Note: {text}", markup=False)
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: answers without information have no finite standard error."""
-    return value if math.isfinite(value) else None
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Rebuilt from the members' stored answers it is the same as the one that was lost.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -18,7 +17,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.records.intervals import interval
+from app.records.intervals import finite, interval
 from app.records.rankings import RankingEnd
 from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
 from app.services.sessions.plan import SessionPlan
@@ -207,8 +206,8 @@ class RankingRun:
                     "rank_hi": hi,
                     "group": None if position in untold else group_of.get(position),
                     "left_behind": self._why(position) if position in behind else None,
-                    "theta": None if position in untold else _finite(test.belief.theta),
-                    "se": None if position in untold else _finite(test.belief.se),
+                    "theta": None if position in untold else finite(test.belief.theta),
+                    "se": None if position in untold else finite(test.belief.se),
                     "interval": None if position in untold else interval(told.lo, told.hi),
                     "score": None if position in untold else member.run.score,
                     "reason": no_result(test.n_scored),
@@ -353,7 +352,3 @@ def event_of(summary: Mapping[str, Any], end: RankingEnd | None) -> SessionEvent
         f"ranking.{end.status}",
         {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,6 +1,5 @@
 """What a session's page and report show beside its estimate: fit, position and profile."""
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, p
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
-from app.records.intervals import interval
+from app.records.intervals import finite, interval
 from app.services.banks.loaded import LoadedVersion
 
 
@@ -32,8 +31,8 @@ def person_fit_of(
     fit = person_fit(version.bank, responses, theta)
     turned = inversions(version.bank, responses, theta)
     return {
-        "lz": _finite(fit.lz),
-        "p_value": _finite(fit.p_value),
+        "lz": finite(fit.lz),
+        "p_value": finite(fit.p_value),
         "flagged": fit.flagged,
         "inversions": {
             "observed": round(turned.observed, 3),
@@ -48,10 +47,6 @@ def person_fit_of(
             for surprise in turned.surprises
         ],
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def position_of(

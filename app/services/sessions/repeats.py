@@ -9,7 +9,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.estimation.repeats import effective_answers
 from app.engine.state import CatState
-from app.records.intervals import interval
+from app.records.intervals import finite, interval
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
 from app.services.sessions.shown_figures import no_result
@@ -154,15 +154,11 @@ class Answering:
         counted = replace(state, belief=estimator.weighted(test.bank, belief, answers))
         found = test.estimate(counted)
         return {
-            "theta": _finite(found.theta),
-            "se": _finite(found.se),
+            "theta": finite(found.theta),
+            "se": finite(found.se),
             "interval": interval(found.lo, found.hi),
             "answers_per_item": answers,
         }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

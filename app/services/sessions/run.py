@@ -27,7 +27,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
-from app.records.intervals import ends, interval
+from app.records.intervals import ends, finite, interval
 from app.records.sessions import (
     Administration,
     Advance,
@@ -235,7 +235,7 @@ class SessionRun:
         """Take in how an asked item ended; returns the closing with theta and SE after it."""
         self._absorb(step, closing)
         belief = self._state.belief
-        return replace(closing, theta=_finite(belief.theta), se=_finite(belief.se))
+        return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
 
     def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
         """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
@@ -250,8 +250,8 @@ class SessionRun:
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
-                "theta": _finite(estimate.theta),
-                "se": _finite(estimate.se),
+                "theta": finite(estimate.theta),
+                "se": finite(estimate.se),
                 "interval": interval(estimate.lo, estimate.hi),
                 "interval_raw": estimate.raw and interval(*estimate.raw),
                 "method": estimate.method,
@@ -479,7 +479,3 @@ async def open_run(
         administrations=administrations,
         spare=spare,
     )
-
-
-def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
