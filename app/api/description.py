@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -55,7 +56,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
         for operation in operations:
             for parameter in operation.get("parameters", ()):
                 _drop_null(parameter["schema"])
-        _tidy([components["schemas"], schema["paths"]])
+        components["parameters"] = _shared_parameters(operations)
+        _tidy([components["schemas"], components["parameters"], schema["paths"]])
         plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
         app.openapi_schema = json.loads(plain)
     return app.openapi_schema
@@ -76,6 +78,28 @@ def _problems(operations: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
                 responses[status] = {"$ref": f"#/components/responses/{name}"}
                 told = f"{HTTPStatus(int(status)).phrase}: {', '.join(f'`{c}`' for c in codes)}"
                 yield name, {"description": told, "content": content, "x-codes": codes}
+
+
+def _shared_parameters(operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of each name the parameter that most operations take; they refer to it henceforth."""
+    takers = [operation for operation in operations if "parameters" in operation]
+    uses = Counter(_text(each) for operation in takers for each in operation["parameters"])
+    shared: dict[str, Any] = {}
+    for text, n in uses.most_common():
+        if n > 1:
+            shared.setdefault(json.loads(text)["name"], json.loads(text))
+    for operation in takers:
+        operation["parameters"] = [
+            {"$ref": f"#/components/parameters/{each['name']}"}
+            if each == shared.get(each["name"])
+            else each
+            for each in operation["parameters"]
+        ]
+    return shared
+
+
+def _text(parameter: dict[str, Any]) -> str:
+    return json.dumps(parameter, sort_keys=True)
 
 
 def _tidy(node: Any) -> None:
