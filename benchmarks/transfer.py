@@ -50,7 +50,7 @@ FOLDS, RIDGE = 5, 8.0
 LEAST_ANSWERS = 5  # before a width counts
 FEW_GAPS = 0.9  # share of items that all answered, from which on the others are left out
 Z = 1.959964
-_DRAWS = 100  # of random items, for their error
+_DRAWS = 2000
 
 
 def splits(scores):
