@@ -20,7 +20,7 @@ from app.items import ItemContent
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import ENDED, UNDERWAY, SessionRecord
 from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising
 from app.services.banks.loaded import LoadedVersion
@@ -37,8 +37,6 @@ _MOST_ROWS: Final = 60
 _FRAMES, _FRAME_S = 256, 1.0
 #: Tests whose estimates are kept: of any other, all events are read again.
 _COURSES = 64
-#: What a test is in between without another button on its page.
-_UNDERWAY = ("queued", "running", "waiting")
 
 #: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
 Point = tuple[float | int | None, ...]
@@ -147,7 +145,7 @@ def is_over(event: Any) -> bool:
 
 def state_of(record: SessionRecord) -> str:
     """The state of a test as far as it decides which buttons its page has."""
-    return "underway" if record.status in _UNDERWAY else record.status
+    return "underway" if record.status in UNDERWAY else record.status
 
 
 def course_values(points: Sequence[Point]) -> dict[str, Any]:
