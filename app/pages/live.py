@@ -1,8 +1,8 @@
 """The moving parts of a test's page: made once, however many watch.
 
-A frame is what changed behind an event: the figures anew, the questions that were asked or answered
-since, and the points that the course has gained. Whoever watches the same test from the same event
-gets the same frame, so that it is read and rendered once in a process.
+A frame is what changed behind an event: the figures and the charts anew, and the questions that
+were asked or answered since. Whoever watches the same test from the same event gets the same frame,
+so that it is read, drawn and rendered once in a process.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from app.api.schemas.sessions.answers import ResponseRead
 from app.api.schemas.sessions.sessions import SessionRead
@@ -21,23 +21,26 @@ from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.events import StoredEvent
 from app.records.intervals import ends
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import ENDED, UNDERWAY, SessionRecord
+from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
 
-#: Points of a course that a page begins with.
-_MOST_POINTS: Final = 400
+#: Points of a chart, and estimates of the table below it.
+_DRAWN, _LISTED = 120, 40
 _EVENTS_AT_ONCE: Final = 500
 #: Questions that one frame brings; who comes late reloads.
 _MOST_ROWS: Final = 60
 #: Frames that are kept, and seconds; a bank that is withheld meanwhile is soon closed.
 _FRAMES, _FRAME_S = 256, 1.0
-
+#: Tests whose estimates are kept: of any other, all events are read again.
+_COURSES = 64
 
 #: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
-Point = list[float | int | None]
+Point = tuple[float | int | None, ...]
 
 
 class AnswerKind(StrEnum):
@@ -96,23 +99,6 @@ class Frame:
     created_at: datetime | None = None
 
 
-async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[list[Point], int]:
-    """How theta and score went so far, and the number of the last event that is in it."""
-    points: list[Point] = []
-    after = 0
-    while after < record.event_seq:
-        events = await sessions.events(record.id, after=after, limit=_EVENTS_AT_ONCE)
-        if not events:
-            break
-        points += _points(events)
-        after = events[-1].seq
-    every = max(1, -(-len(points) // _MOST_POINTS))
-    kept = points[::every]
-    if points and kept[-1] is not points[-1]:
-        kept.append(points[-1])
-    return kept, after
-
-
 async def answers_of(
     sessions: SessionService,
     versions: VersionService,
@@ -158,12 +144,38 @@ def is_over(event: Any) -> bool:
     return bool(event.data["over"])
 
 
+def state_of(record: SessionRecord) -> str:
+    """The state of a test as far as it decides which buttons its page has."""
+    return "underway" if record.status in UNDERWAY else record.status
+
+
+def course_values(points: Sequence[Point]) -> dict[str, Any]:
+    """What the templates of the course show: charts, and the last estimates."""
+    every = max(1, -(-len(points) // _DRAWN))
+    drawn = [*points[:-1:every], *points[-1:]]
+    return {"pictures": course_charts(drawn), "points": points[: -_LISTED - 1 : -1]}
+
+
 class Live:
     """The frames of all tests that somebody watches."""
 
     def __init__(self) -> None:
+        self._courses: LRUCache[str, tuple[tuple[Point, ...], int]] = LRUCache(_COURSES)
         self._frames: TTLCache[tuple[str, int, bool], list[Frame]] = TTLCache(_FRAMES, _FRAME_S)
         self._locks: dict[tuple[str, int, bool], asyncio.Lock] = {}
+
+    async def course_of(
+        self, sessions: SessionService, record: SessionRecord
+    ) -> tuple[tuple[Point, ...], int]:
+        """Theta and score after each answer so far, and the number of the last event in it."""
+        points, after = self._courses.get(record.id, ((), 0))
+        while after < record.event_seq:
+            events = await sessions.events(record.id, after=after, limit=_EVENTS_AT_ONCE)
+            if not events:
+                break
+            points, after = (*points, *_points(events)), events[-1].seq
+        self._courses[record.id] = points, after
+        return points, after
 
     async def since(
         self,
@@ -183,7 +195,7 @@ class Live:
             async with lock:
                 found = self._frames.get(key)
                 if found is None:
-                    found = await _frames(sessions, versions, view, session_id, seq)
+                    found = await self._read(sessions, versions, view, session_id, seq)
                     if found:
                         self._frames[key] = found
                 return found
@@ -191,40 +203,46 @@ class Live:
             if not lock.locked():
                 self._locks.pop(key, None)
 
+    async def _read(
+        self,
+        sessions: SessionService,
+        versions: VersionService,
+        view: View,
+        session_id: str,
+        seq: int,
+    ) -> list[Frame]:
+        events = await sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
+        if not events:
+            return []
+        record = await sessions.get(session_id)
+        shown = SessionRead.of(record, view)
+        steps = sorted({event.data["step"] for event in events if "step" in event.data})
+        steps = steps[-_MOST_ROWS:]
+        rows: list[AnswerRow] = []
+        if steps:
+            after, limit = steps[0] - 1, steps[-1] - steps[0] + 1
+            asked = await answers_of(sessions, versions, view, record, after=after, limit=limit)
+            rows = [row for row in asked if row.answer.step in steps]
+        points = (await self.course_of(sessions, record))[0] if _points(events) else ()
+        version = await versions.load(record.bank_version_id)
+        data = {
+            "parts": await asyncio.to_thread(_parts, shown, version, points),
+            "rows": await asyncio.to_thread(_rows, rows, shown),
+            "state": state_of(record),
+            "over": record.status in ENDED and events[-1].seq >= record.event_seq,
+        }
+        return [Frame(events[-1].seq, data)]
 
-async def _frames(
-    sessions: SessionService, versions: VersionService, view: View, session_id: str, seq: int
-) -> list[Frame]:
-    events = await sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
-    if not events:
-        return []
-    record = await sessions.get(session_id)
-    shown = SessionRead.of(record, view)
-    steps = sorted({event.data["step"] for event in events if "step" in event.data})
-    steps = steps[-_MOST_ROWS:]
-    rows: list[AnswerRow] = []
-    if steps:
-        rows = [
-            row
-            for row in await answers_of(
-                sessions,
-                versions,
-                view,
-                record,
-                after=steps[0] - 1,
-                limit=steps[-1] - steps[0] + 1,
-            )
-            if row.answer.step in steps
-        ]
-    version = await versions.load(record.bank_version_id)
-    told_of = {"session": shown, "strip": strip_of(version, [shown])}
-    figures = await asyncio.to_thread(fragment, "parts/figures.html", told_of)
-    told = await asyncio.to_thread(_rows, rows, shown)
-    over = record.status in ENDED and events[-1].seq >= record.event_seq
-    data = {"figures": figures, "rows": told, "points": _points(events), "over": over}
-    # Paused, or gone on: other buttons than the page has.
-    data["state"] = record.status
-    return [Frame(events[-1].seq, data)]
+
+def _parts(session: SessionRead, version: LoadedVersion, points: Sequence[Point]) -> dict[str, str]:
+    """What is shown anew, by its place on the page; the course only where it has grown."""
+    strip = strip_of(version, [session])
+    parts = {"figures": fragment("parts/figures.html", {"session": session, "strip": strip})}
+    if points:
+        course = course_values(points)
+        parts["course"] = fragment("parts/course.html", course)
+        parts["numbers"] = fragment("parts/course_numbers.html", course)
+    return parts
 
 
 def _rows(rows: Sequence[AnswerRow], session: SessionRead) -> list[dict[str, Any]]:
@@ -249,7 +267,5 @@ def _points(events: Sequence[StoredEvent]) -> list[Point]:
             known = told["value"]  # and then without an interval
             score = [known, *(known if end is None else end for end in ends(told["interval"]))]
         values = [estimate["theta"], lo, hi, *score]
-        found.append(
-            [event.data["progress"]["scored"], *(v if v is None else round(v, 4) for v in values)]
-        )
+        found.append((event.data["progress"]["scored"], *values))
     return found

@@ -67,7 +67,7 @@ def templates() -> Environment:
     """The templates of the pages."""
     made = environment("app.pages")
     made.filters |= {
-        "time": _time,
+        "time": time_tag,
         "short": short,
         "name": _name,
         "examinee": who,
@@ -118,7 +118,7 @@ def _name(text: object) -> Markup:
     return Markup("<bdi{}>{}</bdi>").format(title, escape(line))
 
 
-def _time(moment: datetime | str | None) -> Markup:
+def time_tag(moment: datetime | str | None) -> Markup:
     """A time; a script shows it in the reader's zone."""
     if moment is None:
         return Markup("-")

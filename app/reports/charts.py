@@ -147,7 +147,7 @@ def _course(
         return None
     answers, values, lows, highs = zip(*known, strict=True)
     ticks = _ticks(max(min(lows), ends[0]), min(max(highs), ends[1]))
-    across = _Axis(answers[0], answers[-1], _LEFT, _RIGHT)
+    across = _Axis(0.0, answers[-1], _LEFT, _RIGHT)
     up = _Axis(ticks[0], ticks[-1], _BOTTOM, _TOP)
     band = _path(across, up, (*answers, *answers[::-1]), (*lows, *highs[::-1]))
     shapes = [_el("polygon", class_="band", points=band)]

@@ -27,7 +27,7 @@ _PAGE_BYTES = 250_000
 _OF_A_BANK = ("", "/versions/1", "/versions/1/items", "/leaderboard")
 #: Enough of a page that anybody sees: no way out of a table that scrolls by itself.
 _CUT = """[...document.querySelectorAll('main *')].filter(one =>
-    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.wide, svg, .u-wrap')
+    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.wide, svg')
 ).map(one => one.outerHTML.slice(0, 120)).slice(0, 3)"""
 _BYTES = """performance.getEntriesByType('resource').concat(
     performance.getEntriesByType('navigation')

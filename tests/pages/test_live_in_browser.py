@@ -113,7 +113,7 @@ async def test_a_page_grows_and_outlasts_a_restart_and_a_lost_network(
         await page.goto(f"http://127.0.0.1:{wire.port}{path}")
         await page.fill("#key", secret)
         await page.press("#key", "Enter")
-        await page.wait_for_selector("#plot-theta canvas")
+        await page.wait_for_selector("#course")
         await page.evaluate("window.loaded = 1")
         answering.let(6)
         await _answered(page, 6)
@@ -143,9 +143,13 @@ async def _answered(page: Page, step: int) -> None:
 
 
 async def _course(page: Page, points: int) -> None:
-    """Wait for so many points, each once; an answer may be shown before its point is told."""
+    """Wait for so many points, each once, and drawn; an answer may be shown before its point."""
     await page.wait_for_selector(f"#numbers tbody tr:nth-child({points})", state="attached")
     assert await page.locator("#numbers tbody tr").count() == points
+    drawn = page.locator("#course svg")
+    assert await drawn.count() == 2
+    for chart in await drawn.all():
+        assert f"after {points} answers" in (await chart.get_attribute("aria-label") or "")
 
 
 async def _begun(base: str, secret: str, url: str) -> str:

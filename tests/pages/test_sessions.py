@@ -1,10 +1,13 @@
 """The pages of tests: one answered by hand from the start to its report, and its stream."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from app.pages.live import Live
+from app.reports.formats import signed
 from app.storage.database import Database
 from tests.api.calls import posted
 from tests.api.conftest import Client
@@ -59,7 +62,10 @@ def frames(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def test_a_test_by_hand_from_its_first_question_to_its_report(
-    by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
+    by_hand: dict[str, Any],
+    browser_with: NewBrowser,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     browser, path = await browser_with("read", "run"), f"/sessions/{by_hand['id']}"
     first = (await browser.get(path)).text
@@ -82,11 +88,15 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     assert not more
     assert frame["over"]
     assert [row["step"] for row in frame["rows"]] == list(range(2, N_ITEMS + 1))
-    assert [point[0] for point in frame["points"]] == list(range(2, N_ITEMS + 1))
-    assert frame["points"][0][1] is None  # no result is told before five answers
-    told = (await client.get(f"/v1{path}")).json()["estimate"]["theta"]
-    assert frame["points"][-1][1] == pytest.approx(told, abs=1e-4)
+    rows = re.findall(r"<tr><th scope=.row.>(.+?)</tr>", frame["parts"]["numbers"], re.DOTALL)
+    assert [row.split("<")[0] for row in rows] == [str(n) for n in range(N_ITEMS, 0, -1)]
+    assert "<td>-" in rows[-1]  # no result is told before five answers
+    theta = (await client.get(f"/v1{path}")).json()["estimate"]["theta"]
+    assert f"{signed(theta, 2)} after {N_ITEMS} answers" in frame["parts"]["course"]
     assert (await browser.get(f"{path}/live?after={last}")).status_code == 204
+    # A server that has just begun, and knows nothing of it, sends the same.
+    monkeypatch.setattr("app.pages.routers.sessions._live", Live())
+    assert frames((await browser.get(f"{path}/live?after=4")).text) == [(last, frame)]
 
     # Extended from its page, it goes on.
     longer = await browser.form(f"{path}/extend", of=path, max_items="8")

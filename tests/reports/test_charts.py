@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from app.reports.charts import Line, course_charts, interval_bar, line_chart
 
 
@@ -44,3 +46,14 @@ def test_a_course_is_drawn_from_what_is_known_of_two_answers() -> None:
     assert ability is not None
     assert "0.00 after 4 answers, 95\u00a0% interval −1.00 to +1.00." in ability
     assert course_charts([]) == (None, None)
+
+
+def test_a_course_that_begins_later_stands_where_its_answers_do() -> None:
+    unknown = [None] * 3
+    _, ability = course_charts([[5, 0.0, -1.0, 1.0, *unknown], [10, 0.5, 0.0, 1.0, *unknown]])
+    assert ability is not None
+    (begin, end) = re.findall(r'class="line one" points="([0-9.]+),\S+ ([0-9.]+),', ability)[0]
+    marks = dict(re.findall(r'<text x="([0-9.]+)"[^>]*>([0-9]+)</text>', ability))
+    of_mark = {int(text): float(x) for x, text in marks.items()}
+    assert float(end) == of_mark[10]
+    assert float(begin) == pytest.approx((of_mark[0] + of_mark[10]) / 2, abs=0.1)

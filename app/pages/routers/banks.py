@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
+from markupsafe import Markup
 
 from app.api.references import BankRef, VersionRef
 from app.api.schemas.banks.banks import BankRead
@@ -18,10 +19,11 @@ from app.pages.access import Visit
 from app.pages.item_curve import held, item_curve
 from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
 from app.pages.latest import LOOKED_AT, last_results, strip_of
+from app.pages.namesakes import namesakes
 from app.pages.rendering import page
 from app.pages.reports import version_sections
 from app.pages.routing import router as make_router
-from app.records.sessions import SessionFilter
+from app.records.sessions import SessionFilter, SessionRecord
 from app.reports.version.words import FLAG_WORDS
 from app.storage.paging import PageRequest
 
@@ -200,8 +202,12 @@ async def leaderboard(
     visit.require("read")
     found = await opened.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]
-    sessions = [entry.session for one in shown for entry in one.entries]
-    sessions += [entry.session for one in shown for entry in one.unranked]
+    sessions: list[SessionRecord] = []
+    apart: dict[str, Markup] = {}
+    for one in shown:
+        rows = [entry.session for entry in one.entries] + [row.session for row in one.unranked]
+        apart |= namesakes(rows)
+        sessions += rows
     kept = {session.id for session in sessions if _has(session.metadata, name, value)}
     known = sorted({key for session in sessions for key in session.metadata})
     board = LeaderboardRead.of_bank(found)
@@ -216,6 +222,7 @@ async def leaderboard(
         boards=boards_shown,
         metadata=known,
         kept=kept,
+        apart=apart,
     )
 
 

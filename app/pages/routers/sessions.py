@@ -17,13 +17,12 @@ from app.pages.access import Form, Visit, still_there
 from app.pages.forms import faults_in, margin_in, numbers_in
 from app.pages.item_curve import item_curve
 from app.pages.latest import strip_of
-from app.pages.live import AnswerKind, Live, answers_of, course_of, is_over
+from app.pages.live import AnswerKind, Live, answers_of, course_values, is_over, state_of
 from app.pages.rendering import page
 from app.pages.reports import session_sections
 from app.pages.routing import router as make_router
 from app.pages.routing import see
 from app.records.sessions import ENDED, SessionFilter, SessionRecord
-from app.reports.charts import course_charts
 from app.services.sessions.manual import ManualAnswer
 from app.storage.paging import PageRequest
 
@@ -73,7 +72,7 @@ async def session_page(
             opened.session_reports, record, reveal=visit.view.is_whole
         )
         return await page(request, "session_ended.html", session=shown, sections=sections)
-    points, last = await course_of(opened.sessions, record)
+    points, last = await _live.course_of(opened.sessions, record)
     first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
     answers = await answers_of(opened.sessions, opened.versions, visit.view, record, after=first)
     awaited = None
@@ -84,9 +83,9 @@ async def session_page(
         request,
         "session.html",
         session=shown,
-        points=points,
+        state=state_of(record),
         strip=strip_of(await opened.versions.load(record.bank_version_id), [shown]),
-        pictures=course_charts(points),
+        **await asyncio.to_thread(course_values, points),
         last=last,
         answers=answers[::-1],
         earlier=first,

@@ -1,0 +1,83 @@
+"""The leaderboard: models of one name, and what is said once."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.pages.namesakes import namesakes
+from app.records.sessions import SessionRecord
+from app.services.container import Services
+from app.storage.database import Database
+from tests.api.calls import answered, posted
+from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
+from tests.pages.conftest import NewBrowser
+from tests.reports.pages import Page
+from tests.services.sessions import until
+
+_STOPPING = {"stopping": {"score_margin": None, "max_items": 6}}
+
+
+async def _by_hand(client: Client, name: str) -> str:
+    """Id of an ended session of an agent of this name."""
+    agent = {"examinee": {"name": name, "kind": "agent"}}
+    made = await posted(
+        client, "/v1/sessions", {"mode": "manual", "bank": "demo", **agent, **_STOPPING}, 201
+    )
+    scores = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0, 1.0)]
+    ended = await answered(client, made["id"], *scores)
+    assert ended["status"] == "completed"
+    return str(made["id"])
+
+
+async def test_models_of_one_name_show_what_differs(
+    database: Database, browser_with: NewBrowser, client: Client, working: Services
+) -> None:
+    await install_demo_bank(database)
+    by_hand, alone = [await _by_hand(client, name) for name in ("twin", "alone")]
+    endpoint = {"kind": "scripted", "name": "twin", "model": "<i>", "options": {"theta": 0.5}}
+    made = await posted(
+        client, "/v1/sessions", {"bank": "demo", "endpoint": endpoint, **_STOPPING}, 202
+    )
+    await until(working, made["id"])
+    text = (await (await browser_with("read")).get("/banks/demo/leaderboard")).text
+    Page(text)
+    notes = {
+        found[1]: re.findall(r'<div class="note">(.*?)</div>', row)
+        for row in text.split("<tr")
+        if (found := re.search(r'<th scope="row" class="name"><a href="/sessions/(\w+)">', row))
+    }
+    hand = ["self-reported agent"]
+    assert notes == {by_hand: hand, alone: hand, made["id"]: ["model &lt;i&gt;"]}
+    assert text.count("provisional parameters") == 1
+
+
+async def test_as_little_is_shown_as_tells_namesakes_from_each_other(
+    database: Database, client: Client, app: FastAPI
+) -> None:
+    await install_demo_bank(database)
+    services: Services = app.state.services
+    record = await services.sessions.get(await _by_hand(client, "twin"))
+
+    def live(key: str, host: str, name: str | None = None, **asked: str) -> SessionRecord:
+        origin: dict[str, Any] = {"kind": "openai_chat", "base_url": f"http://{host}/v1"}
+        origin |= {"model": "twin", **asked}
+        known = {**record.provenance, "endpoint": origin}
+        called = {"endpoint_name": name, "endpoint_model": origin["model"]}
+        return replace(record, id=key, mode="live", provenance=known, **called)
+
+    assert namesakes([live("a", "one"), live("b", "two", model="other")]) == {}
+    assert namesakes([live("a", "one"), live("b", "two:8000")]) == {"a": "one", "b": "two:8000"}
+    assert namesakes([live("a", "one"), live("b", "two"), live("c", "two", "twin")]) == {
+        "a": "one",
+        "b": "two",
+        "c": "two, saved endpoint",
+    }
+    assert namesakes([live("a", "one", "twin", model="m"), record]) == {"a": "model m"}
+    later = replace(live("b", "one"), finished_at=record.created_at + timedelta(days=1))
+    told = namesakes([live("a", "one"), later])
+    assert [note.count("<time") for note in told.values()] == [1, 1]
+    assert told["a"] != told["b"]
