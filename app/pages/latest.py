@@ -28,8 +28,9 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
         if record.summary.get("score") is None:
             continue
         of_bank = found.setdefault(record.bank_id, {})
-        who = record.examinee.name if record.examinee else record.endpoint_name
-        key = (record.mode, who or record.endpoint_model or record.id)
+        named = record.examinee.name if record.examinee else record.endpoint_name
+        asked = record.provenance["endpoint"] or {"model": record.id, "base_url": ""}
+        key = (record.mode, named) if named else (record.mode, asked["model"], asked["base_url"])
         if key not in of_bank and len(of_bank) < _SHOWN:
             of_bank[key] = SessionRead.of(record, view)
     return {

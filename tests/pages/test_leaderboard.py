@@ -7,9 +7,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from app.pages.latest import last_results
 from app.pages.namesakes import namesakes
 from app.records.sessions import SessionRecord
 from app.services.container import Services
+from app.services.visibility import View
 from app.storage.database import Database
 from tests.api.calls import answered, posted
 from tests.api.conftest import Client
@@ -81,3 +83,26 @@ async def test_as_little_is_shown_as_tells_namesakes_from_each_other(
     told = namesakes([live("a", "one"), later])
     assert [note.count("<time") for note in told.values()] == [1, 1]
     assert told["a"] != told["b"]
+
+
+async def test_endpoints_without_a_name_are_one_at_one_address(
+    database: Database, client: Client, app: FastAPI
+) -> None:
+    await install_demo_bank(database)
+    services: Services = app.state.services
+    made = await services.sessions.get(await _by_hand(client, "any"))
+
+    def at(host: str, number: int) -> SessionRecord:
+        asked = {"kind": "openai_chat", "model": "m", "base_url": f"http://{host}/v1"}
+        return replace(
+            made,
+            id=f"{made.id[:-1]}{number}",
+            mode="live",
+            endpoint_name=None,
+            endpoint_model="m",
+            provenance={**made.provenance, "endpoint": asked},
+        )
+
+    newest_first = [at("a.test", 0), at("b.test", 1), at("a.test", 2)]
+    (shown,) = last_results(newest_first, View(is_whole=True)).values()
+    assert {one.id for one in shown} == {session.id for session in newest_first[:2]}
