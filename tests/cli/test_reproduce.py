@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.pipeline.ranking import bank_by_moments
 from app.cli.lab.papers import atlas, continuous, wild
 from app.cli.lab.reproduce import command
 from app.engine.bank import FloatArray, ItemBank
@@ -148,6 +149,20 @@ def test_continuous_counts_pairs_and_items(folder: Path, tmp_path: Path) -> None
     assert figures(tables["Table 6"])["discrimination"][2] > 1
 
 
+def test_temperatures_of_a_model_are_held_out_together() -> None:
+    names = tuple(f"m{row % 6}@{(0.7, 0.0)[row // 6]}" for row in range(12))
+    scores = np.random.default_rng(4).random((12, 30))
+    table = ResponseTable(names, tuple(map(str, range(30))), scores)
+    assert continuous.ranked(names) == [6, 7, 8, 9, 10, 11]  # at temperature 0
+    assert continuous.ranked(("a", "b", "a@x", "b@1")) == [0, 1, 2]
+    chosen = continuous.held_out(names)[0]
+    ((theirs, _),) = continuous.splits(table, [chosen], 0)
+    assert theirs.full == pytest.approx(scores[[6, 7, 8, 9]])
+    known = [row for row in range(12) if row % 6 in (4, 5)]  # the others, at both temperatures
+    alone = ResponseTable(tuple(names[row] for row in known), table.items, scores[known])
+    assert theirs.bank.b == pytest.approx(bank_by_moments(alone).b)
+
+
 @pytest.mark.usefixtures("short")
 def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path, tmp_path: Path) -> None:
     tables = run("wild", folder, tmp_path)
@@ -211,7 +226,7 @@ def test_too_few_models_are_refused(
 def test_atlas_on_real_answers_is_near_what_was_published(
     shared_data: Path, tmp_path: Path
 ) -> None:
-    """Tables 1 to 3 and 6, and figures 4 to 6."""
+    """Tables 1 to 3, 6 and 7, and figures 4 to 6."""
     tables = run("atlas", shared_data, tmp_path)
     theta, score = figures(tables["Table 2"]), figures(tables["Table 3"])
     use = figures(tables["Table 6"])
@@ -227,8 +242,13 @@ def test_atlas_on_real_answers_is_near_what_was_published(
             published, theirs, ours = table[f"{row}: {kind}"]
             assert theirs == pytest.approx(published, abs=within)
             assert kind != "MAE" or ours < theirs
-    for name, published, rmsea, *_ in tables["Table 1"]["rows"]:
+    for name, published, rmsea, *others in tables["Table 1"]["rows"]:
         assert rmsea == pytest.approx(published, abs=0.015), name
+        assert others[3] == pytest.approx(published, abs=0.015), name  # mean of parts
+    small = figures(tables["Table 7"])
+    for name in ("arc, 47 items", "gsm8k, 95 items"):
+        published, theirs = small[f"{name}, SE-0.2: MAE"]
+        assert theirs == pytest.approx(published, abs=0.02)  # of other small banks
     ranks = figures(tables["Figures 2, 4-6"])
     assert ranks["arc: Spearman"][1] == pytest.approx(0.91, abs=0.03)
     assert ranks["arc: Kendall"][1] == pytest.approx(0.77, abs=0.03)
