@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
 from app.items import Answer, ItemContent, Message, Outcome
 from app.scorers.base import Mark, NotScored, Scale, Scored
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
+from app.scorers.differential import IncorrectReferences
 from app.scorers.text import MAX_CHARS, declined
 
 _SYSTEM = (
@@ -27,6 +28,7 @@ _SYSTEM = (
 )
 _QUESTION = "Question:\n{question}\n\n"
 _REFERENCES = "Reference answers, each of which is right:\n{references}\n\n"
+_INCORRECT = "Incorrect answers, as people give them:\n{references}\n\n"
 _RUBRIC = "Rubric:\n{rubric}\n\n"
 _ANSWER = "<answer>\n{answer}\n</answer>\n\nYour JSON object:"
 _DEFAULT_RUBRIC = (
@@ -61,6 +63,7 @@ class Judge(CallingScorer):
         judges: Ids or names of the judges' endpoints.
         rubric: What a good answer is.
         references: Whether judges see the item's targets.
+        incorrect: Wrong answers that judges see, too; belongs on an item.
         lowest: Worst score.
         highest: Best score.
         judge_refusals: Whether an answer that declines is judged, too; else it is no answer.
@@ -76,6 +79,7 @@ class Judge(CallingScorer):
     judges: Annotated[list[EndpointName], Field(min_length=1, max_length=10)]
     rubric: Annotated[str, Field(min_length=1, max_length=20_000)] = _DEFAULT_RUBRIC
     references: bool = True
+    incorrect: IncorrectReferences | None = None
     lowest: Annotated[int, Field(ge=0, le=1000)] = 1
     highest: Annotated[int, Field(ge=1, le=1000)] = 10
     judge_refusals: bool = False
@@ -92,7 +96,9 @@ class Judge(CallingScorer):
     def prompt_hash(self) -> str:
         """SHA-256 over everything that judges are told besides item and answer."""
         templates = (_SYSTEM, _QUESTION, _REFERENCES, _RUBRIC, _ANSWER)
-        told = (*templates, self.rubric, self.references, self.lowest, self.highest)
+        told = [*templates, self.rubric, self.references, self.lowest, self.highest]
+        if self.incorrect:
+            told += [_INCORRECT, self.incorrect]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
     @override
@@ -164,8 +170,9 @@ class Judge(CallingScorer):
     def _messages(self, item: ItemContent, answer: Answer) -> tuple[Message, ...]:
         parts = [_QUESTION.format(question=_question(item)), _RUBRIC.format(rubric=self.rubric)]
         if self.references and item.target:
-            listed = "\n".join(f"- {target}" for target in item.target)
-            parts.append(_REFERENCES.format(references=listed))
+            parts.append(_REFERENCES.format(references=_listed(item.target)))
+        if self.incorrect:
+            parts.append(_INCORRECT.format(references=_listed(self.incorrect)))
         # An answer cannot end its own quotation and go on as the grader's instructions.
         quoted = _CLOSING_TAG.sub("<\\\\/answer", answer.text[-MAX_CHARS:])
         parts.append(_ANSWER.format(answer=quoted))
@@ -197,6 +204,10 @@ class Judge(CallingScorer):
         if not item.target:
             raise InvalidInputError("Simulated examinees need a target to answer with.")
         return item.target[0], "Something else altogether."
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def _question(item: ItemContent) -> str:

@@ -162,6 +162,31 @@ async def test_too_few_models_stop_with_what_is_needed_and_more_go_on_from_there
     assert (await published(app, client, again["calibration"]))["number"] == 1
 
 
+async def test_tokens_that_more_models_took_change_no_question_of_a_bank(client: Client) -> None:
+    def log(model: str, written: int) -> str:
+        turns = [
+            {"role": "user", "content": "1 + 1?"},
+            {"role": "assistant", "content": "2", "model": model},
+        ]
+        usage = {"input_tokens": 7, "output_tokens": written}
+        sample = {
+            "id": 1,
+            "epoch": 1,
+            "target": "2",
+            "messages": turns,
+            "output": {"completion": "2", "usage": usage},
+            "scores": {"match": {"value": "C"}},
+        }
+        header = {"task": "sums", "model": model}
+        return json.dumps({"status": "success", "eval": header, "samples": [sample]})
+
+    await begun(client, {"a.json": log("a", 4)})
+    again = await begun(client, {"a.json": log("a", 4), "b.json": log("b", 90)})
+    assert (again["questions"], again["known_questions"]) == (0, 1)
+    (item,) = (await client.get("/v1/banks/made/items")).json()["data"]
+    assert item["expected_tokens"] == {"in": 7, "out": 4}
+
+
 async def test_questions_come_without_the_answers_of_who_wrote_them_down(client: Client) -> None:
     files = dict(list(folders(24, 12).items())[:2])
     found = await begun(client, files, questions_only=True)

@@ -1,6 +1,7 @@
 """`sextant reproduce` on a small folder, and ATLAS on real answers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.pipeline.ranking import bank_by_moments
 from app.cli.lab.papers import atlas, continuous, wild
 from app.cli.lab.reproduce import command
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 
 app = typer.Typer()
@@ -96,10 +99,41 @@ def test_atlas_has_all_tables_and_a_page(folder: Path, tmp_path: Path) -> None:
     assert 0 < ours < 1
     assert figures(tables["Table 6"])["own, SE-0.3: overlap"][1] > 0.3
     assert tables["Table 1"]["rows"][0][0] == "law"
-    assert "57 subjects" in tables["Table 7"]["missing"]
-    text = page.read_text()
-    assert "<svg" in text
-    assert "No data for it; needs banks of MMLU" in text
+    law = tables["Table 1"]["rows"][0]
+    assert law[6] == law[2]  # so few items are one part
+    small = figures(tables["Table 7"])
+    kinds = {key.partition(" items, ")[2]: row for key, row in small.items() if "law" in key}
+    assert kinds["SE-0.3: MAE"][0] == 0.1517
+    assert 0 < kinds["SE-0.3: items"][1] <= 40
+    one, other = tables["Figures 3, 7, 8"]["rows"][:2]
+    assert one[2] == other[2]
+    assert one[3] < other[3]
+    assert "<svg" in page.read_text()
+
+
+def test_a_tenth_of_the_models_is_like_all_of_them() -> None:
+    scores = np.random.default_rng(1).random((400, 1)) > np.linspace(0, 1, 50)
+    tested = atlas.stratified(scores.astype(float), np.random.default_rng(2))
+    assert len(set(tested.tolist())) == 40
+    of_all, own = scores.mean(axis=1), scores[tested].mean(axis=1)
+    quantiles = np.linspace(0.05, 0.95, 10)
+    assert np.quantile(own, quantiles) == pytest.approx(np.quantile(of_all, quantiles), abs=0.06)
+
+
+def test_the_mean_rmsea_of_parts_is_that_of_each_alone() -> None:
+    rng = np.random.default_rng(3)
+    n = 80  # two parts
+    bank = ItemBank.from_difficulties(a=rng.lognormal(0.2, 0.2, n), b=rng.normal(size=n))
+    rows = np.array(list(draw_scores(bank, rng.normal(size=400), rng)))
+    table = ResponseTable(tuple(map(str, range(400))), tuple(map(str, range(n))), rows)
+    matrix, found = atlas._fitted(table, "2pl")
+    whole = atlas.mean_rmsea(matrix, found)
+    assert whole is not None
+    assert whole < 0.02  # the model is true
+    spoilt = replace(found, items=found.items._replace(a=found.items.a * 5))
+    worse = atlas.mean_rmsea(matrix, spoilt)
+    assert worse is not None
+    assert worse > 0.05
 
 
 @pytest.mark.usefixtures("short")
@@ -115,6 +149,20 @@ def test_continuous_counts_pairs_and_items(folder: Path, tmp_path: Path) -> None
     assert figures(tables["Table 6"])["discrimination"][2] > 1
 
 
+def test_temperatures_of_a_model_are_held_out_together() -> None:
+    names = tuple(f"m{row % 6}@{(0.7, 0.0)[row // 6]}" for row in range(12))
+    scores = np.random.default_rng(4).random((12, 30))
+    table = ResponseTable(names, tuple(map(str, range(30))), scores)
+    assert continuous.ranked(names) == [6, 7, 8, 9, 10, 11]  # at temperature 0
+    assert continuous.ranked(("a", "b", "a@x", "b@1")) == [0, 1, 2]
+    chosen = continuous.held_out(names)[0]
+    ((theirs, _),) = continuous.splits(table, [chosen], 0)
+    assert theirs.full == pytest.approx(scores[[6, 7, 8, 9]])
+    known = [row for row in range(12) if row % 6 in (4, 5)]  # the others, at both temperatures
+    alone = ResponseTable(tuple(names[row] for row in known), table.items, scores[known])
+    assert theirs.bank.b == pytest.approx(bank_by_moments(alone).b)
+
+
 @pytest.mark.usefixtures("short")
 def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path, tmp_path: Path) -> None:
     tables = run("wild", folder, tmp_path)
@@ -127,6 +175,29 @@ def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path, tmp_pat
     assert never["MIRT, V-optimal, adaptive"][3] is None  # there are no 64 items
     assert [row[0] for row in tables["Figures 12, 13"]["rows"]] == ["law", "maths"]
     assert tables["Figure 6"]["missing"]
+    # Each task is the only one that may be asked where the other is the target.
+    assert {row[2] for row in tables["Figure 11"]["rows"]} == {16.0}
+    hardest = [row[3] for row in tables["Figures 14, 15"]["rows"]]
+    assert hardest == sorted(hardest, reverse=True)
+    both = [row[3] for row in tables["Figures 12, 13"]["rows"]]
+    assert np.mean(hardest) == pytest.approx(np.mean(both))
+
+
+@pytest.mark.usefixtures("short")
+def test_wild_shows_what_the_cheapest_items_cost_and_tell(folder: Path, tmp_path: Path) -> None:
+    two = tmp_path / "tiny"
+    two.mkdir()
+    for path in sorted((folder / "tiny").glob("*.csv.gz")):
+        (two / path.name).write_bytes(path.read_bytes())
+    columns = [f"{item},{1 + item % 7}" for item in range(80)]
+    (two / "costs.csv").write_text("\n".join(["item,cost", *columns]))
+    costs = figures(run("wild", tmp_path, tmp_path)["Figure 6"])
+    cheapest, plain = costs["MIRT, cheapest"], costs["MIRT, V-optimal, adaptive"]
+    by_cost = costs["MIRT, V-optimal, adaptive, by cost"]
+    assert costs["2PL, cheapest"][4:] == cheapest[4:]
+    assert cheapest[4] < by_cost[4] <= plain[4]  # of 4 items; no four cost less
+    assert 4.0 <= cheapest[4] <= 8.0
+    assert all(0.0 < ways[1] < 0.5 for ways in costs.values())
 
 
 @pytest.mark.parametrize("paper", ["atlas", "continuous", "wild"])
@@ -155,7 +226,7 @@ def test_too_few_models_are_refused(
 def test_atlas_on_real_answers_is_near_what_was_published(
     shared_data: Path, tmp_path: Path
 ) -> None:
-    """Tables 1 to 3 and 6, and figures 4 to 6."""
+    """Tables 1 to 3, 6 and 7, and figures 4 to 6."""
     tables = run("atlas", shared_data, tmp_path)
     theta, score = figures(tables["Table 2"]), figures(tables["Table 3"])
     use = figures(tables["Table 6"])
@@ -171,8 +242,13 @@ def test_atlas_on_real_answers_is_near_what_was_published(
             published, theirs, ours = table[f"{row}: {kind}"]
             assert theirs == pytest.approx(published, abs=within)
             assert kind != "MAE" or ours < theirs
-    for name, published, rmsea, *_ in tables["Table 1"]["rows"]:
+    for name, published, rmsea, *others in tables["Table 1"]["rows"]:
         assert rmsea == pytest.approx(published, abs=0.015), name
+        assert others[3] == pytest.approx(published, abs=0.015), name  # mean of parts
+    small = figures(tables["Table 7"])
+    for name in ("arc, 47 items", "gsm8k, 95 items"):
+        published, theirs = small[f"{name}, SE-0.2: MAE"]
+        assert theirs == pytest.approx(published, abs=0.02)  # of other small banks
     ranks = figures(tables["Figures 2, 4-6"])
     assert ranks["arc: Spearman"][1] == pytest.approx(0.91, abs=0.03)
     assert ranks["arc: Kendall"][1] == pytest.approx(0.77, abs=0.03)

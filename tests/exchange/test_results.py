@@ -347,6 +347,23 @@ def test_an_inspect_log_says_in_its_plan_how_answers_were_drawn() -> None:
     assert found.style["stop"] == ["\n\n"]
 
 
+def test_expected_tokens_are_means_over_the_models_that_a_log_counted() -> None:
+    """tau of WILD, eq. 10: of the prompt, and of the answer."""
+
+    def log(model: str, read: Any, written: Any) -> SourceFile:
+        usage = {"input_tokens": read, "output_tokens": written}
+        sample = _sample(1, output={"completion": "2", "usage": usage})
+        header = {"task": "sums", "model": model}
+        content = {"status": "success", "eval": header, "samples": [sample, _sample(2)]}
+        return SourceFile.of_bytes(f"{model}.json", json.dumps(content).encode())
+
+    found = found_of([log("a", 20, 3), log("b", 30, 8), log("c", None, 1e9)])
+    tokens = {item["key"]: item.get("expected_tokens") for item in found.items}
+    assert tokens == {"sums/1": {"in": 25, "out": 6}, "sums/2": None}
+    record = parse_item(found.items[0])
+    assert (record.expected_tokens_in, record.expected_tokens_out) == (25, 6)
+
+
 def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
     failed = [_sample(1, scores={}, error={"message": "away"}), _sample(2, scores={})]
     with pytest.raises(FileFormatError) as fault:

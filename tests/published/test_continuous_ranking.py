@@ -51,6 +51,18 @@ def test_difficulty_and_dispersion_are_those_of_eq_8_and_9() -> None:
     assert np.ptp(BANK.a) == 0.0
 
 
+def test_items_that_fall_with_ability_are_left_out() -> None:
+    """The end of section 5, by hand: the correlation of an item with the others' mean."""
+    fallen = OTHERS.scores.copy()
+    fallen[:, :3] = 1.0 - fallen[:, :3]
+    kept = bank_by_moments(ResponseTable(OTHERS.examinees, ITEMS, fallen)).item_ids
+    centred = fallen - fallen.mean(axis=0)
+    rest = centred.sum(axis=1, keepdims=True) - centred
+    r = (centred * (rest - rest.mean(axis=0))).sum(axis=0)
+    assert list(kept) == [item for item, each in zip(ITEMS, r, strict=True) if each >= 0]
+    assert not {"i0", "i1", "i2"} & set(kept)
+
+
 def by_hand(state: RankingState) -> tuple[list[int], np.ndarray, set[int]]:
     """Lines 4 to 9: the ranking, P of each pair of neighbours, and the candidates."""
     theta = np.array([member.belief.theta for member in state.members])

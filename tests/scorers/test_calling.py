@@ -167,6 +167,18 @@ def test_the_prompt_hash_changes_with_what_judges_are_told() -> None:
     assert one.prompt_hash == Judge(judges=["y"], attempts=1).prompt_hash
     assert one.prompt_hash != Judge(judges=["x"], rubric="Be kind.").prompt_hash
     assert one.prompt_hash != Judge(judges=["x"], highest=5).prompt_hash
+    assert one.prompt_hash != Judge(judges=["x"], incorrect=["Bergen"]).prompt_hash
+
+
+def test_judges_see_incorrect_references_apart_from_the_right_ones() -> None:
+    told = Judge(judges=["x"], incorrect=["Bergen", "Paris"])._messages(
+        CAPITAL, Answer(text="Ohio")
+    )
+    (question,) = [turn.content for turn in told if turn.role == "user"]
+    right, wrong = question.index("- The city of Oslo"), question.index("Incorrect answers")
+    assert right < wrong < question.index("- Bergen\n- Paris\n") < question.index("<answer>")
+    plain = Judge(judges=["x"])._messages(CAPITAL, Answer(text="Ohio"))
+    assert "Incorrect" not in plain[-1].content
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ LEARNED_FROM = 100
 
 #: Every item that tells something of ability, and no other.
 _MEASURING = replace(FilterSettings.none(), keep_for_score=False)
+#: The published filter: every item that does not fall with ability, however few say so.
+_RISING = replace(_MEASURING, least_point_biserial=0.0, point_biserial_confidence=0.5)
 
 
 def bank_from(table: ResponseTable) -> ItemBank:
@@ -47,12 +49,12 @@ def bank_from(table: ResponseTable) -> ItemBank:
 
 
 def bank_by_moments(table: ResponseTable) -> ItemBank:
-    """Calibrate every item that can be as arXiv 2601.13885 does, eq. 8 and 9.
+    """Calibrate as arXiv 2601.13885 does, eq. 8 and 9, without items that fall with ability.
 
     Raises:
         CalibrationError: Scores from which nothing can be estimated.
     """
-    plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=_MEASURING, moments=True)
+    plan = CalibrationPlan(model=CONTINUOUS_SCORES, filters=_RISING, moments=True)
     return calibrate_by_moments(prepared(table, plan).matrix).bank
 
 

@@ -95,6 +95,21 @@ def temperature_of(value: object) -> float | None:
     return float(value) if 0 <= value <= _MAX_TEMPERATURE else None
 
 
+def tokens_of(usage: object, read: str, written: str) -> tuple[int, int] | None:
+    """Tokens of a prompt and of its answer; None where a row does not say both.
+
+    Args:
+        usage: What a row says was used.
+        read: Its name for those of the prompt.
+        written: And for those of the answer.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    counts = usage.get(read), usage.get(written)
+    known = [n for n in counts if type(n) is int and 0 <= n <= _MAX_TOKENS]
+    return (known[0], known[1]) if len(known) == len(counts) else None
+
+
 def digest_of(value: object) -> bytes:
     """Tells what was sent apart."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

@@ -313,6 +313,8 @@ class _Builder:
         items = []
         for key, item in list(self._seen.items.items()):
             fields = {"key": key, "tags": [item.task], **_content(item.usual, style, cut)}
+            if item.expected_tokens is not None:
+                fields["expected_tokens"] = item.expected_tokens
             if right is not None:
                 way = right.get(item.task, "place")
                 marked = None

@@ -8,6 +8,7 @@ from app.exchange.results.asked_item import (
     UnusableRowError,
     temperature_of,
     token_limit,
+    tokens_of,
 )
 from app.exchange.results.lm_eval_items import turns_of
 from app.items import ScorerSpec
@@ -117,6 +118,13 @@ def written(row: Mapping[str, Any]) -> str | None:
     output = row.get("output")
     text = output.get("completion") if isinstance(output, Mapping) else None
     return text if isinstance(text, str) else None
+
+
+def used(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Tokens of prompt and answer, if the sample says it."""
+    output = row.get("output")
+    usage = output.get("usage") if isinstance(output, Mapping) else None
+    return tokens_of(usage, "input_tokens", "output_tokens")
 
 
 def scorers_of(header: Mapping[str, Any]) -> dict[str, ScorerSpec]:

@@ -8,6 +8,7 @@ from app.exchange.results.asked_item import (
     UnusableRowError,
     temperature_of,
     token_limit,
+    tokens_of,
 )
 from app.exchange.results.lm_eval_items import turns_of
 from app.exchange.results.openai_evals import item_in
@@ -60,6 +61,11 @@ def written(row: Mapping[str, Any]) -> str | None:
     last = _plain(turns[-1]) if isinstance(turns, list) and turns else None
     text = last.get("content") if isinstance(last, Mapping) else None
     return text if isinstance(text, str) else None
+
+
+def used(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Tokens of prompt and answer, if the sample says it."""
+    return tokens_of(row["sample"].get("usage"), "prompt_tokens", "completion_tokens")
 
 
 def _plain(turn: Any) -> Any:

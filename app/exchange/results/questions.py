@@ -31,22 +31,44 @@ _WRITTEN = {
     "inspect": inspect_items.written,
     "openai-evals": openai_items.written,
 }
+#: Tokens of a row; files of lm-eval do not count them.
+_USED = {"inspect": inspect_items.used, "openai-evals": openai_items.used}
 
 
 @dataclass(slots=True)
 class ItemSeen:
-    """One item in all the words in which it was asked."""
+    """One item in all the words in which it was asked.
+
+    Attributes:
+        tokens: Of the prompt and of the answer, summed over the rows that say them.
+        n_counted: How many do.
+    """
 
     task: str
     words: dict[bytes, AskedItem] = field(default_factory=dict)
     numbers: set[str] = field(default_factory=set)
     counts: Counter[bytes] = field(default_factory=Counter)
+    tokens: tuple[int, int] = (0, 0)
+    n_counted: int = 0
 
     @property
     def usual(self) -> AskedItem:
         """In the words in which most were asked it."""
         digest, _ = self.counts.most_common(1)[0]
         return self.words[digest]
+
+    @property
+    def expected_tokens(self) -> dict[str, int] | None:
+        """Mean of those who answered, tau of WILD, eq. 10; None where nobody counted."""
+        if not self.n_counted:
+            return None
+        read, written = (round(total / self.n_counted) for total in self.tokens)
+        return {"in": read, "out": written}
+
+    def count(self, used: tuple[int, int]) -> None:
+        """Take in the tokens of one row."""
+        self.tokens = (self.tokens[0] + used[0], self.tokens[1] + used[1])
+        self.n_counted += 1
 
 
 @dataclass(slots=True)
@@ -173,6 +195,9 @@ class Questions:
         if (item := self.items.get(seen.item)) is not None:
             number = seen.row.get(_NUMBER[seen.tool])
             item.numbers.add(str(number)[:100])
+            count = _USED.get(seen.tool)
+            if count is not None and (used := count(seen.row)) is not None:
+                item.count(used)
         if seen.score is None:
             return
         if asked.options:

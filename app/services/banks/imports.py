@@ -62,6 +62,8 @@ class BankImport:
         asked: How the answers behind the parameters were obtained, as `Asked` has it; empty where
             nobody knows, or `knowledge` says it.
         as_they_are: Take items to which no answer could be right, too: nobody could mend them.
+        counted_tokens: The items' expected tokens are means of recorded answers: an item that has
+            others is no other item, and keeps them.
         from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
             all that is known of them go over to the new version; instead of `parameters`.
     """
@@ -81,6 +83,7 @@ class BankImport:
     unparsed_policy: str | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     as_they_are: bool = False
+    counted_tokens: bool = False
     from_version: str | None = None
 
 
@@ -158,9 +161,15 @@ class Incoming:
 
 
 def new_items(
-    existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord], faults: Faults
+    existing: Mapping[str, ItemOutline],
+    records: Sequence[ItemRecord],
+    faults: Faults,
+    *,
+    counted_tokens: bool = False,
 ) -> Incoming:
     """What the records are to the bank; `faults` are those of their scorers.
+
+    See `BankImport` for `counted_tokens`.
 
     Raises:
         ConflictError: A record's key is taken by an item that differs.
@@ -175,7 +184,7 @@ def new_items(
         old = existing.get(record.key)
         if old is None:
             added.append(new_item(record, new_id("itm")))
-        elif _same(old, record):
+        elif _same(old, record, tokens=not counted_tokens):
             unchanged.append(record.key)
         elif not old.has_content:
             filled.append(new_item(record, old.id))
@@ -428,14 +437,14 @@ def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> Matc
     )
 
 
-def _same(old: ItemOutline, record: ItemRecord) -> bool:
+def _same(old: ItemOutline, record: ItemRecord, *, tokens: bool = True) -> bool:
+    expected = (record.expected_tokens_in, record.expected_tokens_out)
     return (
         old.content_hash == record.content.content_hash
         and old.scorer == record.scorer
         and old.tags == record.tags
         and old.group == record.group
-        and old.expected_tokens_in == record.expected_tokens_in
-        and old.expected_tokens_out == record.expected_tokens_out
+        and (not tokens or (old.expected_tokens_in, old.expected_tokens_out) == expected)
     )
 
 

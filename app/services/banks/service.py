@@ -363,7 +363,9 @@ class BankService:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
         outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
-        coming = await asyncio.to_thread(new_items, existing, request.items, faults)
+        coming = await asyncio.to_thread(
+            new_items, existing, request.items, faults, counted_tokens=request.counted_tokens
+        )
         if not request.as_they_are:
             await asyncio.to_thread(require_markable, request.items, bank.default_scorer)
         added, items = coming.added, coming.tally

@@ -215,7 +215,7 @@ class ResultBanks:
         async def written() -> tuple[ImportReport, AnswerImportReport | None]:
             async with self._database.unit_of_work() as uow:
                 report = await self._banks.bring_in(
-                    uow, spec, BankImport(items=records, as_they_are=True)
+                    uow, spec, BankImport(items=records, as_they_are=True, counted_tokens=True)
                 )
                 if wanted.questions_only:
                     return report, None

@@ -4,11 +4,15 @@
 what is calibrated. By default the tests for theta and for the score ask as many items as the
 published one did on average. What is learned from other models (anchors, the default score) is
 learned by each half of the models for the other.
+
+Table 7 is of small banks: each file of `tiny` is calibrated from nine tenths of its models, and the
+others, drawn from ten strata of the mean score (section 3.2), are tested. MMLU's subjects are such
+files, too.
 """
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,26 +20,33 @@ from typing import Any
 import numpy as np
 
 from app.calibration.filters import FilterSettings
-from app.calibration.fit.goodness import goodness_of_fit
-from app.calibration.logistic.calibrate import calibrate
+from app.calibration.fit.goodness import MAX_M2_ITEMS, goodness_of_fit, m2_of
+from app.calibration.logistic.calibrate import Calibration, calibrate
+from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses
-from app.cli.lab.papers.exhibit import Cell, Exhibit, Scatter
+from app.cli.lab.papers.exhibit import NOT_PRINTED, Cell, Exhibit, Scatter
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.models.base import IntArray
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import anchors_of, p_irt
 from app.engine.simulation.simulate import Taken, ranks_alike, simulate, summarise
-from app.errors import InvalidInputError
+from app.errors import CalibrationError, InvalidInputError
 from app.exchange.names import align
 
 _STOPS = (0.1, 0.2, 0.3)
 _ITEMS, _LEAST = 100, 4  # items of the baselines, models
-_FIT, _SUBJECTS = "Table 1: RMSEA of M2", "Table 7: MMLU by subject"
+_STRATA, _QUARTERS = 10, 4
+#: The published means of small banks, 12 to 100 items, are not those of tests of 30 to 500.
+_SHORT = {"min_items": 10, "max_items": 100}
+_FIT, _SMALL = "Table 1: RMSEA of M2", "Table 7: small banks"
+_EQUALS = "Figures 3, 7, 8: models of one mean score"
 _THETA, _SCORE = "Table 2: error of theta", "Table 3: error of the score"
 _USE = "Table 6: use of the bank"
 _RANKS = "Figures 2, 4-6: theta beside the mean score"
@@ -78,12 +89,19 @@ _PUBLISHED: Mapping[tuple[str, str], list[float | None]] = {
     (name, row): [None if each == "-" else float(each) for each in figures]
     for name, row, *figures in map(str.split, _PRINTED.strip().splitlines())
 }
+#: ATLAS, and what the study made of the items of TinyBenchmarks and of MetaBench.
 _PUBLISHED_FIT = {
-    "arc": 0.0595,
-    "gsm8k": 0.0438,
-    "hellaswag": 0.0482,
-    "truthfulqa": 0.0690,
-    "winogrande": 0.0565,
+    "arc": (0.0595, 369.89, 0.0811),
+    "gsm8k": (0.0438, 506.60, 0.0423),
+    "hellaswag": (0.0482, 646.82, 0.0498),
+    "truthfulqa": (0.0690, 371.49, 0.1389),
+    "winogrande": (0.0565, 364.24, 0.0524),
+}
+#: Means of the 57 subjects of MMLU: MAE of theta, items, test overlap, exposure, seconds a model.
+_PUBLISHED_SMALL = {
+    0.1: (0.0377, 85.9, 0.750, 0.628, 4.33),
+    0.2: (0.0995, 48.9, 0.499, 0.411, 2.52),
+    0.3: (0.1517, 20.8, 0.311, 0.185, 1.11),
 }
 #: Spearman and Kendall of theta and the mean score.
 _PUBLISHED_RANKS = {"arc": (0.91, 0.77), "truthfulqa": (0.97, 0.87), "winogrande": (0.86, 0.70)}
@@ -250,41 +268,125 @@ def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
         yield Exhibit(title=title, heads=heads, rows=table, missing=missing, note=note)
 
 
-def _calibrated(files: list[Path]) -> Iterator[Exhibit]:
-    """Fit of the 3PL and of the default model, and what theta does to the order of the models."""
+def stratified(scores: FloatArray, rng: np.random.Generator) -> IntArray:
+    """A tenth of the models, of each of ten strata of the mean score at least one."""
+    order = np.argsort(np.nanmean(scores, axis=1), kind="stable")
+    chosen = [
+        rng.choice(stratum, max(round(len(stratum) / _STRATA), 1), replace=False)
+        for stratum in np.array_split(order, min(_STRATA, len(order)))
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell]]:
+    """Tests of a tenth of the models on a bank that is calibrated from the others."""
+    tested = stratified(table.scores, np.random.default_rng(seed))
+    others = np.delete(np.arange(len(table.examinees)), tested)
+    matrix, found = _fitted(_rows(table, others), "3pl")
+    bank = found.bank()
+    scores = align(_rows(table, tested), bank).scores
+    references, _ = whole_bank_abilities(bank, scores)
+    small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
+    rows: list[list[Cell]] = []
+    for stop in _STOPS:
+        design = {"preset": "atlas", "stopping": {"se": stop, **_SHORT}}
+        one = small.of_design(design, design)
+        here = (float(one.theta.mean()), one.items, *one.use)
+        kinds = ("MAE", "items", *_USES)
+        rows += [
+            [f"{name}, {matrix.n_items} items, SE-{stop}: {kind}", printed, figure]
+            for kind, printed, figure in zip(kinds, _PUBLISHED_SMALL[stop], here, strict=True)
+        ]
+    return rows
+
+
+def _rows(table: ResponseTable, rows: IntArray) -> ResponseTable:
+    names = tuple(table.examinees[row] for row in rows)
+    return ResponseTable(names, table.items, table.scores[rows])
+
+
+def _fitted(table: ResponseTable, model: str) -> tuple[ScoreMatrix, Calibration]:
+    plan = CalibrationPlan(model=model, filters=FilterSettings(keep_for_score=False))
+    matrix = prepared(table, plan).matrix
+    return matrix, calibrate(matrix, plan.settings())
+
+
+def mean_rmsea(matrix: ScoreMatrix, found: Calibration) -> float | None:
+    """Over parts of all items, as many in each as M2 takes; None where a part has no M2."""
+    n_parts = -(-matrix.n_items // MAX_M2_ITEMS)
+    order = np.argsort(matrix.item_means(), kind="stable")
+    each = []
+    for part in (np.sort(order[nth::n_parts]) for nth in range(n_parts)):
+        own = matrix.select(items=part)
+        try:
+            fit = m2_of(own, replace(found, items=found.items.take(part), item_ids=own.items))
+        except CalibrationError:
+            return None
+        each.append(fit.rmsea)
+    return float(np.mean(each))
+
+
+def _of_one_score(
+    name: str, table: ResponseTable, bank: ItemBank, thetas: FloatArray
+) -> list[list[Cell]]:
+    """The two models of one mean score whose thetas differ most, and what each got right."""
+    means = np.nanmean(table.scores, axis=1).round(9)
+    groups = [np.flatnonzero(means == mean) for mean in np.unique(means)]
+    rows = max(groups, key=lambda group: float(np.ptp(thetas[group])))
+    scores = align(table, bank).scores
+    quarters = np.array_split(np.argsort(bank.b, kind="stable"), _QUARTERS)
+    return [
+        [
+            f"{name}: {table.examinees[row]}",
+            NOT_PRINTED,
+            float(means[row]),
+            float(thetas[row]),
+            *(float(np.nanmean(scores[row, quarter])) for quarter in quarters),
+        ]
+        for row in (rows[thetas[rows].argmin()], rows[thetas[rows].argmax()])
+        if len(rows) > 1
+    ]
+
+
+def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
+    """Fit, what theta does to the order of the models, and tests on small banks."""
     fits: list[list[Cell]] = []
     ranks: list[list[Cell]] = []
+    equals: list[list[Cell]] = []
+    small: list[list[Cell]] = []
     scatter = None
     for path in files:
         name, table = path.name.split(".")[0], load_responses(path)
+        fitted = [_fitted(table, model) for model in ("3pl", "2pl")]
         words: list[Cell] = []
-        banks = []
-        for model in ("3pl", "2pl"):
-            plan = CalibrationPlan(model=model, filters=FilterSettings(keep_for_score=False))
-            matrix = prepared(table, plan).matrix
-            found = calibrate(matrix, plan.settings())
+        for matrix, found in fitted:
             fit = goodness_of_fit(matrix, found)
             words += [None if fit.m2 is None else fit.m2.rmsea, fit.verdict]
-            banks.append(found.bank())
-        fits.append([name, _PUBLISHED_FIT.get(name), *words])
-        scores = align(table, banks[0]).scores
-        known = ~np.isnan(scores).all(axis=1)
-        thetas = whole_bank_abilities(banks[0], scores[known])[0]
-        means = np.nanmean(table.scores[known], axis=1)
+        matrix, found = fitted[0]
+        bank = found.bank()
+        printed, *others = _PUBLISHED_FIT.get(name, (None, None, None))
+        fits.append([name, printed, *words, mean_rmsea(matrix, found), *others])
+        known = np.flatnonzero(~np.isnan(align(table, bank).scores).all(axis=1))
+        table = _rows(table, known)
+        thetas = whole_bank_abilities(bank, align(table, bank).scores)[0]
+        means = np.nanmean(table.scores, axis=1)
         kinds = ("Spearman", "Kendall", "moved more than ten ranks")
-        printed = (*_PUBLISHED_RANKS.get(name, (None, None)), None)
+        said = (*_PUBLISHED_RANKS.get(name, (None, None)), None)
         ranks += [
-            [f"{name}: {kind}", said, here]
-            for kind, said, here in zip(kinds, printed, ranks_alike(thetas, means), strict=True)
+            [f"{name}: {kind}", each, here]
+            for kind, each, here in zip(kinds, said, ranks_alike(thetas, means), strict=True)
         ]
+        equals += _of_one_score(name, table, bank, thetas)
+        small += _of_small_bank(name, table, seed)
         scatter = scatter or Scatter(thetas, means, "theta", f"mean score, {name}")
     missing = "" if files else "tiny/BENCHMARK.csv.gz"
+    words_of = ("3PL", "in a word", "2PL, the default", "in a word", "3PL, mean of parts")
     yield Exhibit(
         title=_FIT,
-        heads=("", "published", "3PL", "in a word", "2PL, the default", "in a word"),
+        heads=("", "published", *words_of, "published: TinyBenchmarks", "published: MetaBench"),
         rows=fits,
         missing=missing,
-        note="The words read SRMSR as well. Of TinyBenchmarks and MetaBench there is no data.",
+        note="The words read SRMSR as well. Of MetaBench's items there is no data.",
     )
     yield Exhibit(
         title=_RANKS,
@@ -293,6 +395,21 @@ def _calibrated(files: list[Path]) -> Iterator[Exhibit]:
         missing=missing,
         scatter=scatter,
     )
+    quarters = ("right of the easiest quarter", "second", "third", "hardest")
+    yield Exhibit(
+        title=_EQUALS,
+        heads=("", "published", "mean score", "theta", *quarters),
+        rows=equals,
+        missing=missing,
+        note="The score is of all items, the quarters are of those that were calibrated.",
+    )
+    yield Exhibit(
+        title=_SMALL,
+        heads=("", "published, mean of MMLU's subjects", "by their method"),
+        rows=small,
+        missing=missing,
+        note="A tenth of the models, of ten strata of the mean score, takes 10 to 100 items.",
+    )
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
@@ -300,5 +417,4 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
     ready = sorted(path.parent for path in folder.glob("*/responses.csv.gz"))
     benchmarks = [Benchmark.load(one, seed) for one in ready if (one / "bank.csv").exists()]
     yield from _tables(benchmarks)
-    yield from _calibrated(sorted((folder / "tiny").glob("*.csv.gz")))
-    yield Exhibit(title=_SUBJECTS, missing="banks of MMLU's 57 subjects")
+    yield from _calibrated(sorted((folder / "tiny").glob("*.csv.gz")), seed)

@@ -1,7 +1,9 @@
 """Continuous adaptive testing: rankings of held-out models by continuous scores.
 
 Each `FOLDER/DATASET/judge_scores.csv.gz` is a matrix of models and items. Four models are held out
-at a time, or whole families of them, and the items are calibrated from the others. A pair that is
+at a time, or whole families of them, and the items are calibrated from the others. Rows named
+`MODEL@TEMPERATURE` are of one model: it is ranked at its lowest temperature, and none of its rows
+calibrates meanwhile. A pair that is
 not decided is a tie; it truly is one where the bootstrap over items cannot tell the full means
 apart.
 """
@@ -130,17 +132,34 @@ def family(name: str) -> str:
     return re.split(r"[-/\d]", name, maxsplit=1)[0].lower()
 
 
+def model_of(name: str) -> tuple[str, float]:
+    """The model of a row, and its temperature; 0 where the name has none."""
+    model, _, temperature = name.rpartition("@")
+    try:
+        return (model, float(temperature)) if model else (name, 0.0)
+    except ValueError:
+        return name, 0.0
+
+
+def ranked(names: Sequence[str]) -> list[int]:
+    """The row of each model at its lowest temperature, in order."""
+    rows: dict[str, int] = {}
+    for row in sorted(range(len(names)), key=lambda row: model_of(names[row])[1]):
+        rows.setdefault(model_of(names[row])[0], row)
+    return sorted(rows.values())
+
+
 def held_out(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Choices of four models, evenly over all of them."""
-    every = list(combinations(range(len(names)), _HELD_OUT))
+    every = list(combinations(ranked(names), _HELD_OUT))
     return [every[nth * len(every) // _SPLITS] for nth in range(min(_SPLITS, len(every)))]
 
 
 def held_out_families(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Choices of families of three or four models in all, at least two of them."""
     of: dict[str, list[int]] = defaultdict(list)
-    for row, name in enumerate(names):
-        of[family(name)].append(row)
+    for row in ranked(names):
+        of[family(names[row])].append(row)
     chosen = [
         tuple(sorted(row for members in some for row in members))
         for n in (2, 3, 4)
@@ -157,7 +176,9 @@ def splits(
     scores = table.scores
     at = {item: column for column, item in enumerate(table.items)}
     for nth, held in enumerate(chosen):
-        others = [row for row in range(len(scores)) if row not in held]
+        models = [model_of(name)[0] for name in table.examinees]
+        out = {models[row] for row in held}
+        others = [row for row, model in enumerate(models) if model not in out]
         names = tuple(table.examinees[row] for row in others)
         known = ResponseTable(names, table.items, scores[others])
         full = scores[list(held)]
@@ -230,16 +251,17 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         yield from (Exhibit(title=title, missing=needed) for title in _PRINTED)
     for path in files:
         table = load_responses(path, score_range=None)
-        if len(table.examinees) < _HELD_OUT + 2:
+        n_models = len(ranked(table.examinees))
+        if n_models < _HELD_OUT + 2:
             raise InvalidInputError(
                 f"{path.parent.name}/{path.name}: expected at least {_HELD_OUT + 2} models, "
-                f"{_HELD_OUT} of them to be ranked, got {len(table.examinees)}."
+                f"{_HELD_OUT} of them to be ranked, got {n_models}."
             )
         lo, hi = np.nanmin(table.scores), np.nanmax(table.scores)
         table = ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
         theirs, ours = _counted(table, seed)
         note = (
-            f"{path.parent.name}: {len(table.examinees)} models, {len(table.items)} items. No data "
+            f"{path.parent.name}: {n_models} models, {len(table.items)} items. No data "
             "for what models cost. Families are what names begin with."
         )
         for title, figures in _PRINTED.items():

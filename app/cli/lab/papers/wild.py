@@ -4,11 +4,13 @@ Models are split into known and tested ones; of each task a share of the items i
 nobody may ask. In turn one task is not asked at all. Predicted are the held-out items of the tasks
 that are asked (interpolation), and those of the other one (extrapolation). Items that all known
 models answered alike are predicted to be answered so (appendix A.1), and are never asked.
+
+What asking costs, for figure 6, is in `FOLDER/tiny/costs.csv`: see `read_costs`.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,11 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.baselines import anchors_of, ridge, shrunk
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, CatState, Response
+from app.exchange.item_facts import read_costs
 
 _COUNTS = (4, 16, 64)
 _TOLD = 16  # items at which tasks are shown apart
+_HARDEST = 10  # models that are shown
 _LEAST, _KNOWN, _TESTED, _PARTITIONS = 40, 65, 20, 3  # models; splits of them
 _HELD_OUT = 0.4
 _TARGET = "target"
@@ -46,6 +50,9 @@ MIRT_V, FISHER = f"{NESTED}, V-optimal, adaptive", f"{TWO_PL}, Fisher, adaptive"
 #: Without a general ability, by number of abilities; what the study calls MIRT is nested.
 _FLAT = {f"MIRT not nested, K = {k}": k for k in (1, 2, 3)}
 _FLAT_V = "MIRT not nested, V-optimal, adaptive"
+MIRT_V_COST, FISHER_COST = f"{MIRT_V}, by cost", f"{FISHER}, by cost"
+MIRT_CHEAPEST, TWO_PL_CHEAPEST = f"{NESTED}, cheapest", f"{TWO_PL}, cheapest"
+_BY_COST = (MIRT_CHEAPEST, MIRT_V, MIRT_V_COST, TWO_PL_CHEAPEST, FISHER, FISHER_COST)
 _LARGEST = list(_FLAT)[-1]
 
 _TITLES = (
@@ -54,11 +61,26 @@ _TITLES = (
     "Figure 6: MAE of tasks never asked, and cost of an examinee",
     "Figure 8: MAE of tasks never asked by K, random items",
     "Figure 9: MAE of tasks never asked by model",
+    "Figure 11: items asked of each task",
     f"Figures 12, 13: MAE of each task, never asked, after {_TOLD} items",
+    f"Figures 14, 15: MAE of models, the hardest first, after {_TOLD} items",
 )
 
 #: Scores of the tested models on all items, shape (n_tested, n_items), after so many items.
 Predicted = dict[int, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """What one way predicts, and the items that it takes.
+
+    Attributes:
+        asked: Of each tested model after so many items, by position in the bank; one list where
+            all are asked the same.
+    """
+
+    scores: Predicted
+    asked: Mapping[int, Sequence[IntArray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,11 +91,15 @@ class Joined:
         names: Of the tasks.
         scores: Shape (n_models, n_items).
         tasks: Of the items, positions in `names`.
+        models: Names of the models.
+        costs: Of the items; None where they are not known.
     """
 
     names: tuple[str, ...]
     scores: FloatArray
     tasks: IntArray
+    models: tuple[str, ...]
+    costs: FloatArray | None = None
 
     @classmethod
     def load(cls, folder: Path) -> "Joined | None":
@@ -88,9 +114,16 @@ class Joined:
             row = {name: i for i, name in enumerate(table.examinees)}
             parts.append(table.scores[[row[name] for name in shared]])
         scores = np.hstack(parts)
-        scores = scores[~np.isnan(scores).any(axis=1)]
+        whole = np.flatnonzero(~np.isnan(scores).any(axis=1))
+        if len(whole) < _LEAST:
+            return None
         tasks = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
-        return None if len(scores) < _LEAST else cls(tuple(tables), scores, tasks)
+        items = [*chain.from_iterable(table.items for table in tables.values())]
+        costs, path = None, folder / "costs.csv"
+        if path.exists():
+            costs = read_costs(path.read_bytes(), items, path.name)
+        models = tuple(shared[row] for row in whole)
+        return cls(tuple(tables), scores[whole], tasks, models, costs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +136,8 @@ class Split:
         tasks: Of the items.
         target: The task that is not asked.
         held_out: Mask of the items that nobody may ask.
+        models: Names of the tested models.
+        costs: Of the items; None where they are not known.
     """
 
     known: FloatArray
@@ -111,6 +146,8 @@ class Split:
     target: int
     held_out: BoolArray
     seed: int
+    models: tuple[str, ...]
+    costs: FloatArray | None
 
     @property
     def at(self) -> IntArray:
@@ -141,14 +178,17 @@ def splits(data: Joined, seed: int) -> Iterator[list[Split]]:
         models = rng.permutation(len(data.scores))
         n_known = min(_KNOWN, len(models) * 3 // 4)
         held_out = rng.random(data.tasks.size) < _HELD_OUT
+        tested = models[n_known : n_known + _TESTED]
         yield [
             Split(
                 known=data.scores[models[:n_known]],
-                tested=data.scores[models[n_known : n_known + _TESTED]],
+                tested=data.scores[tested],
                 tasks=data.tasks,
                 target=target,
                 held_out=held_out,
                 seed=seed + partition,
+                models=tuple(data.models[row] for row in tested),
+                costs=data.costs,
             )
             for target in range(len(data.names))
         ]
@@ -183,7 +223,9 @@ class Assessor:
 
     def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
         """A test of as many items as there are counts for; see `Design.build`."""
+        by_cost = float("costs" in facts)
         selection: dict[str, Any] = {"criterion": criterion, "quarantine": False}
+        selection["cost_weight"] = by_cost
         if criterion in OF_SCORES:
             selection["target"] = {_TARGET: 1.0}
         most = min(_COUNTS[-1], int(self.split.askable.sum()))
@@ -206,11 +248,11 @@ class Assessor:
             found.append({n: seen[n - 1] for n in _COUNTS if n <= len(seen)})
         return found
 
-    def adaptive(self, test: AdaptiveTest) -> Predicted:
+    def adaptive(self, test: AdaptiveTest) -> Told:
         """By tests that each choose their own items."""
         return _each(self.states(test), lambda state: self._expected(state.belief))
 
-    def listed(self, test: AdaptiveTest, lists: Iterable[IntArray]) -> Predicted:
+    def listed(self, test: AdaptiveTest, lists: Sequence[IntArray]) -> Told:
         """By the answers to lists of items, by position in the bank."""
         start, predicted = test.start().belief, {}
         for items in lists:
@@ -220,9 +262,9 @@ class Assessor:
                 test.estimator.update(self.bank, start, *map(Response, asked, row)) for row in rows
             ]
             predicted[len(items)] = np.array([self._expected(belief) for belief in beliefs])
-        return predicted
+        return Told(predicted, {len(items): [items] for items in lists})
 
-    def combined(self, criterion: str, target: BoolArray) -> Predicted:
+    def combined(self, criterion: str, target: BoolArray) -> Told:
         """As sessions predict scores, with what the known models' records teach."""
         split, rng = self.split, np.random.default_rng(self.split.seed)
         masks = {str(task): target & (split.tasks == task) for task in np.unique(split.tasks)}
@@ -256,10 +298,14 @@ class Assessor:
         return every
 
 
-def _each(
-    states: Sequence[Mapping[int, CatState]], told: Callable[[CatState], FloatArray]
-) -> Predicted:
-    return {n: np.array([told(of_model[n]) for of_model in states]) for n in states[0]}
+def _each(states: Sequence[Mapping[int, CatState]], told: Callable[[CatState], FloatArray]) -> Told:
+    def items(state: CatState) -> IntArray:
+        return np.array([response.item for response in state.responses], dtype=np.intp)
+
+    return Told(
+        {n: np.array([told(of_model[n]) for of_model in states]) for n in states[0]},
+        {n: [items(of_model[n]) for of_model in states] for n in states[0]},
+    )
 
 
 def at_once(test: AdaptiveTest) -> IntArray:
@@ -321,7 +367,7 @@ def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predic
 
 def methods(
     split: Split, banks: Mapping[str, ItemBank], target: BoolArray
-) -> Iterator[tuple[str, Predicted]]:
+) -> Iterator[tuple[str, Told]]:
     """What each way predicts, where it chooses items for the target."""
     by = {name: Assessor(split=split, bank=bank) for name, bank in banks.items()}
     nested, two_pl, flat = by[NESTED], by[TWO_PL], by[_LARGEST]
@@ -335,12 +381,84 @@ def methods(
     yield f"{TWO_PL}, random", two_pl.listed(fisher, asked["random"])
     yield f"{TWO_PL}, Fisher, static", two_pl.listed(fisher, first(at_once(fisher)))
     yield FISHER, two_pl.adaptive(fisher)
-    yield from without_a_model(split, asked["random"]).items()
+    for name, scores in without_a_model(split, asked["random"]).items():
+        yield name, Told(scores)
     yield "eq. 6, predicted by default", nested.combined("v_optimal_loadings", target)
     yield TODAY, nested.combined("v_optimal", target)
     for name in _FLAT:
         yield name, by[name].listed(by[name].test("trace", target), asked["random"])
     yield _FLAT_V, flat.adaptive(flat.test("v_optimal_loadings", target))
+    if split.costs is not None:
+        costs = split.costs[split.at]
+        open_to = np.flatnonzero(split.askable)
+        cheapest = first(open_to[np.argsort(costs[open_to], kind="stable")])
+        yield MIRT_CHEAPEST, nested.listed(loadings, cheapest)
+        yield TWO_PL_CHEAPEST, two_pl.listed(fisher, cheapest)
+        by_cost = nested.test("v_optimal_loadings", target, costs=costs)
+        yield MIRT_V_COST, nested.adaptive(by_cost)
+        by_cost = two_pl.test("maximum_information", target, costs=costs)
+        yield FISHER_COST, two_pl.adaptive(by_cost)
+
+
+class Found:
+    """What all ways did on all splits."""
+
+    def __init__(self, data: Joined) -> None:
+        self._tasks = range(len(data.names))
+        self._errors: dict[tuple[str, bool, int, int], list[FloatArray]] = defaultdict(list)
+        self._of_models: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._costs: dict[tuple[str, int], list[float]] = defaultdict(list)
+        self._asked: dict[tuple[str, int], list[float]] = defaultdict(list)
+
+    def add(self, split: Split, way: str, told: Told, *, extrapolated: bool) -> None:
+        """Take in one way on one split."""
+        for n, scores in told.scores.items():
+            missed = split.errors(scores, extrapolated=extrapolated)
+            self._errors[way, extrapolated, n, split.target].append(missed)
+            if extrapolated and n == _TOLD:
+                for model, each in zip(split.models, missed.tolist(), strict=True):
+                    self._of_models[way, model].append(each)
+        for n, asked in told.asked.items() if extrapolated else ():
+            if split.costs is not None:
+                spent = [float(split.costs[split.at[items]].sum()) for items in asked]
+                self._costs[way, n].append(float(np.mean(spent)))
+            if n == max(told.asked):
+                tasks = [split.tasks[split.at[items]] for items in asked]
+                for task in set(self._tasks) - {split.target}:
+                    counts = [np.count_nonzero(each == task) for each in tasks]
+                    self._asked[way, task].append(float(np.mean(counts)))
+
+    @property
+    def ways(self) -> list[str]:
+        """All, in order."""
+        return list(dict.fromkeys(key[0] for key in self._errors))
+
+    def mae(
+        self, way: str, n: int, *, extrapolated: bool = True, task: int | None = None
+    ) -> float | None:
+        """Eq. 11, over tasks, models and partitions; None where a split has fewer items."""
+        tasks = self._tasks if task is None else (task,)
+        found = [self._errors[way, extrapolated, n, one] for one in tasks]
+        return float(np.concatenate([*chain(*found)]).mean()) if all(found) else None
+
+    def cost(self, way: str, n: int) -> float | None:
+        """Of one model after so many items."""
+        return _mean(self._costs[way, n])
+
+    def asked(self, way: str, task: int) -> float | None:
+        """Items of a task in the longest tests that may ask it."""
+        return _mean(self._asked[way, task])
+
+    def models(self, way: str) -> dict[str, float]:
+        """MAE of each model, the largest first."""
+        found = {
+            name: float(np.mean(each)) for (of, name), each in self._of_models.items() if of == way
+        }
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
@@ -350,23 +468,13 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         needed = f"tiny/TASK.csv.gz of two tasks, answered by the same {_LEAST} models"
         yield from (Exhibit(title=title, missing=needed) for title in _TITLES)
         return
-    of: dict[tuple[str, bool, int, int], list[FloatArray]] = defaultdict(list)
+    found = Found(data)
     for partition in splits(data, seed):
         banks = fitted(partition[0])
         for split in partition:
             for kind in (True, False):
                 for way, told in methods(split, banks, split.wanted(extrapolated=kind)):
-                    for n, scores in told.items():
-                        missed = split.errors(scores, extrapolated=kind)
-                        of[way, kind, n, split.target].append(missed)
-
-    def mae(
-        way: str, n: int, *, extrapolated: bool = True, task: int | None = None
-    ) -> float | None:
-        """Eq. 11, over tasks, models and partitions; None where a split has fewer items."""
-        asked = range(len(data.names)) if task is None else (task,)
-        found = [of[way, extrapolated, n, one] for one in asked]
-        return float(np.concatenate([*chain(*found)]).mean()) if all(found) else None
+                    found.add(split, way, told, extrapolated=kind)
 
     def table(title: str, names: Iterable[str], *, extrapolated: bool = True) -> Exhibit:
         printed = {MIRT_V: "< 0.07 at 16"} if extrapolated else {}
@@ -374,7 +482,7 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
             (
                 name,
                 printed.get(name, NOT_PRINTED),
-                *(mae(name, n, extrapolated=extrapolated) for n in _COUNTS),
+                *(found.mae(name, n, extrapolated=extrapolated) for n in _COUNTS),
             )
             for name in names
         ]
@@ -385,20 +493,57 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         f"{_PARTITIONS} partitions of at most {_KNOWN} known and {_TESTED} tested models, "
         f"{len(data.names)} tasks, each in turn not asked; the study has 163 tasks, 112 not asked."
     )
-    main = [name for name in dict.fromkeys(key[0] for key in of) if name not in _FLAT]
-    extrapolation, interpolation, costs, ablation, adaptive, tasks = _TITLES
+    main = [name for name in found.ways if name not in {*_FLAT, *_BY_COST} - {MIRT_V, FISHER}]
+    extrapolation, interpolation, costs, ablation, adaptive, chosen, tasks, models = _TITLES
     yield table(extrapolation, main)
     yield table(interpolation, main, extrapolated=False)
-    yield Exhibit(title=costs, missing="expected tokens of the items")
+    if data.costs is None:
+        yield Exhibit(title=costs, missing="tiny/costs.csv, the expected tokens of the items")
+    else:
+        heads = ("model and choice", "published", *(f"{n}: MAE" for n in _COUNTS))
+        yield Exhibit(
+            title=costs,
+            heads=(*heads, *(f"{n}: cost" for n in _COUNTS)),
+            rows=[
+                (
+                    way,
+                    NOT_PRINTED,
+                    *(found.mae(way, n) for n in _COUNTS),
+                    *(found.cost(way, n) for n in _COUNTS),
+                )
+                for way in _BY_COST
+            ],
+            note=note,
+        )
     yield table(ablation, _FLAT)
     yield table(adaptive, (FISHER, _FLAT_V, MIRT_V))
+    choosing = (MIRT_V, *(() if data.costs is None else (MIRT_V_COST,)), TODAY)
+    yield Exhibit(
+        title=chosen,
+        heads=("task", "published", *choosing),
+        rows=[
+            (name, NOT_PRINTED, *(found.asked(way, task) for way in choosing))
+            for task, name in enumerate(data.names)
+        ],
+        note=f"In tests of {_COUNTS[-1]} items, where the task may be asked. {note}",
+    )
     shown = (FISHER, MIRT_V, TODAY)
     yield Exhibit(
         title=tasks,
         heads=("task", "published", *shown),
         rows=[
-            (name, NOT_PRINTED, *(mae(way, _TOLD, task=task) for way in shown))
+            (name, NOT_PRINTED, *(found.mae(way, _TOLD, task=task) for way in shown))
             for task, name in enumerate(data.names)
+        ],
+        note=note,
+    )
+    of_models = [found.models(way) for way in shown]
+    yield Exhibit(
+        title=models,
+        heads=("model", "published", *shown),
+        rows=[
+            (name, NOT_PRINTED, *(each[name] for each in of_models))
+            for name in [*found.models(MIRT_V)][:_HARDEST]
         ],
         note=note,
     )
