@@ -18,9 +18,9 @@ from app.api.schemas.common import FieldError, Output
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
 
-#: Of a generic list, and of a part of a design, which refers to itself.
+#: Of a generic list, and of a part of a design.
 _GIVEN_NAME = re.compile(
-    r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b(Stopping)-\w+put\b"
+    r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b([A-Z]\w+)Design(?:-\w+put)?\b"
 )
 
 

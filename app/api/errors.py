@@ -6,6 +6,7 @@ nearest listed base. `errors(...)` documents a route's problems in OpenAPI from 
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +18,6 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
-from app.api.messages import sentence, unknown_field
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -44,7 +44,8 @@ from app.errors import (
     TooManyStreamsError,
     UnauthenticatedError,
 )
-from app.exchange.files import MAX_PROBLEMS, shortened
+from app.exchange.files import shortened
+from app.validation import problems_of
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
@@ -211,14 +212,10 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
         )
     if precondition := precondition_problem(found):
         return await _on_sextant_error(request, precondition)
+    body = getattr(request.scope.get("route"), "body_field", None)
     problems = [
-        FieldProblem(
-            shortened(pointer_of(e["loc"])),
-            unknown_field(request, e["loc"])
-            if e["type"] == "extra_forbidden" and e["loc"][0] == "body"
-            else sentence(e),
-        )
-        for e in found[:MAX_PROBLEMS]
+        replace(problem, pointer=shortened(problem.pointer.removeprefix("/body")))
+        for problem in problems_of(found, body and body.field_info.annotation)
     ]
     detail = (
         f"{problems[0].pointer or 'The body'}: {problems[0].detail}"
@@ -256,12 +253,3 @@ def _methods_at(request: Request) -> set[str]:
         if match and not any(":" in value for value in match.groupdict().values()):
             methods |= context.methods or set()
     return methods | {"HEAD"} if "GET" in methods else methods
-
-
-def pointer_of(loc: Iterable[int | str]) -> str:
-    """JSON pointer into the body, or `/query/limit`, `/path/id`, `/header/...` outside of it."""
-    if not loc:
-        return ""
-    first, *rest = loc
-    parts = rest if first == "body" else [first, *rest]
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

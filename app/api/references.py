@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from app.api.schemas.common import VERSION
+from app.validation import VERSION
 
 BankRef = Annotated[
     str,

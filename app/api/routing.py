@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
 from app.api.disconnects import require_connected
-from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
+from app.api.errors import HTTP_CODES, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
 from app.deps import authenticate, services
@@ -39,6 +39,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.exchange.files import MAX_PROBLEMS
+from app.validation import pointer_of
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from app.errors import FieldProblem, FileFormatError
+from app.errors import FileFormatError
 from app.items import Role
+from app.validation import problems_of
 
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
 Short = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
@@ -111,12 +112,7 @@ def check_head(bank: dict[str, Any], version: dict[str, Any], name: str) -> None
     try:
         _Head.model_validate({"bank": bank, "version": version})
     except ValidationError as exc:
-        problems = [
-            FieldProblem(
-                "/".join(map(str, ("", *fault["loc"]))), fault["msg"].removeprefix("Value error, ")
-            )
-            for fault in exc.errors(include_url=False, include_input=False)
-        ]
+        problems = problems_of(exc.errors(include_url=False))
         first = problems[0]
         raise FileFormatError(
             f"{name} was not written by an export: {first.pointer}: {first.detail}.",

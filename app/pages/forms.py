@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.api.errors import pointer_of
-from app.api.messages import sentence
 from app.errors import FieldProblem, InvalidInputError, SextantError
+from app.validation import problems_of
 
 _MOST_FAULTS = 10
 
@@ -61,8 +60,7 @@ def faults_in(error: ValidationError | SextantError) -> Faults:
     if isinstance(error, SextantError):
         several = error.problems if len(error.problems) > 1 else ()
         return Faults(error.detail, several[:_MOST_FAULTS])
-    found = error.errors(include_url=False)
-    problems = [FieldProblem(pointer_of(fault["loc"]), sentence(fault)) for fault in found]
+    problems = problems_of(error.errors(include_url=False))
     if len(problems) == 1:
         one = problems[0]
         place = one.pointer.strip("/").replace("/", ", ").replace("_", " ")

@@ -13,12 +13,12 @@ from typing_extensions import override
 
 from app.api.disconnects import require_connected
 from app.api.errors import headers_of, status_of
-from app.api.messages import sentence
 from app.api.rates import let_in, reading_turn
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, visitor
 from app.pages.rendering import page, short
+from app.validation import sentence
 
 #: Nothing from elsewhere, no script or style in the page itself, and no site that frames it.
 HEADERS: Final = {

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from structlog.typing import EventDict
 
-from app.api.errors import STATUS_OF, errors, pointer_of, status_of
+from app.api.errors import STATUS_OF, errors, status_of
 from app.errors import (
     DatabaseUnavailableError,
     ExamineeError,
@@ -18,6 +18,7 @@ from app.errors import (
     SextantError,
     UnknownNameError,
 )
+from app.validation import pointer_of
 from tests.api.conftest import Client
 
 ENDPOINT = {"name": "a", "kind": "scripted"}
@@ -268,7 +269,7 @@ def test_documented_problems_of_one_status_are_joined() -> None:
 
 
 def test_pointers_escape_what_json_pointers_must_escape() -> None:
-    assert pointer_of(("body", "a/b", "c~d", 3)) == "/a~1b/c~0d/3"
+    assert pointer_of(("a/b", "c~d", 3)) == "/a~1b/c~0d/3"
     assert pointer_of(("query", "limit")) == "/query/limit"
 
 

@@ -142,7 +142,7 @@ def test_commands_on_a_server_need_no_database(
         assert "There is no session 'ses_1'" in sextant("sessions", "cancel", "ses_1").stderr
         assert "No test on this bank" in sextant("leaderboard", "demo").stderr
         beyond = sextant("leaderboard", "demo", "--confidence", "2")
-        assert "Error: --confidence: expected a number < 1.0, got '2.0'" in beyond.stderr
+        assert "Error: --confidence: expected a number < 1, got '2.0'" in beyond.stderr
         nothing = sextant("banks", "import", "demo")
         assert "Error: Give --items, --parameters or both" in nothing.stderr
         assert sextant("open").stdout == f"{local.base_url}/\n"

@@ -7,11 +7,12 @@ from fastapi import Path, Query
 from app.api.errors import errors
 from app.api.paging import Limit, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import NAME_IN_URL, ListRead
+from app.api.schemas.common import ListRead
 from app.api.schemas.gates import BaselineRead, BaselineSet
 from app.deps import AllServices, Seen, caller
 from app.errors import InvalidStateError, MissingScopeError, NotFoundError
 from app.storage.paging import PageRequest
+from app.validation import NAME_IN_URL
 
 router = make_router("/baselines", tag="gates")
 

@@ -29,13 +29,14 @@ from app.api.schemas.banks.versions import (
     VersionRead,
     theta_grid,
 )
-from app.api.schemas.common import THETA_RANGE, ListRead, PageFormat
+from app.api.schemas.common import ListRead, PageFormat
 from app.api.schemas.sessions.reports import VersionReportRead
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
+from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
 

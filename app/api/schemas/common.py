@@ -22,20 +22,11 @@ from pydantic_core.core_schema import CoreSchema, definitions_schema
 from typing_extensions import TypeAliasType
 
 from app.engine.ranking.rules import Metric
+from app.validation import NAME
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-
-#: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
-NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
-NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
-CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
-WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
-HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
-VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
-_NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
-THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 
 #: Any text. Postgres can store every character but NUL.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]

@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
 from app.api.schemas.common import (
     ABSENT,
-    HEADER_NAME,
     Input,
     Metadata,
     Name,
@@ -23,6 +22,7 @@ from app.items import JsonObject
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import convert, shallow
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
+from app.validation import HEADER_NAME
 
 _DEFAULT: Final = EndpointSettings(kind="")
 Kind = Annotated[

@@ -11,7 +11,6 @@ from app.api.schemas.banks.sent_files import SentContent
 from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
-    NAME_IN_URL,
     First,
     Input,
     Metadata,
@@ -30,6 +29,7 @@ from app.services.responses.collection import Collection, CollectionReport
 from app.services.responses.imports import MAX_PLACES, AnswerImport
 from app.services.responses.service import AnswerImportReport
 from app.services.responses.unparsed import policy_of
+from app.validation import NAME_IN_URL
 
 SetName = Annotated[
     str,

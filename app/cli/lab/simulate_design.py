@@ -184,10 +184,10 @@ def simulate_design(
         askable=active,
         costs=costs,
     )
-    selection = replace(
-        design.selection, target={options.target: 1.0}, cost_weight=float(costs is not None)
+    selection = design.selection.model_copy(
+        update={"target": {options.target: 1.0}, "cost_weight": float(costs is not None)}
     )
-    test = replace(design, selection=selection).build(
+    test = design.model_copy(update={"selection": selection}).build(
         learned.bank,
         active=active,
         tags=tags,
@@ -218,7 +218,8 @@ def simulate_design(
     if costs is not None and taken[0].prediction.method not in BY_THETA:
         actual = np.array([one.accuracy for one in taken])
         error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
-        ignoring = replace(design, selection=replace(selection, cost_weight=0.0))
+        by_worth = selection.model_copy(update={"cost_weight": 0.0})
+        ignoring = design.model_copy(update={"selection": by_worth})
         ignoring_costs = _as_good(
             ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
                 learned.bank,

@@ -23,19 +23,21 @@ takes nothing from it, for a standard error belongs to its estimator. Entries of
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, ValidationError
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.json_section import MAX_DEPTH, Section, Within
+from app.engine.design.base import FromJson, Part
 from app.engine.design.parts import (
     CATR_NODES,
     CATR_RANGE,
+    MAX_DEPTH,
     BudgetDesign,
     EstimatorDesign,
     PredictionDesign,
@@ -59,7 +61,8 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import Estimator
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
+from app.validation import problems_of
 
 MAX_CONCURRENCY = 256
 
@@ -138,65 +141,40 @@ _BY_THETA = frozenset(CriterionName) - OF_SCORES - {CriterionName.RANDOM}
 _PRECISION = ("se", "score_margin")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class Design(Part):
     """One way to test, on any bank. Made by `from_dict`; `from_dict({})` is a test for the score.
 
     Attributes:
         concurrency: How many items the caller keeps in flight; the test itself does not use it.
     """
 
-    preset: Preset
-    estimator: EstimatorDesign
-    selection: SelectionDesign
-    stopping: StoppingDesign
-    prediction: PredictionDesign
-    budget: BudgetDesign
-    concurrency: int
+    preset: FromJson[Preset]
+    estimator: EstimatorDesign = EstimatorDesign()
+    selection: SelectionDesign = SelectionDesign()
+    stopping: StoppingDesign = StoppingDesign()
+    prediction: PredictionDesign = PredictionDesign()
+    budget: BudgetDesign = BudgetDesign()
+    concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 1
 
     @classmethod
     def from_dict(cls, document: object) -> "Design":
-        """Read a design; see the module for its form.
+        """Read a design; see the module for its form. What `to_dict` made gives it back.
 
         Raises:
             InvalidInputError: With one problem and JSON pointer for each fault.
         """
-        problems: list[FieldProblem] = []
-        if not isinstance(document, Mapping):
-            raise InvalidInputError(f"A test design is a JSON object, got {document!r:.80}.")
-        named = Section(document, "", problems).choice("preset", Preset)
-        preset = named or implied_preset(document)
-        top = Section(_on_preset(preset, document), "", problems)
-        design = cls(
-            preset=preset,
-            estimator=EstimatorDesign.read(top.section("estimator")),
-            selection=SelectionDesign.read(top.section("selection")),
-            stopping=StoppingDesign.read(top.section("stopping")),
-            prediction=PredictionDesign.read(top.section("prediction")),
-            budget=BudgetDesign.read(top.section("budget")),
-            concurrency=top.integer("concurrency", Within(least=1, most=MAX_CONCURRENCY)) or 1,
+        whole = _on_preset(document) if isinstance(document, Mapping) else document
+        try:
+            return cls.model_validate(whole)
+        except ValidationError as error:
+            problems = problems_of(error.errors(include_url=False), cls)
+            others = error.error_count() - 1
+        more = f" (and {others} more)" if others else ""
+        raise InvalidInputError(
+            f"The test design cannot be used: {problems[0].pointer or '/'}: "
+            f"{problems[0].detail}{more}.",
+            problems=problems,
         )
-        top.close(also_known=("preset",))
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            raise InvalidInputError(
-                f"The test design cannot be used: {problems[0].pointer or '/'}: "
-                f"{problems[0].detail}{more}.",
-                problems=problems,
-            )
-        return design
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole design as JSON, nothing left to the preset; `from_dict` gives it back."""
-        return {
-            "preset": self.preset.value,
-            "estimator": self.estimator.to_dict(),
-            "selection": self.selection.to_dict(),
-            "stopping": self.stopping.to_dict(),
-            "prediction": self.prediction.to_dict(),
-            "budget": self.budget.to_dict(),
-            "concurrency": self.concurrency,
-        }
 
     def open_ended(self, n_items: int) -> "Design":
         """The same choice of items, ended by nothing but their number.
@@ -205,7 +183,8 @@ class Design:
         """
         planned = self.selection.criterion is CriterionName.A_STRATIFIED
         most = (planned and self.stopping.max_items) or n_items
-        return replace(self, stopping=StoppingDesign(max_items=most), budget=BudgetDesign())
+        ends = {"stopping": StoppingDesign(max_items=most), "budget": BudgetDesign()}
+        return self.model_copy(update=ends)
 
     def build(
         self,
@@ -322,9 +301,11 @@ def _goals_in(stopping: object, depth: int = 0) -> Iterator[str]:
             yield name
 
 
-def _on_preset(preset: Preset, document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _on_preset(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The document with what it does not say filled in from the preset, section by section."""
-    merged = dict(document)
+    named = document.get("preset")
+    preset = next((one for one in Preset if one == named), None) or implied_preset(document)
+    merged = {**document, "preset": preset if named is None else named}
     for name, defaults in PRESETS[preset].items():
         said = document.get(name)
         if said is None:

@@ -1,11 +1,12 @@
 """Parts of a test design: each reads itself from JSON, writes itself, builds what it means."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from app.engine.design.json_section import Part, Section, Within
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from app.engine.design.base import Count, FromJson, Part, Positive, WholeNumber, refuse
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, InformationForm, SeKind
 from app.engine.estimation.posterior import FixedGrid, NormalPrior, Rule
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
@@ -36,10 +37,8 @@ from app.errors import FieldProblem, InvalidInputError
 
 #: catR's grid, which completes a fixed grid of which only a part is given.
 CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
-#: A whole number up to which every reader of JSON agrees.
-_MOST = 2**53
-_Count = Annotated[int, Within(least=1, most=_MOST)]
-_Positive = Annotated[float, Within(above=0.0, most=1e9)]
+#: Most rules of one list, and how deep lists of rules may lie in each other.
+MAX_RULES, MAX_DEPTH = 10, 2
 
 
 class PredictionMethod(StrEnum):
@@ -59,7 +58,12 @@ class DecisionMethod(StrEnum):
     SPRT = "sprt"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] >= ends[1]:
+        raise ValueError(f"expected [lo, hi] with lo < hi, got {list(ends)}")
+    return ends
+
+
 class EstimatorDesign(Part):
     """How theta is estimated.
 
@@ -74,23 +78,23 @@ class EstimatorDesign(Part):
         information: What standard errors by information count, and maximum information maximises.
     """
 
-    method: EstimatorName = EstimatorName.EAP
-    prior_mean: Annotated[float, Within(least=-20.0, most=20.0)] = 0.0
+    method: FromJson[EstimatorName] = EstimatorName.EAP
+    prior_mean: Annotated[float, Field(ge=-20, le=20)] = 0.0
     #: A narrower one leaves nothing to be measured, and its precision may be no number.
-    prior_sd: Annotated[float, Within(least=1e-3, most=20.0)] = 1.0
-    se: SeKind | None = None
-    nodes: Annotated[
-        int | None,
-        Within(least=2, most=20_001),
-        "Fixed grid of so many nodes, at most 0.5 apart; absent: a grid that refines itself.",
-    ] = None
-    range: tuple[float, float] | None = None
-    rule: Rule | None = None
-    information: Annotated[
-        InformationForm,
-        "`model`: that of the response model. `printed`: a^2 P (1 - P), as ATLAS prints it for the "
-        "3PL.",
-    ] = InformationForm.MODEL
+    prior_sd: Annotated[float, Field(ge=1e-3, le=20)] = 1.0
+    se: FromJson[SeKind] | None = None
+    nodes: Annotated[int, Field(ge=2, le=20_001)] | None = Field(
+        default=None,
+        description="Fixed grid of so many nodes, at most 0.5 apart; absent: a grid that refines "
+        "itself.",
+    )
+    range: Annotated[FromJson[tuple[float, float]], AfterValidator(_ascending)] | None = None
+    rule: FromJson[Rule] | None = None
+    information: FromJson[InformationForm] = Field(
+        default=InformationForm.MODEL,
+        description="`model`: that of the response model. `printed`: a^2 P (1 - P), as ATLAS "
+        "prints it for the 3PL.",
+    )
 
     def build(self) -> GridEstimator:
         """The estimator."""
@@ -122,7 +126,6 @@ class EstimatorDesign(Part):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CutScore(Part):
     """A decision to be made: is theta above or below?
 
@@ -134,10 +137,10 @@ class CutScore(Part):
             do.
     """
 
-    theta: Annotated[float, Within(least=-1e9, most=1e9), "the cut score in logits"]
-    method: DecisionMethod = DecisionMethod.CI
-    confidence: Annotated[float, Within(above=0.5, below=1.0)] = 0.95
-    indifference: _Positive = 0.2
+    theta: Annotated[float, Field(ge=-1e9, le=1e9, description="the cut score in logits")]
+    method: FromJson[DecisionMethod] = DecisionMethod.CI
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    indifference: Positive = 0.2
 
     def build(self, correction: IntervalCorrection | None, looks: float) -> StoppingRule:
         """The rule that ends a test once this is decided."""
@@ -150,35 +153,60 @@ class CutScore(Part):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _require_few(rules: Any) -> Any:
+    """Refuse long and deep lists before anything in them is read."""
+    if isinstance(rules, list | tuple) and len(rules) > MAX_RULES:
+        raise ValueError(f"expected at most {MAX_RULES}, got {len(rules)}")
+    if _is_deeper(rules, MAX_DEPTH):
+        raise ValueError(f"expected lists at most {MAX_DEPTH} deep in each other")
+    return rules
+
+
+def _is_deeper(rules: object, depth: int) -> bool:
+    if not isinstance(rules, list | tuple) or not rules:
+        return False
+    objects = [rule for rule in rules if isinstance(rule, Mapping)]
+    inner = [rule.get(name) for rule in objects for name in ("any_of", "all_of")]
+    return depth == 0 or any(_is_deeper(each, depth - 1) for each in inner)
+
+
+def _require_goal(rule: "StoppingDesign") -> "StoppingDesign":
+    if rule == StoppingDesign(min_items=rule.min_items):
+        raise ValueError("expected at least one stopping rule")
+    return rule
+
+
+_Rule = Annotated["StoppingDesign", AfterValidator(_require_goal)]
+_Rules = Annotated[
+    FromJson[tuple[_Rule, ...]], BeforeValidator(_require_few), Field(max_length=MAX_RULES)
+]
+
+
 class StoppingDesign(Part):
     """When a test ends: as soon as anything given here holds."""
 
-    se: _Positive | None = None
-    min_items: Annotated[
-        int | None,
-        Within(least=0, most=_MOST),
-        "Asks at least so many questions, whatever the goal; limits never wait.",
-    ] = None
-    max_items: _Count | None = None
-    theta_change: _Positive | None = None
-    min_information: _Positive | None = None
+    se: Positive | None = None
+    min_items: WholeNumber | None = Field(
+        default=None,
+        description="Asks at least so many questions, whatever the goal; limits never wait.",
+    )
+    max_items: Count | None = None
+    theta_change: Positive | None = None
+    min_information: Positive | None = None
     cut_score: CutScore | None = None
-    score_margin: Annotated[
-        float | None,
-        Within(above=0.0, most=0.5),
-        "Half of the width of the score's 95 % interval: 0.03 is +-3 points.",
-    ] = None
-    any_of: Annotated[tuple["StoppingDesign", ...], "Rules, in lists at most two deep."] = ()
-    all_of: tuple["StoppingDesign", ...] = ()
+    score_margin: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
+        default=None,
+        description="Half of the width of the score's 95 % interval: 0.03 is +-3 points.",
+    )
+    any_of: _Rules = Field(default=(), description="Rules, in lists at most two deep.")
+    all_of: _Rules = ()
 
-    def check(self, section: Section) -> None:
-        """Note what does not go together."""
+    @model_validator(mode="after")
+    def _require_room(self) -> Self:
         least, most = self.min_items or 0, self.max_items
         if most is not None and least > most:
-            section.note("min_items", f"expected at most max_items = {most}, got {least}")
-        if section.depth and self == StoppingDesign(min_items=self.min_items):
-            section.note(None, "expected at least one stopping rule")
+            refuse({"min_items": f"expected at most max_items = {most}, got {least}"})
+        return self
 
     @property
     def asks_theta(self) -> bool:
@@ -254,13 +282,12 @@ class StoppingDesign(Part):
         return AnyOf(goals=tuple(goals), limits=(*own, *limits), min_items=self.min_items or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetDesign(Part):
     """What a test may cost."""
 
-    usd: _Positive | None = None
-    tokens: _Count | None = None
-    seconds: _Positive | None = None
+    usd: Positive | None = None
+    tokens: Count | None = None
+    seconds: Positive | None = None
 
     def build(self) -> list[StoppingRule]:
         """The limits, money first."""
@@ -272,7 +299,6 @@ class BudgetDesign(Part):
         return rules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionDesign(Part):
     """How the score is predicted.
 
@@ -280,12 +306,12 @@ class PredictionDesign(Part):
         method: None takes two explanations of the answers, weighed by the evidence.
     """
 
-    method: Annotated[
-        PredictionMethod | None,
-        "`combined`, the default: by the curves of the reference models and by sampled questions, "
-        "weighed by how well either predicted the answers. `design`: as though the curves did not "
-        "hold, all questions sampled. `score-model`: linear, from the answers to all "
-        "items of the reference models (nested and mirt). `p-irt`: "
-        "observed answers and, by the abilities, the expected score of the rest. `p-irt-c`: at "
-        "the point theta, with c for an item whose slope is not above 0, as published.",
-    ] = None
+    method: FromJson[PredictionMethod] | None = Field(
+        default=None,
+        description="`combined`, the default: by the curves of the reference models and by sampled "
+        "questions, weighed by how well either predicted the answers. `design`: as though the "
+        "curves did not hold, all questions sampled. `score-model`: linear, from the answers to "
+        "all items of the reference models (nested and mirt). `p-irt`: observed answers and, by "
+        "the abilities, the expected score of the rest. `p-irt-c`: at the point theta, with c for "
+        "an item whose slope is not above 0, as published.",
+    )

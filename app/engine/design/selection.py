@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.json_section import Part, Section, Within
+from app.engine.design.base import Count, FromJson, Part, Share, Shares, WholeNumber, refuse
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.estimators import InformationForm
 from app.engine.models.base import BoolArray
@@ -115,24 +116,18 @@ _CRITERIA: Mapping[CriterionName, Criterion] = {
 }
 
 
-_Share = Annotated[float, Within(above=0.0, most=1.0)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentDesign(Part):
     """Shares of items by tag that the test is to reach."""
 
-    targets: Annotated[Mapping[str, _Share], "target shares by tag"]
+    targets: Shares = Field(description="target shares by tag")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExposureDesign(Part):
     """Limits how often an item is used over many tests (Sympson and Hetter)."""
 
-    max_rate: Annotated[_Share, "the largest share of tests that may ask one item"]
+    max_rate: Share = Field(description="the largest share of tests that may ask one item")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionDesign(Part):
     """How items are chosen.
 
@@ -152,38 +147,41 @@ class SelectionDesign(Part):
             None is the whole bank.
     """
 
-    criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
-    top_k: Annotated[int, Within(least=1, most=2**53), "Draw among the best so many."] = 1
-    random_start: Annotated[int, Within(least=0, most=2**53)] = 0
-    nearest_start: Annotated[
-        bool, "Ask first what is nearest in difficulty to theta before any answer."
-    ] = False
-    strata: Annotated[int, Within(least=1, most=2**53)] = 4
-    cost_weight: Annotated[
-        float,
-        Within(least=0.0, most=1.0),
-        "0: worth alone; 1: worth per expected cost, in money where the endpoint has a price, else "
-        "in tokens, of which those of the prompt count half. Needs the expected tokens of every "
-        "item.",
-    ] = 0.0
+    criterion: FromJson[CriterionName] = CriterionName.MAXIMUM_INFORMATION
+    top_k: Count = Field(default=1, description="Draw among the best so many.")
+    random_start: WholeNumber = 0
+    nearest_start: bool = Field(
+        default=False,
+        description="Ask first what is nearest in difficulty to theta before any answer.",
+    )
+    strata: Count = 4
+    cost_weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0,
+        description="0: worth alone; 1: worth per expected cost, in money where the endpoint has a "
+        "price, else in tokens, of which those of the prompt count half. Needs the expected tokens "
+        "of every item.",
+    )
     quarantine: bool = True
     content: ContentDesign | None = None
     exposure: ExposureDesign | None = None
-    target: Annotated[
-        Mapping[str, _Share] | None,
-        "What v_optimal is to predict: shares by tag, `all` for the whole bank.",
-    ] = None
+    target: Shares | None = Field(
+        default=None,
+        description="What v_optimal is to predict: shares by tag, `all` for the whole bank.",
+    )
 
-    def check(self, section: Section) -> None:
-        """Note what does not go together."""
+    @model_validator(mode="after")
+    def _require_fitting(self) -> Self:
+        faults = {}
         if self.exposure is not None and self.top_k > 1:
-            section.note("top_k", "expected 1 together with exposure control")
+            faults["top_k"] = "expected 1 together with exposure control"
         if self.target is not None and self.criterion not in OF_SCORES:
-            section.note("target", "belongs to the criteria v_optimal and v_optimal_loadings")
+            faults["target"] = "belongs to the criteria v_optimal and v_optimal_loadings"
         if self.criterion is CriterionName.RANDOM:
-            for key, value in (("cost_weight", self.cost_weight), ("exposure", self.exposure)):
-                if value:
-                    section.note(key, "has no effect on random selection")
+            for name in ("cost_weight", "exposure"):
+                if getattr(self, name):
+                    faults[name] = "has no effect on random selection"
+        refuse(faults)
+        return self
 
     def build(
         self,

@@ -25,8 +25,9 @@ from pydantic import (
 )
 from pydantic import model_validator as pydantic_model_validator
 
-from app.errors import FieldProblem, InvalidInputError, UnknownNameError
+from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.templates import Template
+from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
 #: Bytes of one entry; the largest of ours has three thousand.
@@ -407,12 +408,7 @@ def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
     try:
         return (AgentsEntry if "responses" in fields else Entry).model_validate(fields)
     except ValidationError as exc:
-        problems = [
-            FieldProblem(
-                "/".join(map(str, ("", *fault["loc"]))), fault["msg"].removeprefix("Value error, ")
-            )
-            for fault in exc.errors(include_url=False, include_input=False)
-        ]
+        problems = problems_of(exc.errors(include_url=False))
         first = problems[0]
         raise InvalidInputError(
             f"{name} is no entry of a catalogue: {first.pointer or '/'}: "

@@ -186,7 +186,7 @@ class RankingService:
         settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
-        design = replace(before.asking.design, budget=caps)
+        design = before.asking.design.model_copy(update={"budget": caps})
         design.estimator.require_useful()
         plan = replace(before, budget=budget, asking=replace(before.asking, design=design))
         version = await self._versions.load(record.bank_version_id)

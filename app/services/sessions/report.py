@@ -1,7 +1,6 @@
 """Reports of sessions: what is stored of a test, with what its bank version knows."""
 
 import asyncio
-from dataclasses import replace
 
 from app.items import ItemContent
 from app.records.banks import BankVersion
@@ -85,7 +84,7 @@ class SessionReports:
     ) -> Known:
         design = SessionPlan.from_dict(record.design).design
         # Nothing is chosen any more: what choosing alone needs would cost time, or tokens counts.
-        selection = replace(design.selection, exposure=None, cost_weight=0.0)
+        selection = design.selection.model_copy(update={"exposure": None, "cost_weight": 0.0})
         calibration = stored.calibration
         return Known(
             bank=version.bank,
@@ -95,7 +94,9 @@ class SessionReports:
             population=() if version.curves is None else version.curves.population,
             standard=calibration is not None and not calibration.get("link"),
             join=(await self._joins.of_sessions(stored)).check,
-            test=await self._versions.adaptive_test(version, replace(design, selection=selection)),
+            test=await self._versions.adaptive_test(
+                version, design.model_copy(update={"selection": selection})
+            ),
         )
 
 

@@ -27,7 +27,6 @@ from app.api.schemas.banks.versions import (
 from app.api.schemas.common import (
     ABSENT,
     MAX_LISTED,
-    NAME_IN_URL,
     First,
     Input,
     Metadata,
@@ -44,6 +43,7 @@ from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import View
+from app.validation import NAME_IN_URL
 
 BankName = Annotated[
     Text,

@@ -7,19 +7,12 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks.banks import ScorerModel
 from app.api.schemas.banks.versions import Key
-from app.api.schemas.common import (
-    ABSENT,
-    CONTENT_HASH,
-    MADE_BY,
-    Failure,
-    Input,
-    Output,
-    Text,
-)
+from app.api.schemas.common import ABSENT, MADE_BY, Failure, Input, Output, Text
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
 from app.records.fields import shallow
 from app.services.banks.imports import BatchLine
+from app.validation import CONTENT_HASH
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]
 Option = Annotated[Text, StringConstraints(min_length=1, max_length=10_000)]

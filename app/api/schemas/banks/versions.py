@@ -12,7 +12,6 @@ from app.adapters.prompting import Mode, Normalise
 from app.api.schemas.common import (
     MADE_BY,
     MAX_LISTED,
-    VERSION,
     First,
     Input,
     Known,
@@ -30,6 +29,7 @@ from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
 from app.services.banks.joins import JoinLook
 from app.services.banks.versions import Validation
+from app.validation import VERSION
 
 MAX_THETAS: Final = 1001
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import WEB_LINK, Input, Int32, Listed, Metadata, Name, Output, Text
+from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions.sessions import SessionRead
 from app.items import Outcome
@@ -18,6 +18,7 @@ from app.services.sessions.plan import MAX_BY_HAND
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
+from app.validation import WEB_LINK
 
 NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])
 Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]

@@ -1,19 +1,15 @@
 """How a test is run, as JSON: the sections of a session's design.
 
-What a section may hold is said once, by the annotations of the engine's parts, and checked there;
-here it becomes JSON Schema.
+The engine's parts describe the sections. It checks them once the preset has filled them in.
 """
 
-import math
-from collections import abc
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import Field
 
 from app.api.schemas.common import MAX_FIELDS, Input, ShownAs
 from app.engine import Preset
 from app.engine.design.design import CONCURRENCY, MAX_CONCURRENCY
-from app.engine.design.json_section import MAX_RULES, Form, Part, forms_of
 from app.engine.design.parts import (
     BudgetDesign,
     EstimatorDesign,
@@ -29,43 +25,12 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
 _LIMITS = FailureLimits()
-_SUFFIX = "Design"
-_LIMIT_NAMES = {"above": "gt", "least": "ge", "most": "le", "below": "lt"}
-
-
-def _shape(kind: type[Part]) -> type[BaseModel]:
-    """What a part of a design may hold, to make JSON Schema of; null is the same as absent."""
-    fields: dict[str, Any] = {}
-    for name, form in forms_of(kind).items():
-        told = form.told or None
-        fields[name] = (_type_of(form), Field(description=told))
-        if not form.required:
-            left_out = Field(default_factory=lambda: None, description=told)
-            fields[name] = (_type_of(form) | None, left_out)
-    name, summary = kind.__name__.removesuffix(_SUFFIX), (kind.__doc__ or "").partition("\n")[0]
-    return create_model(name, __config__={"extra": "forbid"}, __doc__=summary, **fields)
-
-
-def _type_of(form: Form) -> Any:
-    kind = form.kind
-    limits = {name: getattr(form.within, limit) for limit, name in _LIMIT_NAMES.items()}
-    within = Field(**{name: limit for name, limit in limits.items() if math.isfinite(limit)})
-    if kind == tuple[float, float]:
-        return Annotated[list[float], Field(min_length=2, max_length=2)]
-    if get_origin(kind) is tuple:  # of rules like the one that has them
-        rule: Any = get_args(kind)[0].__name__.removesuffix(_SUFFIX)
-        return Annotated[list[rule], Field(max_length=MAX_RULES)]
-    if get_origin(kind) is abc.Mapping:
-        return Annotated[dict[str, Annotated[float, within]], Field(min_length=1)]
-    return _shape(kind) if issubclass(kind, Part) else Annotated[kind, within]
-
-
 _Section = Annotated[dict[str, Any], Field(max_length=MAX_FIELDS)]
-EstimatorInput = Annotated[_Section, ShownAs(_shape(EstimatorDesign))]
-SelectionInput = Annotated[_Section, ShownAs(_shape(SelectionDesign))]
-StoppingInput = Annotated[_Section, ShownAs(_shape(StoppingDesign))]
-PredictionInput = Annotated[_Section, ShownAs(_shape(PredictionDesign))]
-BudgetInput = Annotated[_Section, ShownAs(_shape(BudgetDesign))]
+EstimatorInput = Annotated[_Section, ShownAs(EstimatorDesign)]
+SelectionInput = Annotated[_Section, ShownAs(SelectionDesign)]
+StoppingInput = Annotated[_Section, ShownAs(StoppingDesign)]
+PredictionInput = Annotated[_Section, ShownAs(PredictionDesign)]
+BudgetInput = Annotated[_Section, ShownAs(BudgetDesign)]
 
 
 class FailuresInput(Input):

@@ -1,23 +1,27 @@
-"""What is said of a faulty request: what was expected, what came, what may have been meant."""
+"""Patterns of texts, and messages of faults: what was expected, what came, what may be meant."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final, get_args
 
-from fastapi import Request
 from pydantic import BaseModel
 
-from app.api.schemas.common import (
-    CONTENT_HASH,
-    HEADER_NAME,
-    NAME,
-    NAME_IN_URL,
-    THETA_RANGE,
-    VERSION,
-    WEB_LINK,
-)
+from app.errors import FieldProblem
 
+#: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
+NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
+NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
+WEB_LINK: Final = r"^https?://[^\s\x00-\x1f]+$"
+HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
+VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
+_NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
+THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
+
+#: Faults that are told of one input.
+_MAX_PROBLEMS: Final = 100
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
 _BOUNDS: Final = {
@@ -36,10 +40,12 @@ _KINDS: Final = {
     "bool_type": "true or false",
     "finite_number": "a finite number",
 }
+_CHOICES: Final = ("literal_error", "enum")
 #: Of what came the kind is told alone: it may be a secret in the wrong place.
 _SHAPES: Final = {
     "string_type": "a text",
     "list_type": "a list",
+    "tuple_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
@@ -62,6 +68,24 @@ _PATTERNS: Final = {
 _ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{(\d+)\}\$")
 
 
+def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[FieldProblem]:
+    """The first of Pydantic's errors in sentences, each with its JSON pointer.
+
+    Args:
+        errors: Of a `ValidationError`.
+        shape: The model, or what else the value was to be; knows the fields that may be meant.
+    """
+    return [
+        FieldProblem(
+            pointer_of(error["loc"]),
+            _unknown_field(shape, error["loc"])
+            if error["type"] == "extra_forbidden"
+            else sentence(error),
+        )
+        for error in islice(errors, _MAX_PROBLEMS)
+    ]
+
+
 def sentence(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in a sentence.
 
@@ -75,12 +99,13 @@ def sentence(error: Mapping[str, Any]) -> str:
         n = error["ctx"][name]
         return f"expected {bound} {n} {one if n == 1 else more}, got {len(came)}"
     expected = _expected(kind, error.get("ctx", {}))
-    if isinstance(came, int) and came.bit_length() > 4 * _MOST:
-        expected = None  # a number of thousands of digits is refused as text
     if expected is None:
         return re.sub(r"^(Value|Assertion) error, ", "", str(error["msg"]))
+    if isinstance(came, int) and came.bit_length() > 4 * _MOST:
+        return f"expected {expected}, got one of more than {_MOST} digits"
     if isinstance(came, str):
-        return f"expected {expected}, got {came[:_MOST]!r}"
+        choices = re.findall(r"'(.+?)'", expected) if kind in _CHOICES else []
+        return f"expected {expected}, got {came[:_MOST]!r}{_suggestion(came, choices)}"
     is_number = isinstance(came, int | float) and not isinstance(came, bool)
     return f"expected {expected}, got {came if is_number else _kind_of(came)}"
 
@@ -88,8 +113,9 @@ def sentence(error: Mapping[str, Any]) -> str:
 def _expected(kind: str, found: Mapping[str, Any]) -> str | None:
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return f"a number {sign} {found[name]}"
-    if kind in ("literal_error", "enum"):
+        limit = found[name]
+        return f"a number {sign} {f'{limit:.16g}' if isinstance(limit, float) else limit}"
+    if kind in _CHOICES:
         return str(found["expected"])
     if kind == "string_pattern_mismatch":
         if of := _ID.fullmatch(str(found["pattern"])):
@@ -114,18 +140,20 @@ def _kind_of(came: object) -> str:
             return "an object"
 
 
-def unknown_field(request: Request, loc: Sequence[int | str]) -> str:
-    """What to say of a field of the body that is not known.
+def pointer_of(loc: Iterable[int | str]) -> str:
+    """JSON pointer of a place as Pydantic says it."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in loc)
 
-    Args:
-        request: Its route says what its body may be.
-        loc: Where the field stands, as Pydantic says it: `body`, then the way to it.
-    """
-    body = getattr(request.scope.get("route"), "body_field", None)
-    known = _fields_at(body.field_info.annotation, loc[1:-1]) if body is not None else []
-    close = get_close_matches(str(loc[-1])[:100], known, n=1)
-    if close:
-        return f"no such field; did you mean {close[0]!r}?"
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    close = get_close_matches(word[:100], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _unknown_field(shape: Any, loc: Sequence[int | str]) -> str:
+    known = _fields_at(shape, loc[:-1])
+    if near := _suggestion(str(loc[-1]), known):
+        return f"no such field{near}"
     listed = ", ".join(known[:20])
     return f"no such field; there are {listed}" if 0 < len(known) <= 20 else "no such field"
 
