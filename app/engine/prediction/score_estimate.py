@@ -282,7 +282,7 @@ class ScoreEstimator:
         some = items[sampled]
         free = _Explained.of(self.explanations.free, weights, items, scores)
         free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
-        evidence = self.explanations.evidence(responses)
+        evidence = free.at.log_likelihood - held.at.log_likelihood
         doubt = self.explanations.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain)
         is_alone = False
