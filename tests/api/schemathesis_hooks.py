@@ -15,7 +15,12 @@ _EXISTING: dict[str, str] = json.loads(os.environ.get("SEXTANT_EXISTING", "{}"))
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-    """Make each valid Idempotency-Key a new one, as a client does for each intent."""
+    """Make each valid Idempotency-Key a new one, as a client does for each intent.
+
+    The key that all calls bear is not to be revoked: whatever follows would be refused for it.
+    """
+    if (case.path_parameters or {}).get("key_id") == _EXISTING.get("own_key_id", ""):
+        case.path_parameters["key_id"] = _EXISTING["key_id"]
     given = (case.headers or {}).get(_KEY)
     if isinstance(given, str) and 0 < len(given.strip()) < 240:
         case.headers[_KEY] = f"{given}-{next(_numbers)}"

@@ -188,9 +188,8 @@ def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Si
 
 
 @pytest.mark.slow
-def test_several_abilities_are_calibrated_with_what_predicts_scores(
-    tmp_path: Path, data: Simulated
-) -> None:
+def test_several_abilities_are_calibrated_with_what_predicts_scores(tmp_path: Path) -> None:
+    data = simulate(1, Family.TWO_PL, 60, 12, missing=0.02)
     path, out, found = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv", tmp_path / "o"
     flags = ["--model", "nested", "--dimensions", "1", "--no-filters", "--json", str(found)]
     flags.append("--report-card")

@@ -72,9 +72,8 @@ def test_quantiles_are_where_the_mass_below_them_is(
     )
     first, last = sorted(ends)
 
-    lo, median, hi = (
-        found := mixture.quantiles(np.array([0.025, 0.5, 0.975]), first, last)
-    ).tolist()
+    found = np.array(mixture.quantiles(np.array([0.025, 0.5, 0.975]), first, last))
+    lo, median, hi = found.tolist()
 
     assert first <= lo <= median <= hi <= last
     below = sum(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeAliasType
 
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.inference.orders import spearman
 
 Verdict = TypeAliasType("Verdict", Literal["holds", "broken", "doubtful", "undecided"])
 
@@ -218,17 +219,7 @@ def _rank_correlation(
     known = (n > 0) & np.isfinite(b)
     if known.sum() < 3:
         return None
-    first, second = _ranks(shares[known]), _ranks(b[known])
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    return float(np.corrcoef(first, second)[0, 1])
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    """Ranks, equal values sharing theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2.0)[place], dtype=np.float64)
+    return spearman(shares[known], b[known])
 
 
 def _upper_tail(z: float) -> float:

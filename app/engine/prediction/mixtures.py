@@ -1,6 +1,7 @@
 """Intervals of mixtures: of normals, one for each ability, and of Student's t of one score."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import beta, ndtr, ndtri, stdtr
@@ -83,6 +84,14 @@ class StudentMixture:
     spread: FloatArray
     degrees: FloatArray
     mass: FloatArray
+    _heights: FloatArray = field(init=False, repr=False)
+    _powers: FloatArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        degrees = self.degrees
+        heights = 1.0 / (np.sqrt(degrees) * beta(0.5, 0.5 * degrees) * self.spread)
+        object.__setattr__(self, "_heights", heights)
+        object.__setattr__(self, "_powers", -0.5 * degrees - 0.5)
 
     def below(self, points: FloatArray) -> FloatArray:
         """Probability of less than each point."""
@@ -92,28 +101,33 @@ class StudentMixture:
     def density(self, points: FloatArray) -> FloatArray:
         """At each point."""
         squares = ((points - self.middle) / self.spread) ** 2 / self.degrees
-        heights = 1.0 / (np.sqrt(self.degrees) * beta(0.5, 0.5 * self.degrees) * self.spread)
-        found: FloatArray = self.mass @ (heights * (1.0 + squares) ** (-0.5 * self.degrees - 0.5))
+        found: FloatArray = self.mass @ (self._heights * (1.0 + squares) ** self._powers)
         return found
 
-    def quantiles(self, levels: FloatArray, first: float, last: float) -> FloatArray:
+    def quantiles(self, levels: FloatArray, first: float, last: float) -> list[float]:
         """Those of the mixture cut to the points between `first` and `last`.
 
         By Newton's method, and where it leaves what is known to hold a quantile by bisection.
         """
-        ends = self.below(np.array([first, last]))
-        wanted = ends[0] + levels * (ends[1] - ends[0])
-        lower, upper = np.full(levels.size, first), np.full(levels.size, last)
-        middle = float(self.mass @ self.middle[:, 0])
-        found = np.full(levels.size, min(max(middle, first), last))
+        # Of so few numbers arrays are slower, but for what has no other function.
+        least, most = self.below(np.array([first, last])).tolist()
+        wanted = [least + level * (most - least) for level in levels.tolist()]
+        lower, upper = [first] * len(wanted), [last] * len(wanted)
+        found = [min(max(float(self.mass @ self.middle[:, 0]), first), last)] * len(wanted)
         for _ in range(_MAX_STEPS):
-            missing, density = wanted - self.below(found), self.density(found)
-            lower, upper = np.where(missing > 0, found, lower), np.where(missing > 0, upper, found)
-            # A density of 0 is in a far tail.
-            step = np.divide(missing, density, out=np.full_like(found, np.inf), where=density > 0)
-            better = found + step
-            is_good = (better >= lower) & (better <= upper)
-            before, found = found, np.where(is_good, better, 0.5 * (lower + upper))
-            if np.abs(found - before).max() <= _NARROW * (last - first):
+            points, longest = np.array(found), 0.0
+            below, density = self.below(points).tolist(), self.density(points).tolist()
+            for k, (point, aim) in enumerate(zip(points.tolist(), wanted, strict=True)):
+                if below[k] < aim:
+                    lower[k] = point
+                else:
+                    upper[k] = point
+                # A density of 0 is in a far tail.
+                slope = density[k]
+                better = point + (aim - below[k]) / slope if slope > 0.0 else math.inf
+                is_good = lower[k] <= better <= upper[k]
+                found[k] = better if is_good else 0.5 * (lower[k] + upper[k])
+                longest = max(longest, abs(found[k] - point))
+            if longest <= _NARROW * (last - first):
                 break
         return found

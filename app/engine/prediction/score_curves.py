@@ -9,6 +9,7 @@ Sources: Wedderburn (1974), Biometrika 61, for the quasi-likelihood; Julier & Uh
 Proceedings of the IEEE 92, for variances of what is no straight line, by points on it.
 """
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -77,6 +78,7 @@ class ScoreCurves:
     prior_sd: float = PRIOR_SD
     free_sds: tuple[float, ...] = ()
     precision: FloatArray = field(init=False, repr=False)
+    _prior: FloatArray = field(init=False, repr=False)
     _located: dict[tuple[bytes, bytes], Located] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -97,6 +99,7 @@ class ScoreCurves:
         if self.free_sds:
             precision[-len(self.free_sds) :] = np.array(self.free_sds) ** -2.0
         object.__setattr__(self, "precision", precision)
+        object.__setattr__(self, "_prior", np.diag(precision))
 
     def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
         """The same curves with the prior that fits a score and the items that may be asked.
@@ -166,21 +169,20 @@ class ScoreCurves:
         last = across[:, -1]
         logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
         doubt = float(last @ moved)
-        foretold = float(expit(logit / np.sqrt(1.0 + np.pi / 8.0 * doubt)))
+        foretold = float(expit(logit / math.sqrt(1.0 + math.pi / 8.0 * doubt)))
         foretold = min(max(foretold, _SURE), 1.0 - _SURE)
         score = float(scores[-1])
-        likely = score * np.log(foretold) + (1.0 - score) * np.log1p(-foretold)
+        likely = score * math.log(foretold) + (1.0 - score) * math.log1p(-foretold)
         # One step for the last answer alone is nearly there.
         middle = float(expit(logit))
-        off = (float(scores[-1]) - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
+        off = (score - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
         farthest = _LONGEST_STEP / max(doubt, 1e-12)
         x = before.mean + min(max(off, -farthest), farthest) * moved
-        diagonal = np.arange(len(across))
         hessian = np.empty((0, 0))
         for _ in range(_MAX_STEPS):
             expected = expit(x @ across + intercept)
             hessian = (across * (expected * (1.0 - expected) / self.dispersion)) @ across.T
-            hessian[diagonal, diagonal] += self.precision
+            hessian += self._prior
             gradient = across @ ((scores - expected) / self.dispersion) - self.precision * x
             if max(map(abs, gradient.tolist())) < _TOLERANCE:
                 break
@@ -190,7 +192,7 @@ class ScoreCurves:
         return Located(
             x,
             np.asarray(np.linalg.inv(hessian), dtype=np.float64),
-            before.log_likelihood + float(likely) / self.dispersion,
+            before.log_likelihood + likely / self.dispersion,
         )
 
     def doubt(self, at: Located, left: FloatArray, expected: FloatArray) -> float:

@@ -282,7 +282,7 @@ class ScoreEstimator:
         some = items[sampled]
         free = _Explained.of(self.explanations.free, weights, items, scores)
         free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
-        evidence = self.explanations.evidence(responses)
+        evidence = free.at.log_likelihood - held.at.log_likelihood
         doubt = self.explanations.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain)
         is_alone = False
@@ -320,7 +320,7 @@ class ScoreEstimator:
         first = logit_of(max(certain.least, _LEAST))
         last = logit_of(min(certain.most, 1.0 - _LEAST))
         score = StudentMixture(middle, spread, np.array([degrees, SCORE.degrees])[:, None], mass)
-        value, lo, hi = expit(score.quantiles(_LEVELS, first, last)).tolist()
+        value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
         # Scores go up by an item at a time: the nearest to an end may be what is just possible.
         n_open = int(np.count_nonzero(held.left))
         half_item = 0.5 * (certain.most - certain.least) / max(n_open, 1)

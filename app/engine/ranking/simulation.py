@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from app.engine.bank import FloatArray
+from app.engine.inference.orders import kendall
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.state import Response, Usage
 from app.engine.stopping import Stop
@@ -54,10 +57,6 @@ def kendall_tau(order: Sequence[int], measure: FloatArray) -> float:
     Returns:
         From -1 to 1; 0 where the measure is the same for all.
     """
-    balance = untied = pairs = 0
-    for rank, better in enumerate(order):
-        for worse in order[rank + 1 :]:
-            pairs += 1
-            untied += bool(measure[better] != measure[worse])
-            balance += int(measure[better] > measure[worse]) - int(measure[better] < measure[worse])
-    return balance / float(pairs * untied) ** 0.5 if untied else 0.0
+    place = np.empty(len(order))
+    place[list(order)] = -np.arange(len(order))
+    return kendall(place, measure) or 0.0

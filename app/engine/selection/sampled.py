@@ -193,9 +193,7 @@ class WantedOrSampled:
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
-        reading = self.estimator.estimate(state.responses)
-        doubt = 1.0 if reading.by_sample_alone else max(reading.doubt, LEAST_DOUBT)
-        if rng.random() < doubt:
+        if self._samples(state, rng.random()):
             return self.sampled.draw(pool, state, rng)
         start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
         position = self.sampled.position
@@ -205,6 +203,14 @@ class WantedOrSampled:
         if item is None:
             item = self.wanted.select(pool, state, rng)
         return None if item is None else Chosen(item, 1.0)
+
+    def _samples(self, state: CatState, chance: float) -> bool:
+        """Whether this step samples; what takes longer to tell is asked only where it decides."""
+        return (
+            chance < LEAST_DOUBT
+            or chance < self.estimator.explanations.doubt(state.responses)
+            or self.estimator.estimate(state.responses).by_sample_alone
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.design.parts import EstimatorDesign
 from app.engine.inference.diagnostics import exposure_rates, jaccard, overlap
+from app.engine.inference.orders import kendall, ranks, spearman
 from app.engine.models.base import BoolArray
 from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
@@ -275,7 +276,7 @@ def summarise(
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
     thetas_told = np.array([one.theta for one in thetas])
-    spearman, kendall, moved = ranks_alike(thetas_told, accuracies)
+    rho, tau, moved = ranks_alike(thetas_told, accuracies)
     return Summary(
         n_examinees=len(taken),
         items_mean=float(np.mean([len(one) for one in items])),
@@ -296,8 +297,8 @@ def summarise(
         exposure_max=float(in_use.max()),
         overlap=overlap(items, test.bank.n_items),
         overlap_jaccard=jaccard(items, test.bank.n_items),
-        spearman=spearman,
-        kendall=kendall,
+        spearman=rho,
+        kendall=tau,
         moved_ranks=moved,
     )
 
@@ -314,15 +315,9 @@ def ranks_alike(
     Returns:
         Spearman, Kendall and the share of those who moved; see `Summary`.
     """
-    from scipy.stats import kendalltau, rankdata, spearmanr
-
-    by_theta, by_score = rankdata(thetas), rankdata(accuracies)
-    is_known = min(np.ptp(by_theta), np.ptp(by_score)) > 0.0
-    return (
-        float(spearmanr(thetas, accuracies).statistic) if is_known else None,
-        float(kendalltau(thetas, accuracies).statistic) if is_known else None,
-        float(np.mean(np.abs(by_theta - by_score) > _FAR_IN_RANKS)),
-    )
+    scores = np.asarray(accuracies)
+    moved = np.abs(ranks(thetas) - ranks(scores)) > _FAR_IN_RANKS
+    return spearman(thetas, scores), kendall(thetas, scores), float(np.mean(moved))
 
 
 def coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ files, too.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses
 from app.cli.lab.papers.exhibit import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -36,7 +37,15 @@ from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import anchors_of, p_irt
-from app.engine.simulation.simulate import Taken, ranks_alike, simulate, summarise
+from app.engine.simulation.simulate import (
+    Taken,
+    judge,
+    ranks_alike,
+    simulate,
+    summarise,
+    take,
+)
+from app.engine.state import CatState
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.names import align
 
@@ -187,28 +196,47 @@ class Benchmark:
             for others in self.halves[::-1]
         ]
 
-    def of_design(self, design: Mapping[str, Any], score_by: Mapping[str, Any]) -> Outcome:
-        """By adaptive tests; the score by those of another design, where that is not the same."""
+    def of_design(self, design: Mapping[str, Any]) -> Outcome:
+        """By adaptive tests."""
         test = Design.from_dict(design).build(self.bank)
         started = time.perf_counter()
         taken = simulate(test, self.scores, seed=self.seed)
         seconds = (time.perf_counter() - started) / len(taken)
-        summary = summarise(taken, self.references, test)
-        for_score = taken if score_by == design else self._for_score(score_by)
+        return self._outcome(test, taken, taken, seconds)
+
+    def of_lengths(self, lengths: Sequence[int]) -> list[Outcome]:
+        """By default tests of so many items each, theta and the score by tests of their own."""
+        most = max(lengths)
+        test = Design.from_dict(_of_length("ability", most)).build(self.bank)
+        started = time.perf_counter()
+        for_theta = _begun(test, self.scores, lengths, self.seed)
+        seconds = (time.perf_counter() - started) / len(self.scores) / most
+        for_score: list[list[Taken]] = [[] for _ in lengths]
+        for mine, curves in zip(self.halves, self._learned, strict=True):
+            by_score = Design.from_dict(_of_length("score", most)).build(self.bank, curves=curves)
+            found = _begun(by_score, self.scores[mine], lengths, self.seed)
+            for taken, more in zip(for_score, found, strict=True):
+                taken += more
+        order = np.argsort(np.concatenate(self.halves))
+        return [
+            self._outcome(test, taken, [unsorted[model] for model in order], seconds * n)
+            for n, taken, unsorted in zip(lengths, for_theta, for_score, strict=True)
+        ]
+
+    def _outcome(
+        self,
+        test: AdaptiveTest,
+        for_theta: Sequence[Taken],
+        for_score: Sequence[Taken],
+        seconds: float,
+    ) -> Outcome:
+        summary = summarise(for_theta, self.references, test)
         return Outcome(
             items=summary.items_mean,
-            theta=np.abs([one.estimate.theta for one in taken] - self.references),
+            theta=np.abs([one.estimate.theta for one in for_theta] - self.references),
             score=np.array([abs(one.prediction.value - one.accuracy) for one in for_score]),
             use=(summary.overlap, summary.exposure_mean, seconds),
         )
-
-    def _for_score(self, design: Mapping[str, Any]) -> list[Taken]:
-        taken: dict[int, Taken] = {}
-        for mine, curves in zip(self.halves, self._learned, strict=True):
-            test = Design.from_dict(design).build(self.bank, curves=curves)
-            found = simulate(test, self.scores[mine], seed=self.seed)
-            taken |= dict(zip(mine.tolist(), found, strict=True))
-        return [taken[model] for model in sorted(taken)]
 
     def of_anchors(self) -> Outcome:
         """By clusters of the other half's answers: theta by WLE, the score by p-IRT."""
@@ -228,30 +256,40 @@ class Benchmark:
         return Outcome(items=float(n), theta=theta, score=score)
 
 
-def _of_length(preset: str, items: float, **selection: str) -> dict[str, Any]:
+def _of_length(preset: str, n: int, **selection: str) -> dict[str, Any]:
     """A test of so many items, whatever it finds."""
-    n = round(items)
     stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
     return {"preset": preset, "stopping": stopping, "selection": selection}
+
+
+def _begun(
+    test: AdaptiveTest, rows: FloatArray, lengths: Sequence[int], seed: int
+) -> list[list[Taken]]:
+    """One test for each row at each of these lengths: a shorter one begins a longer one."""
+    found: list[list[Taken]] = [[] for _ in lengths]
+    for i, row in enumerate(rows):
+        passed: list[CatState] = []
+        _, stop = take(test, row, seed=[seed, i], watch=passed.append)
+        for n, taken in zip(lengths, found, strict=True):
+            taken.append(judge(test, row, passed[min(n, len(passed)) - 1], stop))
+    return found
 
 
 def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
     tables: dict[str, list[list[Cell]]] = {_THETA: [], _SCORE: [], _USE: []}
     for one in benchmarks:
         plain = _of_length("atlas", min(_ITEMS, one.bank.n_items), criterion="random")
-        random = one.of_design(plain, plain)
+        random = one.of_design(plain)
         rows: dict[str, tuple[Outcome, Outcome | None]] = {
             "random": (random, None),
             "anchors": (one.of_anchors(), None),
         }
-        for stop in _STOPS:
-            design = {"preset": "atlas", "stopping": {"se": stop}}
-            theirs = one.of_design(design, design)
-            n = theirs.items
-            ours = one.of_design(_of_length("ability", n), _of_length("score", n))
-            rows[f"SE-{stop}"] = theirs, ours
-        for row, (theirs, default) in rows.items():
-            here = theirs.figures(random)
+        theirs = [one.of_design({"preset": "atlas", "stopping": {"se": se}}) for se in _STOPS]
+        ours = one.of_lengths([round(each.items) for each in theirs])
+        pairs = zip(theirs, ours, strict=True)
+        rows |= {f"SE-{se}": pair for se, pair in zip(_STOPS, pairs, strict=True)}
+        for row, (method, default) in rows.items():
+            here = method.figures(random)
             ours_here = {} if default is None else default.figures(random)
             for title, printed in published(one.name, row).items():
                 kinds = _USES if title == _USE else _KINDS
@@ -290,7 +328,7 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     rows: list[list[Cell]] = []
     for stop in _STOPS:
         design = {"preset": "atlas", "stopping": {"se": stop, **_SHORT}}
-        one = small.of_design(design, design)
+        one = small.of_design(design)
         here = (float(one.theta.mean()), one.items, *one.use)
         kinds = ("MAE", "items", *_USES)
         rows += [
