@@ -23,7 +23,7 @@ def namesakes(sessions: Iterable[SessionRecord]) -> dict[str, Markup]:
         session.id: told
         for alike in of_name.values()
         if len(alike) > 1
-        for session, told in zip(alike, _told_apart([*map(_traits, alike)]), strict=True)
+        for session, told in zip(alike, _distinguished([*map(_traits, alike)]), strict=True)
         if told
     }
 
@@ -42,7 +42,7 @@ def _traits(session: SessionRecord) -> tuple[str, ...]:
     return model, host, saved, asked["kind"].replace("_", " "), ended
 
 
-def _told_apart(rows: list[tuple[str, ...]]) -> list[Markup]:
+def _distinguished(rows: list[tuple[str, ...]]) -> list[Markup]:
     """Of each row the first traits that are needed to tell it from the others."""
     chosen: list[tuple[str, ...]] = [()] * len(rows)
     for trait in zip(*rows, strict=True):

@@ -71,7 +71,7 @@ Predicted = dict[int, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class Outcome:
     """What one way predicts, and the items that it takes.
 
     Attributes:
@@ -248,11 +248,11 @@ class Assessor:
             found.append({n: seen[n - 1] for n in _COUNTS if n <= len(seen)})
         return found
 
-    def adaptive(self, test: AdaptiveTest) -> Told:
+    def adaptive(self, test: AdaptiveTest) -> Outcome:
         """By tests that each choose their own items."""
         return _each(self.states(test), lambda state: self._expected(state.belief))
 
-    def listed(self, test: AdaptiveTest, lists: Sequence[IntArray]) -> Told:
+    def listed(self, test: AdaptiveTest, lists: Sequence[IntArray]) -> Outcome:
         """By the answers to lists of items, by position in the bank."""
         start, predicted = test.start().belief, {}
         for items in lists:
@@ -262,9 +262,9 @@ class Assessor:
                 test.estimator.update(self.bank, start, *map(Response, asked, row)) for row in rows
             ]
             predicted[len(items)] = np.array([self._expected(belief) for belief in beliefs])
-        return Told(predicted, {len(items): [items] for items in lists})
+        return Outcome(predicted, {len(items): [items] for items in lists})
 
-    def combined(self, criterion: str, target: BoolArray) -> Told:
+    def combined(self, criterion: str, target: BoolArray) -> Outcome:
         """As sessions predict scores, with what the known models' records teach."""
         split, rng = self.split, np.random.default_rng(self.split.seed)
         masks = {str(task): target & (split.tasks == task) for task in np.unique(split.tasks)}
@@ -298,11 +298,13 @@ class Assessor:
         return every
 
 
-def _each(states: Sequence[Mapping[int, CatState]], told: Callable[[CatState], FloatArray]) -> Told:
+def _each(
+    states: Sequence[Mapping[int, CatState]], told: Callable[[CatState], FloatArray]
+) -> Outcome:
     def items(state: CatState) -> IntArray:
         return np.array([response.item for response in state.responses], dtype=np.intp)
 
-    return Told(
+    return Outcome(
         {n: np.array([told(of_model[n]) for of_model in states]) for n in states[0]},
         {n: [items(of_model[n]) for of_model in states] for n in states[0]},
     )
@@ -367,7 +369,7 @@ def without_a_model(split: Split, asked: Iterable[IntArray]) -> dict[str, Predic
 
 def methods(
     split: Split, banks: Mapping[str, ItemBank], target: BoolArray
-) -> Iterator[tuple[str, Told]]:
+) -> Iterator[tuple[str, Outcome]]:
     """What each way predicts, where it chooses items for the target."""
     by = {name: Assessor(split=split, bank=bank) for name, bank in banks.items()}
     nested, two_pl, flat = by[NESTED], by[TWO_PL], by[_LARGEST]
@@ -382,7 +384,7 @@ def methods(
     yield f"{TWO_PL}, Fisher, static", two_pl.listed(fisher, first(at_once(fisher)))
     yield FISHER, two_pl.adaptive(fisher)
     for name, scores in without_a_model(split, asked["random"]).items():
-        yield name, Told(scores)
+        yield name, Outcome(scores)
     yield "eq. 6, predicted by default", nested.combined("v_optimal_loadings", target)
     yield TODAY, nested.combined("v_optimal", target)
     for name in _FLAT:
@@ -410,7 +412,7 @@ class Found:
         self._costs: dict[tuple[str, int], list[float]] = defaultdict(list)
         self._asked: dict[tuple[str, int], list[float]] = defaultdict(list)
 
-    def add(self, split: Split, way: str, told: Told, *, extrapolated: bool) -> None:
+    def add(self, split: Split, way: str, told: Outcome, *, extrapolated: bool) -> None:
         """Take in one way on one split."""
         for n, scores in told.scores.items():
             missed = split.errors(scores, extrapolated=extrapolated)
@@ -429,7 +431,7 @@ class Found:
                     self._asked[way, task].append(float(np.mean(counts)))
 
     @property
-    def ways(self) -> list[str]:
+    def methods(self) -> list[str]:
         """All, in order."""
         return list(dict.fromkeys(key[0] for key in self._errors))
 
@@ -493,7 +495,7 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
         f"{_PARTITIONS} partitions of at most {_KNOWN} known and {_TESTED} tested models, "
         f"{len(data.names)} tasks, each in turn not asked; the study has 163 tasks, 112 not asked."
     )
-    main = [name for name in found.ways if name not in {*_FLAT, *_BY_COST} - {MIRT_V, FISHER}]
+    main = [name for name in found.methods if name not in {*_FLAT, *_BY_COST} - {MIRT_V, FISHER}]
     extrapolation, interpolation, costs, ablation, adaptive, chosen, tasks, models = _TITLES
     yield table(extrapolation, main)
     yield table(interpolation, main, extrapolated=False)
