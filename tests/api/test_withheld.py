@@ -310,7 +310,7 @@ def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
                 for name, value in zip(names, values, strict=True):
                     path = path.replace(f"{{{name}}}", value)
                 if method == "get":
-                    yield from _forms(route, path, operation, document["components"]["schemas"])
+                    yield from _forms(route, path, operation, document["components"])
                     continue
                 for body in BODIES.get(route, [{}]):
                     sent = json.dumps(body)
@@ -320,16 +320,19 @@ def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
 
 
 def _forms(
-    route: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
+    route: str, path: str, operation: dict[str, Any], components: dict[str, Any]
 ) -> Iterator[Ask]:
-    parameters = {p["name"]: p["schema"] for p in operation.get("parameters", ())}
+    parameters = {}
+    for one in operation.get("parameters", ()):
+        named = components["parameters"].get(one.get("$ref", "").rpartition("/")[2], one)
+        parameters[named["name"]] = named["schema"]
     query = "limit=100&" if "limit" in parameters else ""
     if "response_set" in parameters and parameters["response_set"].get("minLength"):
         query += "response_set=secret-answers&"
     offered: list[str | None] = [None]
     if file_formats := parameters.get("format"):
         named = file_formats.get("$ref", "").rpartition("/")[2]
-        offered += schemas.get(named, file_formats)["enum"]
+        offered += components["schemas"].get(named, file_formats)["enum"]
     for file_format in offered:
         extra = f"format={file_format}" if file_format else ""
         yield Ask(route, "GET", f"{path}?{query}{extra}", {})
