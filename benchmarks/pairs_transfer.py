@@ -148,7 +148,7 @@ def figures(pairs):
 
 def alone(group):
     """Share of the intervals of single abilities that hold."""
-    stated = [(ability.stated().ci, truth) for ability, _, truth in group]
+    stated = [(ability.stated().interval, truth) for ability, _, truth in group]
     return np.mean([lo <= truth <= hi for (lo, hi), truth in stated])
 
 
