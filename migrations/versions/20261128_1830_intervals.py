@@ -44,6 +44,8 @@ END $$
 def upgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
     connection = op.get_bind()
+    # Written meanwhile by whoever is older, a row would stay as it was.
+    op.execute(f"LOCK TABLE {', '.join(table for table, *_ in _STORED)} IN EXCLUSIVE MODE")
     for table, column, which in _STORED:
         read = sa.text(f"SELECT ctid::text, {column} FROM {table} WHERE {which}")  # noqa: S608
         write = sa.text(

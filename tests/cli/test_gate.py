@@ -152,6 +152,11 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
     assert f"{told['rules'][0]['session_id']}, of an earlier run for this commit" in again.stdout
     assert "of an earlier run" in comment.read_text()
 
+    held = ("--session", told["rules"][0]["session_id"], "--threshold", "0.2", "--junit", str(xml))
+    assert gate(*held).exit_code == 0
+    (case,) = ET.parse(xml).getroot().iter("testcase")
+    assert case.get("classname") == "sextant.demo"
+
 
 @pytest.mark.usefixtures("own_database")
 def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url: str) -> None:

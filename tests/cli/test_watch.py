@@ -151,6 +151,11 @@ def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixtu
     assert caution in capsys.readouterr().err
 
 
+def test_a_test_that_goes_on_was_stopped_by_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    report(copy.deepcopy(SESSION) | {"stop_reason": None, "stop_detail": None})
+    assert "stopped by" not in capsys.readouterr().out
+
+
 def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

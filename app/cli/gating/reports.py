@@ -60,7 +60,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=printable(f"sextant.{one.rule.bank}"),
+            classname=printable(f"sextant.{one.session['bank']['name']}"),
             name=printable(one.rule.name),
             time=f"{one.session['usage']['seconds'] or 0.0:.3f}",
         )

@@ -122,7 +122,8 @@ def report(session: dict[str, Any]) -> None:
             f"do not fit this ability: {turned['observed']:.0f} pairs with a hard item right and "
             f"an easy one wrong, {turned['expected']:.0f} expected",
         )
-    table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
+    if session["stop_reason"] is not None:
+        table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
     if (missed := _missed(session)) is not None:
         table.add_row("precision", missed)
     if uncertainty := session["bank"].get("uncertainty"):
