@@ -35,3 +35,13 @@ def map_path_parameters(
         known = {name: _EXISTING[name] for name in path_parameters if name in _EXISTING}
         return path_parameters | known
     return path_parameters
+
+
+@schemathesis.hook
+def map_body(context: Any, body: Any) -> Any:
+    """Write whole numbers without a point: 1.0 is an integer to JSON Schema, and refused here."""
+    if isinstance(body, dict):
+        return {name: map_body(context, inner) for name, inner in body.items()}
+    if isinstance(body, list):
+        return [map_body(context, inner) for inner in body]
+    return int(body) if isinstance(body, float) and body.is_integer() else body

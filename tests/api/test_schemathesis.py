@@ -115,7 +115,7 @@ async def _schemathesis(
         "--checks=all",
         f"--header=Authorization: Bearer {key}",
         "--phases=examples,fuzzing,stateful",
-        "--max-examples=1",
+        "--max-examples=3",
         "--seed=1",
         "--generation-deterministic",
         "--no-shrink",

@@ -147,7 +147,7 @@ def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Pa
         (("--min-items", "900", "--max-items", "999"), "items that examinee 1 of 3 can be asked"),
         (("--scale", "2", "2"), "needs LO < HI"),
         (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
-        (("--selector", "fisher"), "got 'fisher'"),
+        (("--selector", "fisher"), "or 'random', got 'fisher'"),
         (("--budget-usd", "3"), "--budget-usd needs --costs"),
     ],
 )
