@@ -41,11 +41,11 @@ from app.engine.simulation.simulate import (
     Taken,
     judge,
     ranks_alike,
-    simulate,
     summarise,
     take,
 )
 from app.engine.state import CatState
+from app.engine.stopping import Situation
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.names import align
 
@@ -196,31 +196,37 @@ class Benchmark:
             for others in self.halves[::-1]
         ]
 
-    def of_design(self, design: Mapping[str, Any]) -> Outcome:
-        """By adaptive tests."""
-        test = Design.from_dict(design).build(self.bank)
+    def of_designs(self, *designs: Mapping[str, Any]) -> list[Outcome]:
+        """By adaptive tests that differ only in when they end; the first ends last."""
+        tests = [Design.from_dict(design).build(self.bank) for design in designs]
         started = time.perf_counter()
-        taken = simulate(test, self.scores, seed=self.seed)
-        seconds = (time.perf_counter() - started) / len(taken)
-        return self._outcome(test, taken, taken, seconds)
+        found = _together(tests, self.scores, self.seed)
+        seconds = (time.perf_counter() - started) / sum(taken.state.n_asked for taken in found[0])
+        return [
+            self._outcome(test, taken, taken, seconds)
+            for test, taken in zip(tests, found, strict=True)
+        ]
 
     def of_lengths(self, lengths: Sequence[int]) -> list[Outcome]:
-        """By default tests of so many items each, theta and the score by tests of their own."""
-        most = max(lengths)
-        test = Design.from_dict(_of_length("ability", most)).build(self.bank)
+        """By default tests of so many items each, theta and the score by tests of their own.
+
+        The first length is the largest.
+        """
+        tests = [Design.from_dict(_of_length("ability", n)).build(self.bank) for n in lengths]
         started = time.perf_counter()
-        for_theta = _begun(test, self.scores, lengths, self.seed)
-        seconds = (time.perf_counter() - started) / len(self.scores) / most
+        for_theta = _together(tests, self.scores, self.seed)
+        seconds = (time.perf_counter() - started) / len(self.scores) / lengths[0]
         for_score: list[list[Taken]] = [[] for _ in lengths]
         for mine, curves in zip(self.halves, self._learned, strict=True):
-            by_score = Design.from_dict(_of_length("score", most)).build(self.bank, curves=curves)
-            found = _begun(by_score, self.scores[mine], lengths, self.seed)
+            designs = [Design.from_dict(_of_length("score", n)) for n in lengths]
+            by_score = [design.build(self.bank, curves=curves) for design in designs]
+            found = _together(by_score, self.scores[mine], self.seed)
             for taken, more in zip(for_score, found, strict=True):
                 taken += more
         order = np.argsort(np.concatenate(self.halves))
         return [
-            self._outcome(test, taken, [unsorted[model] for model in order], seconds * n)
-            for n, taken, unsorted in zip(lengths, for_theta, for_score, strict=True)
+            self._outcome(test, taken, [unsorted[model] for model in order], seconds)
+            for test, taken, unsorted in zip(tests, for_theta, for_score, strict=True)
         ]
 
     def _outcome(
@@ -235,7 +241,7 @@ class Benchmark:
             items=summary.items_mean,
             theta=np.abs([one.estimate.theta for one in for_theta] - self.references),
             score=np.array([abs(one.prediction.value - one.accuracy) for one in for_score]),
-            use=(summary.overlap, summary.exposure_mean, seconds),
+            use=(summary.overlap, summary.exposure_mean, seconds * summary.items_mean),
         )
 
     def of_anchors(self) -> Outcome:
@@ -262,16 +268,21 @@ def _of_length(preset: str, n: int, **selection: str) -> dict[str, Any]:
     return {"preset": preset, "stopping": stopping, "selection": selection}
 
 
-def _begun(
-    test: AdaptiveTest, rows: FloatArray, lengths: Sequence[int], seed: int
-) -> list[list[Taken]]:
-    """One test for each row at each of these lengths: a shorter one begins a longer one."""
-    found: list[list[Taken]] = [[] for _ in lengths]
+def _together(tests: Sequence[AdaptiveTest], rows: FloatArray, seed: int) -> list[list[Taken]]:
+    """One of each of these tests for each row: the first ends last, and the others begin it."""
+    longest, *others = tests
+    found: list[list[Taken]] = [[] for _ in tests]
     for i, row in enumerate(rows):
         passed: list[CatState] = []
-        _, stop = take(test, row, seed=[seed, i], watch=passed.append)
-        for n, taken in zip(lengths, found, strict=True):
-            taken.append(judge(test, row, passed[min(n, len(passed)) - 1], stop))
+        last = take(longest, row, seed=[seed, i], watch=passed.append)
+        found[0].append(judge(longest, row, *last))
+        for test, taken in zip(others, found[1:], strict=True):
+            ended = (
+                (state, stop)
+                for state in passed
+                if (stop := test.stopping.check(Situation(state, test.pool, 0.0)))
+            )
+            taken.append(judge(test, row, *next(ended, last)))
     return found
 
 
@@ -279,12 +290,12 @@ def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
     tables: dict[str, list[list[Cell]]] = {_THETA: [], _SCORE: [], _USE: []}
     for one in benchmarks:
         plain = _of_length("atlas", min(_ITEMS, one.bank.n_items), criterion="random")
-        random = one.of_design(plain)
+        (random,) = one.of_designs(plain)
         rows: dict[str, tuple[Outcome, Outcome | None]] = {
             "random": (random, None),
             "anchors": (one.of_anchors(), None),
         }
-        theirs = [one.of_design({"preset": "atlas", "stopping": {"se": se}}) for se in _STOPS]
+        theirs = one.of_designs(*({"preset": "atlas", "stopping": {"se": se}} for se in _STOPS))
         ours = one.of_lengths([round(each.items) for each in theirs])
         pairs = zip(theirs, ours, strict=True)
         rows |= {f"SE-{se}": pair for se, pair in zip(_STOPS, pairs, strict=True)}
@@ -326,9 +337,9 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     references, _ = whole_bank_abilities(bank, scores)
     small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
     rows: list[list[Cell]] = []
-    for stop in _STOPS:
-        design = {"preset": "atlas", "stopping": {"se": stop, **_SHORT}}
-        one = small.of_design(design)
+    stops = ({"se": stop, **_SHORT} for stop in _STOPS)
+    tests = small.of_designs(*({"preset": "atlas", "stopping": each} for each in stops))
+    for stop, one in zip(_STOPS, tests, strict=True):
         here = (float(one.theta.mean()), one.items, *one.use)
         kinds = ("MAE", "items", *_USES)
         rows += [
