@@ -22,7 +22,8 @@ DEFAULT_SCORER = ScorerSpec("exact")
 HARDEST_B = 3.0
 NOTES = (
     "Generated questions with PROVISIONAL parameters: difficulties follow the level at which each "
-    "question was generated and rest on no model's answers."
+    "question was generated and rest on no real model's answers. The reference models are made up, "
+    "too: their answers were simulated from these parameters."
 )
 
 

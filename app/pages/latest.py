@@ -43,7 +43,11 @@ def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup 
     """The reference models of a version, with sessions on it; None where none can be placed."""
     population = () if version.curves is None else version.curves.population
     reference = Reference.of(
-        version.bank, population, version.reference_abilities, version.n_examinees
+        version.bank,
+        population,
+        version.reference_abilities,
+        version.n_reference,
+        source=version.asked_when_calibrated.get("source"),
     )
     placed = [
         (who(one), strip_position(one.estimate.model_dump(), reference))

@@ -17,6 +17,8 @@ _TICKS = 5
 _EDGE, _ROW, _LABEL, _TRACK, _AXIS = 12, 52, 16, 36, 30
 _NAME = 34  # characters of a name that fit beside its note
 _THETAS = (-6.0, 6.0)  # drawn at most
+#: Places of a course that say their figures under the cursor; more could hardly be hit.
+_TOLD = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,8 @@ def _course(
             shapes.append(_text(f"{n:.0f}", across(n), _BOTTOM + 18, "mid"))
     shapes += _axis_line("scored answers", _BOTTOM)
     shapes.append(_el("polyline", class_="line one", points=_path(across, up, answers, values)))
+    told = known[:: -math.ceil(len(known) / _TOLD)][::-1]  # the last among them
+    shapes.append(_read_out(across, told, label, show))
     title = f"{what} as answers came in"
     description = (
         f"{show(values[-1])} after {count(int(answers[-1]), 'answer')}, 95\u00a0% interval "
@@ -165,6 +169,20 @@ def _course(
     entries = [("one", "best estimate"), ("shade", "95\u00a0% interval")]
     caption = Markup("<figcaption>{}</figcaption>").format(title)
     return caption + _svg(title, description, shapes) + _legend(entries)
+
+
+def _read_out(
+    across: _Axis, rows: Sequence[Sequence[float]], label: str, show: Callable[[float], str]
+) -> Markup:
+    """Columns over a picture, each of which says the figures of its row under the cursor."""
+    between = [(one[0] + other[0]) / 2 for one, other in pairwise(rows)]
+    edges = map(across, (rows[0][0], *between, rows[-1][0]))
+    columns = []
+    for (n, value, lo, hi), (left, right) in zip(rows, pairwise(edges), strict=True):
+        said = f"answer {n:.0f}: {label} {show(value)}, 95\u00a0% interval {show(lo)} to {show(hi)}"
+        shape = f"M{left:.1f} {_TOP}H{right:.1f}V{_BOTTOM}H{left:.1f}z"
+        columns.append(_el("path", _el("title", said), d=shape))
+    return _el("g", *columns, class_="told")
 
 
 def interval_bar(

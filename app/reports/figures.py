@@ -147,8 +147,8 @@ def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | 
     if uncertainty or not provisional:
         return uncertainty
     return (
-        "The bank's parameters are a guess: they rest on no model's answers. The figures "
-        "show how the test works; do not decide anything by them."
+        "The bank's parameters are a guess: they rest on no real model's answers. Do not decide "
+        "anything by ability (theta), or by a score that rests on it."
     )
 
 

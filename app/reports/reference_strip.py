@@ -29,18 +29,27 @@ class Reference:
         population: Quantiles of their general ability, evenly spaced, in standard deviations.
         thetas: The same of theta, which places where the first is not known.
         n: How many they are; None where nobody knows.
+        source: Where their answers come from, in words; None where nobody says.
     """
 
     population: Sequence[float]
     thetas: Sequence[float]
     n: int | None
+    source: str | None = None
 
     @classmethod
     def of(
-        cls, bank: ItemBank, population: Sequence[float], thetas: Sequence[float], n: int | None
+        cls,
+        bank: ItemBank,
+        population: Sequence[float],
+        thetas: Sequence[float],
+        n: int | None,
+        *,
+        source: str | None = None,
     ) -> "Reference":
         """Those of a bank; theta places nobody on one of several abilities."""
-        return cls(population=population, thetas=() if bank.abilities else thetas, n=n)
+        thetas = () if bank.abilities else thetas
+        return cls(population=population, thetas=thetas, n=n, source=source)
 
     @property
     def quantiles(self) -> Sequence[float]:
@@ -124,4 +133,6 @@ def strip(
     said = f"Among {models}: the axis says how many of them are weaker"
     if reference.n is not None and reference.n > _DOTS:
         said += f"; each dot stands for about {count(round(reference.n / _DOTS), 'model')}"
+    if reference.source is not None:
+        said += f". Their answers: {reference.source}"
     return Markup("<figcaption>{}.</figcaption>").format(said) + chart

@@ -94,9 +94,11 @@ async def test_examinees_are_drawn_like_those_the_version_was_calibrated_with(
         "interval_correction": correction.to_dict(),
         "reference_abilities": {"n_examinees": 99, "quantiles": [2.0, 2.5, 3.0]},
     }
+    banks = app.state.services.banks
+    await banks.create_version("demo", BankImport(parameters=demo_bank().item_bank()))
     plain = await forecast_of(client, thetas=[0.0, 1.0])
     assert (plain["population"], plain["n_examinees"]) == ("given", 2)
-    await app.state.services.banks.create_version(
+    await banks.create_version(
         "demo", BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
     )
     found = await forecast_of(client)

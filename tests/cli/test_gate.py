@@ -161,10 +161,10 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
 @pytest.mark.usefixtures("own_database")
 def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url: str) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
-    short = gate(*ask, "--max-items", "10", "--threshold", "0.5", "--json", "-")
+    short = gate(*ask, "--max-items", "10", "--threshold", "0.7", "--json", "-")
     assert short.exit_code == 2, short.stdout
     longer = gate(
-        *ask, "--max-items", "10", "--threshold", "0.5", "--extend-to", "30", "--json", "-"
+        *ask, "--max-items", "10", "--threshold", "0.7", "--extend-to", "30", "--json", "-"
     )
     told = json.loads(longer.stdout)
     assert "adjusted for 3 looks" in told["detail"]

@@ -22,10 +22,12 @@ from typer.testing import CliRunner
 
 from app.api.schemas.sessions.sessions import SessionRead
 from app.cli import build
+from app.demo.bank import demo_bank
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.simulation.simulate import draw_scores
 from app.records.gates import GateSpec
 from app.records.sessions import SessionRecord
+from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.services.visibility import View
@@ -115,7 +117,13 @@ def test_a_command_gives_what_it_gave(
 
 @pytest.fixture
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    """The demo bank's latest version has its parameters alone, and no reference models."""
+    demo = demo_bank()
     async with opened(settings, database) as services:
+        await services.banks.create_version(
+            demo.name,
+            BankImport(parameters=demo.item_bank(), scale=demo.scale, provisional=True),
+        )
         yield services
 
 

@@ -57,3 +57,17 @@ def test_a_course_that_begins_later_stands_where_its_answers_do() -> None:
     of_mark = {int(text): float(x) for x, text in marks.items()}
     assert float(end) == of_mark[10]
     assert float(begin) == pytest.approx((of_mark[0] + of_mark[10]) / 2, abs=0.1)
+
+
+@pytest.mark.parametrize("n", [3, 60, 61, 500])
+def test_a_course_says_its_figures_under_the_cursor_and_no_more_than_can_be_hit(n: int) -> None:
+    rows = [[k, None, None, None, 0.5, 0.4, 0.6 + k / 2000] for k in range(1, n + 1)]
+    score, _ = course_charts(rows)
+    assert score is not None
+    columns = re.findall(r'<path d="M(\S+) 14H(\S+?)V[^>]*><title>answer (\d+): ([^<]*)<', score)
+    assert n / 10 <= len(columns) <= 60
+    last = f"score 50\u00a0%, 95\u00a0% interval 40\u00a0% to {60 + n / 20:.0f}\u00a0%"
+    assert columns[-1][2:] == (str(n), last)
+    edges = [(float(left), float(right)) for left, right, *_ in columns]
+    assert all(left < right for left, right in edges)
+    assert [right for _, right in edges[:-1]] == [left for left, _ in edges[1:]]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.demo.scripted_model import ScriptedModel
+from app.records.intervals import ends
 from app.records.sessions import SessionRecord
 from app.reports.figures import headline_lines
 from app.reports.headline import headline_of
@@ -85,10 +87,9 @@ MAXIMUM_INFORMATION = {"criterion": "maximum_information"}
 
 
 def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
-    """Of the same answers, placed so among reference models."""
-    estimate = record.summary["estimate"]
-    if standing:
-        estimate = {**estimate, "extrapolation": {"percentile": 50.0, **standing}}
+    """Of the same answers, placed so among reference models; among none if not said."""
+    placed = {"percentile": 50.0, **standing} if standing else None
+    estimate = {**record.summary["estimate"], "extrapolation": placed}
     headline = headline_of(replace(record, summary={**record.summary, "estimate": estimate}))
     assert headline is not None
     return headline.trust.level, headline.trust.reason
@@ -137,3 +138,31 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     curves = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})
     assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
+
+
+async def test_the_demo_ends_with_a_result_that_is_trusted_and_right(
+    settings: Settings, database: Database
+) -> None:
+    model = ScriptedModel(theta=0.8, seed=7)
+    async with opened(settings, database) as services:
+        plan = {"stopping": {"score_margin": 0.08, "max_items": 60}, "concurrency": 1}
+        record = await services.sessions.create(
+            spec(mode="manual", endpoint=None, plan=plan, seed=7)
+        )
+        while record.status == "awaiting_response":
+            awaited = await services.manual_sessions.next_item(record.id)
+            score = float(model.right[awaited.item.key])
+            answer = ManualAnswer(step_token=awaited.step_token, score=score)
+            record = (await services.manual_sessions.answer(record.id, answer)).record
+    headline = headline_of(record)
+    assert headline is not None
+    assert headline.trust.level == "good"
+    assert headline.better_than is not None
+    assert 0.5 < headline.better_than < 0.9
+    truth = sum(model.right.values()) / len(model.right)
+    lo, hi = ends(headline.interval)
+    assert lo is not None
+    assert hi is not None
+    assert lo < truth < hi
+    assert headline.equivalent_random_items is not None
+    assert headline.equivalent_random_items > 1.5 * headline.asked

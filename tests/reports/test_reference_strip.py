@@ -1,5 +1,6 @@
 """Where results stand among the reference models."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,10 @@ def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> No
     assert "better than 80\u00a0%" in page.text
     assert "<b>" in page.text
     assert "unknown" not in page.text
+    assert "Their answers" not in page.text
+    named = strip(replace(BY_POSITION, source="40 <i>simulated</i> models"), [("m", at)])
+    assert named is not None
+    assert "Their answers: 40 <i>simulated</i> models." in Page(named).text
     many = strip(BY_THETA, [("m", at)])
     assert many is not None
     assert many.count("dot among") == 100 + 1

@@ -196,7 +196,8 @@ async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Se
     assert new[: len(old)] == old
     assert len(new) == 20
     assert ended.parent_id == parent.id
-    straight = await working.sessions.create(spec(plan={"stopping": {"se": None, "max_items": 20}}))
+    plan = {"stopping": {"se": None, "max_items": 20}, "concurrency": 1}
+    straight = await working.sessions.create(spec(plan=plan))
     found = (await until(working, straight.id)).summary["estimate"]
     assert found["theta"] == pytest.approx(ended.summary["estimate"]["theta"])
 

@@ -213,7 +213,7 @@ def _ends(stop: Sequence[str]) -> str:
 
 def _obtained(known: Mapping[str, Any]) -> str:
     """How the answers behind the parameters were obtained."""
-    parts = [_MODES.get(str(known.get("mode")), "asked in an unknown way")]
+    parts = [_MODES[known["mode"]]] if known.get("mode") in _MODES else []
     if "shots" in known:
         parts.append("1 example" if known["shots"] == 1 else f"{known['shots']} examples")
     if "max_tokens" in known:
@@ -222,7 +222,7 @@ def _obtained(known: Mapping[str, Any]) -> str:
         parts.append(f"temperature {known['temperature']:g}")
     if "source" in known:
         parts.append(str(known["source"]))
-    return "calibrated with " + ", ".join(parts)
+    return "reference models: " + (", ".join(parts) or "asked in an unknown way")
 
 
 def _path(name: str) -> str:

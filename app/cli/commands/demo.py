@@ -16,6 +16,7 @@ from app.cli.terminal.options import ConcurrencyOption, QuietOption, SessionAsJs
 from app.cli.terminal.side_by_side import watch_both
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.watch import report, watch
+from app.demo import reference_models
 from app.errors import SextantError
 from app.sandbox import programs
 from sextant_client import AsyncSextant
@@ -65,7 +66,7 @@ def command(
                         "model": "scripted",
                         "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
                     },
-                    "stopping": {"se": 0.25, "min_items": 8, "max_items": _MOST_ITEMS},
+                    "stopping": {"score_margin": 0.08, "max_items": _MOST_ITEMS},
                     **given(concurrency=concurrency),
                     "seed": seed,
                     "metadata": {"made_by": "sextant demo"},
@@ -117,7 +118,11 @@ def _show(session: dict[str, Any], verdict: str | None, theta: float, json: str 
     report(session)
     if verdict is not None:
         out.say(f"\n{verdict}")
-    out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
+    out.say(
+        f"\nThe scripted model's true theta is {theta:+.2f}; the reference models are "
+        f"{reference_models.SOURCE}."
+    )
+    out.print("Now measure your own:")
     out.print(
         f"  {_started_as()} run --endpoint http://localhost:8000/v1 --model NAME --bank demo",
         style="bold",

@@ -148,7 +148,11 @@ def session_report(
     )
     n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
     reference = Reference.of(
-        known.bank, known.population, known.quantiles, identity.n_calibrated_on
+        known.bank,
+        known.population,
+        known.quantiles,
+        identity.n_calibrated_on,
+        source=identity.asked_when_calibrated.get("source"),
     )
     return SessionReport(
         identity=identity,

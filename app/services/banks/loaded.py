@@ -283,6 +283,13 @@ class LoadedVersion:
         )
 
     @property
+    def n_reference(self) -> int | None:
+        """How many reference models it has learned from; None where that is not known."""
+        if self.n_examinees is None and self.curves is not None:
+            return self.curves.n_reference
+        return self.n_examinees
+
+    @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:
         """Those of its scorers that call out."""
         if self.prompt_style.mode == LOGLIKELIHOOD:

@@ -70,7 +70,7 @@ class SessionReports:
         )
         return await asyncio.to_thread(
             lambda: session_report(
-                _identity(record, stored),
+                _identity(record, stored, version.n_reference),
                 record.summary,
                 [_asked(asked, version, texts) for asked in answers],
                 ended,
@@ -100,9 +100,10 @@ class SessionReports:
         )
 
 
-def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
+def _identity(
+    record: SessionRecord, version: BankVersion, n_reference: int | None
+) -> SessionIdentity:
     provenance = record.provenance
-    calibration = version.calibration or {}
     examinee = record.endpoint_name or record.endpoint_model or record.metadata.get("model")
     return convert(
         SessionIdentity,
@@ -116,7 +117,7 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         n_items=provenance["n_items"],
         n_never_asked=provenance.get("n_never_asked", 0),
         n_uncalibrated=provenance.get("n_uncalibrated", 0),
-        n_calibrated_on=calibration.get("n_examinees"),
+        n_calibrated_on=n_reference,
         parameters_hash=version.parameters_hash,
         code_version=provenance.get("code_version"),
         unparsed_policy=provenance["asking"]["unparsed_policy"],

@@ -1,0 +1,61 @@
+"""The demo bank's reference models: all made up, with what calibrating on them has taught.
+
+    python -m app.demo.reference_models
+
+writes `reference_models.json` anew, as curves of any bank are learned from whole records.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.demo.bank import DemoBank, demo_bank
+from app.engine.models.base import FloatArray
+
+N_MODELS = 100
+#: Their abilities lie evenly between this and its negative, logits.
+MOST_ABLE = 2.5
+SOURCE = f"{N_MODELS} simulated models, made up for the demo"
+_LEARNED = Path(__file__).with_suffix(".json")
+
+
+def abilities() -> FloatArray:
+    """Of each model, shape (N_MODELS,)."""
+    return np.linspace(-MOST_ABLE, MOST_ABLE, N_MODELS)
+
+
+def answers(demo: DemoBank) -> FloatArray:
+    """Right (1) and wrong (0) answers of each model, drawn as the items' curves say.
+
+    Returns:
+        Shape (N_MODELS, n_items).
+    """
+    chances = demo.item_bank().expected_score(abilities())
+    drawn = np.random.default_rng(demo.seed).random(chances.shape)
+    right: FloatArray = (drawn < chances).astype(np.float64)
+    return right
+
+
+def learned() -> dict[str, Any]:
+    """What their answers have taught, as a bank version keeps it."""
+    known: dict[str, Any] = json.loads(_LEARNED.read_text())
+    return known
+
+
+def learn(demo: DemoBank) -> dict[str, Any]:
+    """The same from the answers, by the calibration's own code; takes seconds."""
+    from app.calibration.pipeline.fit import CALIBRATORS
+    from app.calibration.pipeline.plan import CalibrationPlan
+
+    plan = CalibrationPlan(model="3pl")
+    calibrator = CALIBRATORS[plan.model]
+    names = [f"simulated-{number + 1:03}" for number in range(N_MODELS)]
+    keys = [item.key for item in demo.items]
+    matrix = calibrator.matrix(answers(demo), examinees=names, items=keys)
+    return calibrator.curves(matrix, plan)
+
+
+if __name__ == "__main__":
+    _LEARNED.write_text(json.dumps(learn(demo_bank())) + "\n")
