@@ -76,7 +76,7 @@ class Sandbox:
     Args:
         preloaded: Modules that the helper loads before it forks.
         spare: Places for small work of keys that have none at work, see `FairSemaphore`.
-        waiting: Pieces of small work that may wait.
+        waiting: Pieces of work of each size that may wait.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1)
+        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1, waiting)
 
     async def run(
         self,
