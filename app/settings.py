@@ -105,6 +105,9 @@ class Settings(BaseSettings):
     """Folder of your own entries of the catalogue, TOML files that stand beside those that Sextant
     brings along; one of the same name stands before ours."""
 
+    neural_models: Path | None = None
+    """Folder of the models that the scorer `bertscore` may use, each a folder by its name."""
+
     heartbeat_s: float = Field(default=3.0, gt=0, le=300)
     """Seconds between two signs of life of a session's worker."""
 

@@ -34,17 +34,19 @@ Work = Callable[[Any, Sequence[bytes], BinaryIO], Any]
 _MB = 2**20
 #: Work above this is large: one child at a time does such work, and two the other.
 SMALL_MEMORY = 160 * _MB
-#: The helper imports half of what there is: a second alone, much longer on a machine that is busy.
-_START_S = 60.0
+#: The helper imports half of what there is: a second alone, much longer on a machine that is busy
+#: and where it loads neural models of gigabytes.
+_START_S = 180.0
 #: Loaded by the helper before it forks.
 _PRELOADED = ("app.services.responses.confined_reading", "app.exchange.responses")
-#: One thread and no arenas of its own: what children take is what their work takes.
+#: One thread, no arenas of its own, no downloads: what children take is what their work takes.
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "ARROW_IO_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
+    "HF_HUB_OFFLINE": "1",
 }
 _CHUNK = 1 << 16
 #: What the helper is told with each job: the module of its function, filled up with blanks.
@@ -76,7 +78,7 @@ class Sandbox:
     Args:
         preloaded: Modules that the helper loads before it forks.
         spare: Places for small work of keys that have none at work, see `FairSemaphore`.
-        waiting: Pieces of small work that may wait.
+        waiting: Pieces of work of each size that may wait.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1)
+        self._small, self._large = FairSemaphore(2, waiting, spare=spare), FairSemaphore(1, waiting)
 
     async def run(
         self,

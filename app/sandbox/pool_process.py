@@ -215,7 +215,7 @@ def _held() -> int:
 
 
 class WithoutPandas(MetaPathFinder):
-    """Where pandas is installed, pyarrow would import it in each child; none of ours needs it."""
+    """Where pandas is installed, pyarrow would import it in each child; few of ours need it."""
 
     @override
     def find_spec(self, fullname: str, *_: object) -> None:
@@ -228,7 +228,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     give_way(_NICENESS)
-    sys.meta_path.insert(0, WithoutPandas())
+    if "pandas" not in sys.argv:
+        sys.meta_path.insert(0, WithoutPandas())
     _load(*sys.argv[2:])
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _Children(control).serve()

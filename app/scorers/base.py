@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from app.items import Answer, ItemContent, Outcome
+from app.sandbox.pool import SMALL_MEMORY
 from app.scorers.confined import Failed
 
 
@@ -108,6 +109,7 @@ class ScorerParams(BaseModel):
         measure: What it measures; marks are always in [0, 1].
         searches: Whether it runs what its user wrote, which may never end: in a child process.
         libraries: Modules that scoring needs and that take long to import: in children alone.
+        memory: Bytes that scoring takes in a child; above `SMALL_MEMORY` it is always in one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -116,6 +118,12 @@ class ScorerParams(BaseModel):
     measure: ClassVar[Scale] = Scale()
     searches: ClassVar[bool] = False
     libraries: ClassVar[tuple[str, ...]] = ()
+    memory: ClassVar[int] = SMALL_MEMORY
+
+    @property
+    def inner(self) -> "ScorerParams":
+        """Whose `work_s`, libraries and memory it takes: its own, or of what it builds on."""
+        return self
 
     @property
     def work_s(self) -> float:

@@ -42,7 +42,12 @@ class Failed:
 
 
 async def confined(
-    task: Task, job: Json, *, timeout_s: float, libraries: tuple[str, ...] = ()
+    task: Task,
+    job: Json,
+    *,
+    timeout_s: float,
+    libraries: tuple[str, ...] = (),
+    memory: int = SMALL_MEMORY,
 ) -> Json | Failed:
     """What a task makes of a job; in a child, unless this is one already.
 
@@ -51,6 +56,7 @@ async def confined(
         job: Its argument.
         timeout_s: Seconds that it may take; waiting for its turn does not count.
         libraries: Modules that it needs and that take long to import.
+        memory: Bytes that it may take beyond what these take.
 
     Raises:
         BusyError: Too much other work is waiting.
@@ -61,7 +67,7 @@ async def confined(
         result: Json = await _sandbox(libraries).run(
             _perform,
             {"module": task.__module__, "name": task.__name__, "job": job},
-            limits=Limits(memory=SMALL_MEMORY, seconds=timeout_s, output=_OUTPUT_BYTES),
+            limits=Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES),
             subject="it",
         )
     except LimitExceededError as error:

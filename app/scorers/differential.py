@@ -8,7 +8,10 @@ from typing_extensions import override
 
 from app.items import Answer, ItemContent
 from app.scorers.base import Mark, Scale, Scored, ScorerParams
+from app.scorers.bertscore import BertScore
 from app.scorers.overlap import METRICS, TextMetric
+
+_METRICS: dict[str, type[TextMetric]] = {**METRICS, "bertscore": BertScore}
 
 IncorrectReferences = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=10_000)]],
@@ -34,25 +37,29 @@ class Differential(ScorerParams):
     measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
 
     incorrect: IncorrectReferences
-    metric: Literal["rouge_l", "bleu", "chrf", "token_f1", "similarity"] = "rouge_l"
+    metric: Literal["rouge_l", "bleu", "chrf", "token_f1", "similarity", "bertscore"] = "rouge_l"
     params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        self._metric()
+        _ = self.inner
         return self
 
     @override
     async def check(self) -> None:
-        if self._metric().similarity(self.incorrect[0], self.incorrect) is None:
+        metric = self.inner
+        await metric.check()
+        if not metric.comparable(self.incorrect):
             raise ValueError("the incorrect references hold nothing to compare with")
 
-    def _metric(self) -> TextMetric:
-        return METRICS[self.metric].model_validate(self.params)
+    @property
+    @override
+    def inner(self) -> TextMetric:
+        return _METRICS[self.metric].model_validate(self.params)
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """The difference of two similarities; whatever the metric cannot mark, neither can this."""
-        metric = self._metric()
+        metric = self.inner
         mark = await metric.score(item, answer)
         if not isinstance(mark, Scored):
             return mark
@@ -63,7 +70,7 @@ class Differential(ScorerParams):
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and the first incorrect reference."""
-        right, _ = self._metric().examples(item, rng)
+        right, _ = self.inner.examples(item, rng)
         return right, self.incorrect[0]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
+from app.sandbox.pool import SMALL_MEMORY
 from app.scorers import remote
 from app.scorers.base import Mark, NotScored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Equipped
@@ -33,12 +34,18 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
         BusyError: The helper processes have too much to do.
     """
     spec = _spec_of(scorer)
-    if spec is None or _size(spec, item, answer) <= MAX_CHARS_HERE:
+    if spec is None or not isinstance(scorer, ScorerParams):
         return await mark_here(scorer, item, answer)
-    if not isinstance(scorer, ScorerParams):
-        raise TypeError(f"{scorer!r} has no parameters")
-    job = sent(spec, item, answer)
-    result = await confined(remote.mark, job, timeout_s=scorer.work_s, libraries=scorer.libraries)
+    inner = scorer.inner
+    if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
+        return await mark_here(scorer, item, answer)
+    result = await confined(
+        remote.mark,
+        sent(spec, item, answer),
+        timeout_s=inner.work_s,
+        libraries=inner.libraries,
+        memory=inner.memory,
+    )
     return scorer.unmarked(result) if isinstance(result, Failed) else mark_of(result)
 
 

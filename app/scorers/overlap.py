@@ -39,6 +39,10 @@ class TextMetric(ScorerParams):
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
         """In [0, 1], 1 is best; `None` where the targets hold nothing to compare with."""
 
+    def comparable(self, targets: Sequence[str]) -> bool:
+        """Whether the targets hold anything to compare with."""
+        return self.similarity(targets[0], targets) is not None
+
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """The similarity to the nearest target; refused where the answer declines."""
         if not item.target:
@@ -57,7 +61,7 @@ class TextMetric(ScorerParams):
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """The first target, and words that nobody ever wrote."""
-        if not item.target or self.similarity(item.target[0], item.target) is None:
+        if not item.target or not self.comparable(item.target):
             raise InvalidInputError("An item for a text metric needs a target with words.")
         words = ("".join(map(chr, rng.integers(ord("a"), ord("z"), 9))) for _ in range(4))
         return item.target[0], " ".join(words)

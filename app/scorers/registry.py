@@ -134,6 +134,7 @@ def _where(scorer_class: type) -> str:
 @cache
 def default_registry() -> ScorerRegistry:
     """The scorers of this package and of every installed one, looked up once a process."""
+    from app.scorers.bertscore import BertScore
     from app.scorers.callback import Callback
     from app.scorers.choice import Choice
     from app.scorers.closeness import Closeness
@@ -151,6 +152,7 @@ def default_registry() -> ScorerRegistry:
     registry = ScorerRegistry(
         {
             **METRICS,
+            "bertscore": BertScore,
             "callback": Callback,
             "choice": Choice,
             "closeness": Closeness,
