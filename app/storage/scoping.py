@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Boolean, ColumnElement, String, bindparam, event, text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
 from sqlalchemy.orm.interfaces import CriteriaOption
@@ -190,6 +191,17 @@ _LOCKED_AFTER_IT: Final = (*_OWNED, BankRow, ItemRow, BankVersionRow)
 
 class ScopedSession(Session):
     """A session whose statements find the rows of the present project alone."""
+
+
+class Repository:
+    """Questions and changes about one noun, within one transaction.
+
+    Args:
+        db: Of a `ScopedSession`.
+    """
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
 
 
 def _hold_project(session: Session, seen: str) -> None:

@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Text, bindparam, func, or_, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
@@ -14,7 +13,7 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
 from app.storage.rows.bank_records import bank_values, read_bank
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow
-from app.storage.scoping import SEEN, of_opened
+from app.storage.scoping import SEEN, Repository, of_opened
 
 _USED_ELSEWHERE = text("""
     SELECT true FROM sessions s
@@ -41,14 +40,11 @@ _WITH_NEWEST = _FOUND.add_columns(
 )
 
 
-class BankRepository:
+class BankRepository(Repository):
     """Questions and changes about banks, within one transaction.
 
     Archived banks are not seen, except by the id of one of their versions: sessions refer to those.
     """
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, bank: Bank) -> None:
         """Store a new bank.

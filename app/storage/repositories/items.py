@@ -16,7 +16,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker
 from app.errors import InvalidStateError, NotFoundError
@@ -33,7 +32,7 @@ from app.storage.rows.bank_records import content_json, read_item, read_scorer, 
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
@@ -66,11 +65,8 @@ _NOTE_CONTENT = text("""
 HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")
 
 
-class ItemRepository:
+class ItemRepository(Repository):
     """Questions and changes about the items of banks, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, bank_id: str, items: Sequence[NewItem]) -> None:
         """Store new items of a bank.
@@ -278,11 +274,8 @@ def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
     }
 
 
-class ItemUseRepository:
+class ItemUseRepository(Repository):
     """Questions about the answers to items, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def tests(self, version_id: str) -> int:
         """How many tests of a version asked any item and are not made of another one."""

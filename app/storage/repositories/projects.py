@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import delete, func, or_, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError, NotFoundError
@@ -16,7 +15,7 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
 from app.storage.room import allotment
 from app.storage.rows.projects import ProjectRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 #: Tables of what belongs to a project, and what people call one row.
 _HELD = {
@@ -111,11 +110,8 @@ _FORGET = [
 ]
 
 
-class ProjectRepository:
+class ProjectRepository(Repository):
     """Questions and changes about projects, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
         """What the project that is acted for, and a key of it, may have; None: all there is.

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
@@ -33,7 +32,7 @@ from app.storage.rows.bank_records import (
     read_version_item,
 )
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.scoping import FOR_USERS, of_opened
+from app.storage.scoping import FOR_USERS, Repository, of_opened
 
 _ADD_VERSION_ITEMS = text("""
     INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
@@ -45,11 +44,8 @@ _ADD_VERSION_ITEMS = text("""
 _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
 
-class VersionRepository:
+class VersionRepository(Repository):
     """Questions about versions of banks, and new ones, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def next_number(self, bank_id: str) -> int:
         """Number of the bank's next version; the caller holds the bank's row lock."""
