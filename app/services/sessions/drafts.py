@@ -10,9 +10,8 @@ from app import DISTRIBUTION
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.records.endpoints import Endpoint, NewEndpoint
-from app.records.examinees import Examinee
 from app.records.provisional import provisional_words
-from app.records.sessions import Administration, NewSession
+from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import origin_of
 from app.services.endpoints.specs import EndpointSpec

@@ -19,16 +19,17 @@ from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.events import StoredEvent
-from app.records.examinees import Examinee, examinee_of_endpoint
 from app.records.fields import shallow
 from app.records.sessions import (
     ALL_SESSIONS,
     UNDERWAY,
     Administration,
+    Examinee,
     NewSession,
     SessionEvent,
     SessionFilter,
     SessionRecord,
+    examinee_of_endpoint,
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
