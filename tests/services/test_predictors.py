@@ -34,7 +34,7 @@ async def version(services: Services) -> LoadedVersion:
     thetas = rng.normal(size=60)
     chances = plain.bank.expected_score(thetas)
     curves = fit_curves((rng.random(chances.shape) < chances).astype(np.float64))
-    return replace(plain, curves=LearnedCurves(curves=curves, n_reference=60), _tests=LRUCache(8))
+    return replace(plain, curves=LearnedCurves(curves=curves, n_reference=60), tests=LRUCache(8))
 
 
 def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Administration]:
