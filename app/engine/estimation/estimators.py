@@ -195,10 +195,11 @@ class GridEstimator:
     def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
         """The belief after one more answer, or some at once; the one given stays as it is."""
         known, search = (*belief.responses, *responses), belief.search
-        gain = np.zeros(len(belief.nodes))
+        nodes = belief.posterior.grid.nodes
+        gain = np.zeros(len(nodes))
         for response in responses:
             gain += bank.model.item_log_likelihood(
-                bank.parameters, response.item, belief.nodes, response.score
+                bank.parameters, response.item, nodes, response.score
             )
             search = search and self._extend(search, bank, response)
         posterior = belief.posterior.observe(

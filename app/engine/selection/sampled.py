@@ -193,7 +193,13 @@ class WantedOrSampled:
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
-        if self._samples(state, rng.random()):
+        chance = rng.random()
+        # What takes longer to tell is asked only where it decides.
+        if (
+            chance < LEAST_DOUBT
+            or chance < self.estimator.explanations.doubt(state.responses)
+            or self.estimator.estimate(state.responses).by_sample_alone
+        ):
             return self.sampled.draw(pool, state, rng)
         start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
         position = self.sampled.position
@@ -203,14 +209,6 @@ class WantedOrSampled:
         if item is None:
             item = self.wanted.select(pool, state, rng)
         return None if item is None else Chosen(item, 1.0)
-
-    def _samples(self, state: CatState, chance: float) -> bool:
-        """Whether this step samples; what takes longer to tell is asked only where it decides."""
-        return (
-            chance < LEAST_DOUBT
-            or chance < self.estimator.explanations.doubt(state.responses)
-            or self.estimator.estimate(state.responses).by_sample_alone
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

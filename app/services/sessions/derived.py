@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 from app.errors import InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint

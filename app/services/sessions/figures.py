@@ -15,7 +15,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.extrapolation import extrapolation
-from app.engine.prediction.nonresponse import allowing_for_nonresponse
+from app.engine.prediction.p_irt import allowing_for_nonresponse
 from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, prior_doubt
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.acting import maker, owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 from app.errors import (
     AlreadyExistsError,
     InvalidInputError,
