@@ -70,20 +70,12 @@ class Examinee:
         return f"{article} {self.kind.value}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def examinee_in(provenance: Mapping[str, Any]) -> Examinee | None:
-    """The named examinee of a session; None where an endpoint was asked, or nobody was named."""
-    origin = provenance.get("endpoint") or {}
-    if origin.get("kind") != SELF_REPORTED:
-        return None
-    return _of(origin["name"], origin["model"], origin["options"])
-
-
 def examinee_of_endpoint(settings: EndpointSettings) -> Examinee:
     """What `Examinee.as_endpoint` was made of."""
-    return _of(settings.name or "", settings.model, settings.options)
+    return _examinee(settings.name or "", settings.model, settings.options)
 
 
-def _of(name: str, model: str, options: Mapping[str, Any]) -> Examinee:
+def _examinee(name: str, model: str, options: Mapping[str, Any]) -> Examinee:
     return Examinee(
         name=name,
         kind=ExamineeKind(options["kind"]),
@@ -136,7 +128,10 @@ class SessionRecord(LeasedRecord):
     @property
     def examinee(self) -> Examinee | None:
         """Who answers by hand, where somebody was named."""
-        return examinee_in(self.provenance) if self.mode == "manual" else None
+        origin = self.provenance.get("endpoint") or {}
+        if self.mode != "manual" or origin.get("kind") != SELF_REPORTED:
+            return None
+        return _examinee(origin["name"], origin["model"], origin["options"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,7 +218,7 @@ def require_active(key: ApiKey) -> None:
     """
     if key.revoked_at is not None:
         raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
-    if not key.active(datetime.now(UTC)):
+    if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
         raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
 
 
