@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from app.acting import seen_project
 from app.errors import NotFoundError
-from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, InstallationRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import (
     AnswerSheetRow,
     CalibrationEventRow,
@@ -30,7 +30,6 @@ from app.storage.rows.calibrations import (
     ResponseItemRow,
     ResponseSetRow,
 )
-from app.storage.rows.catalog import InstallationRow
 from app.storage.rows.endpoints import DeliveryRow, EndpointRow, WebhookRow
 from app.storage.rows.sessions import (
     AdministrationRow,

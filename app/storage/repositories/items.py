@@ -20,9 +20,8 @@ from sqlalchemy import (
 from app.acting import maker
 from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
-from app.records.banks import Item, ItemOutline, NewItem
+from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
-from app.records.item_uses import ItemAnswer, ItemUse
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page, within_size

@@ -13,7 +13,7 @@ from sqlalchemy import delete, func, text
 from app.records.spend import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.session_steps import as_json
 from app.storage.room import stored_bytes
-from app.storage.rows.spend import SpendRow
+from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
 
 #: So long days stay, and reservations whose calls never ended, which count as spent meanwhile.
