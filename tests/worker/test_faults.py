@@ -14,7 +14,7 @@ from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.records.endpoints import Limits, Price
 from app.services.container import Services, open_services
-from app.services.sessions.failures import FailureLimits
+from app.services.sessions.endings import FailureLimits
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
