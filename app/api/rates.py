@@ -13,8 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from app.errors import TooManyRequestsError
 from app.fair_semaphore import FairSemaphore
-from app.records.allotments import SHARE
-from app.records.projects import Project
+from app.records.projects import SHARE, Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.
 _OVER_S = 10.0

@@ -21,8 +21,7 @@ from app.errors import (
 )
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import not_none
-from app.records.projects import Limits
-from app.records.spend import DaySpend
+from app.records.projects import DaySpend, Limits
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id

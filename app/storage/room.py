@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker, owner
 from app.errors import StorageFullError, TooManySessionsError
-from app.records.allotments import Allotment
+from app.records.projects import Allotment
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow

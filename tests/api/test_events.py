@@ -19,9 +19,8 @@ from app.api.schemas.sessions.events import EventList
 from app.deps import authenticate
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
-from app.records.allotments import Allotment
 from app.records.events import StoredEvent
-from app.records.projects import Limits
+from app.records.projects import Allotment, Limits
 from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import View

@@ -7,9 +7,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.acting import maker, owner
 from app.errors import NotFoundError
-from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import convert, shallow
-from app.records.gates import GateRecord, GateSpec
+from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.room import require_space
 from app.storage.rows.banks import BankVersionRow

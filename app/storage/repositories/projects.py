@@ -8,9 +8,8 @@ from sqlalchemy import delete, func, or_, select, text, update
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError, NotFoundError
-from app.records.allotments import Allotment
 from app.records.fields import convert, not_none
-from app.records.projects import Limits, Project, Retention
+from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
 from app.storage.room import allotment

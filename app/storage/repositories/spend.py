@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete, func, text
 
-from app.records.spend import DaySpend, MostTaken, Refusal, Taken
+from app.records.projects import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.session_steps import as_json
 from app.storage.room import stored_bytes
 from app.storage.rows.projects import SpendRow
