@@ -32,7 +32,7 @@ from app.services.banks.asked import ASKED, Asked
 from app.services.banks.reference_agents import RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
-from app.storage.rows.bank_records import scorer_json
+from app.storage.repositories.banks import scorer_json
 
 # Values of one block of the information curve: 8 MB of them.
 _CURVE_BLOCK = 2**20

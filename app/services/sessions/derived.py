@@ -27,7 +27,7 @@ from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.rows.bank_records import scorer_json
+from app.storage.repositories.banks import scorer_json
 
 #: Relation of a session that goes on where another ended.
 EXTEND = "extend"

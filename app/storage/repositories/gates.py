@@ -10,7 +10,7 @@ from app.errors import NotFoundError
 from app.records.fields import convert, shallow
 from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.room import require_space
+from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankVersionRow
 from app.storage.rows.sessions import BaselineRow, GateRow, SessionRow
 from app.storage.scoping import Repository

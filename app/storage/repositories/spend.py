@@ -11,8 +11,8 @@ from datetime import timedelta
 from sqlalchemy import delete, func, text
 
 from app.records.projects import DaySpend, MostTaken, Refusal, Taken
+from app.storage.repositories.projects import stored_bytes
 from app.storage.repositories.session_steps import as_json
-from app.storage.room import stored_bytes
 from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
 

@@ -23,14 +23,14 @@ from app.records.banks import (
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.items import HAS_CONTENT
-from app.storage.rows.bank_records import (
+from app.storage.repositories.banks import (
     VERSION_EXTRAS,
     read_item,
     read_scorer,
     read_version,
     read_version_item,
 )
+from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import FOR_USERS, Repository, of_opened
 
