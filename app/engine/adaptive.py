@@ -24,11 +24,10 @@ from app.engine.prediction.p_irt import (
     Prediction,
     Predictor,
     allowing_for_nonresponse,
-    answered,
 )
 from app.engine.selection.base import Pool, Selector
 from app.engine.selection.sampled import choose
-from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
+from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 #: Ends that more answers of any kind bring nearer.

@@ -237,12 +237,6 @@ def allowing_for_nonresponse(prediction: Prediction, state: CatState) -> Predict
     return replace(prediction, lo=(1 - share) * prediction.lo, nonresponse=share)
 
 
-def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
-    """Items that were answered, and their scores, each of shape (n_responses,)."""
-    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-    return items, np.array([one.score for one in responses], dtype=np.float64)
-
-
 def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
     """Weights of the items that a score is taken over, some left out, with the same sum.
 

@@ -28,12 +28,11 @@ from app.engine.prediction.p_irt import (
     COMBINED,
     Certain,
     Prediction,
-    answered,
     still_counted,
 )
 from app.engine.prediction.sample_size import sample_interval
 from app.engine.prediction.score_curves import Located, ScoreCurves, freed
-from app.engine.state import Belief, Response
+from app.engine.state import Belief, Response, answered
 
 #: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
 #: least doubt: many models tell no more of a new one than that it may be like them.

@@ -29,7 +29,7 @@ from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
-from app.engine.state import CatState, Draw
+from app.engine.state import CatState, Draw, answered
 
 #: Share of the difficulties among which a step chooses.
 WINDOW = 0.5
@@ -255,5 +255,4 @@ def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
 
 def located(curves: ScoreCurves, state: CatState) -> Located:
     """Where the answers so far put an examinee."""
-    items = np.array([one.item for one in state.responses], dtype=np.intp)
-    return curves.locate(items, np.array([one.score for one in state.responses]))
+    return curves.locate(*answered(state.responses))
