@@ -84,18 +84,16 @@ Feed = Annotated[EventFeed, Depends(_feed)]
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sends `request`; looked up once a request, which is its project's from here on.
+    """Who sends `request`, which is its project's from here on: `request.state.caller`.
 
     Raises:
         UnauthenticatedError: No bearer key, or one that is unknown, revoked or expired.
         NotFoundError: The request names a project that is not the key's.
     """
-    known: Caller | None = getattr(request.state, "caller", None)
-    if known is None:
-        known = await identify(request)
-        request.state.caller = known
-    enter_as(known)
-    return known
+    found = await identify(request)
+    request.state.caller = found
+    enter_as(found)
+    return found
 
 
 def enter_as(known: Caller) -> None:
@@ -192,7 +190,7 @@ async def _current_caller(
     required: SecurityScopes,
     _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
 ) -> Caller:
-    found = await authenticate(request)
+    found: Caller = request.state.caller
     for scope in map(Scope, required.scopes):
         if not found.may(scope):
             raise MissingScopeError(
@@ -222,7 +220,7 @@ def caller(scope: ScopeName) -> params.Security:
 
 
 async def _view(request: Request) -> View:
-    found = await authenticate(request)
+    found: Caller = request.state.caller
     return View(is_whole=found.may(Scope.BANKS_WRITE), is_admin=found.may(Scope.ADMIN))
 
 

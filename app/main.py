@@ -14,7 +14,7 @@ from typing_extensions import override
 from app import DISTRIBUTION
 from app.api import errors
 from app.api.description import describe
-from app.api.middleware import HeadAsGet, RequestContext
+from app.api.middleware import RequestContext
 from app.api.routers import (
     api_keys,
     audit,
@@ -113,7 +113,6 @@ def create_app(
     app.state.feed = EventFeed(database, streams_per_key=settings.streams_per_key)
     errors.install(app)
     routing.install(app)
-    app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext, trusts_all=settings.private_endpoints == "always")
     for module in _ROUTERS:
         app.router.routes.extend(module.router.routes)

@@ -32,16 +32,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def require_connected(request: Request) -> None:
-    """Go on only if the client has not hung up while its request waited. The body has been read.
-
-    Raises:
-        ClientDisconnect: Nobody waits for an answer any more.
-    """
-    if await request.is_disconnected():
-        raise ClientDisconnect
-
-
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

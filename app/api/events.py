@@ -20,7 +20,7 @@ from app.acting import owner
 from app.api.disconnects import while_connected
 from app.api.errors import errors
 from app.api.schemas.sessions.events import EventList, EventRead
-from app.deps import authenticate, identify
+from app.deps import identify
 from app.errors import (
     DatabaseUnavailableError,
     FieldProblem,
@@ -100,19 +100,17 @@ async def wait_for_end(
         feed: Tells when there are new events.
         kind: Of what is read.
         resource_id: Its id; the caller may read it.
-        seconds: 0 returns at once.
+        seconds: As many as it waits at most.
 
     Raises:
         ClientDisconnect: Nobody waits for an answer any more.
         TooManyStreamsError: The caller, or the project, has too many streams.
     """
-    if not seconds:
-        return
     fetch = partial(feed.since, kind, resource_id)
     newest = await feed.newest(kind, resource_id)
     if await _has_ended(fetch, _is_last, newest):
         return
-    reader = Reader(owner(), (await authenticate(request)).key_id)
+    reader = Reader(owner(), request.state.caller.key_id)
     await feed.require_room(reader)
 
     async def ended() -> None:
@@ -160,7 +158,7 @@ async def events_for(
         fetch,
         _is_last,
         after=after,
-        key_id=(await authenticate(request)).key_id,
+        key_id=request.state.caller.key_id,
         check=lambda: identify(request),
     )
 

@@ -1,4 +1,4 @@
-"""What wraps every request: an id, an access log line, figures, safe headers, a last resort."""
+"""What wraps every request: an id, a log line, figures, safe headers, HEAD, a last resort."""
 
 import re
 import time
@@ -51,7 +51,10 @@ _FORWARDED = re.compile(
 
 
 class RequestContext:
-    """Gives each request an id, logs it, and turns what nobody caught into a 500 problem."""
+    """Gives each request an id, logs it, and turns what nobody caught into a 500 problem.
+
+    HEAD is answered with the head of what GET answers.
+    """
 
     def __init__(self, app: ASGIApp, *, trusts_all: bool = False) -> None:
         self._app = app
@@ -88,7 +91,10 @@ class RequestContext:
         )
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(audit_entry):
             try:
-                await self._app(scope, receive, send_with_id)
+                if scope["method"] == "HEAD":
+                    await _answer_head(self._app, scope, receive, send_with_id)
+                else:
+                    await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except Exception:
@@ -118,35 +124,26 @@ def _is_from_elsewhere(scope: Scope) -> bool:
         return True
 
 
-class HeadAsGet:
-    """Answers HEAD with the head of what GET answers.
+async def _answer_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer HEAD with the head of what GET answers.
 
     The handler ends with its first part: of a file or an event stream no more than that is made.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif message.get("more_body"):
+            raise _HeadSentError
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-
-        async def send_head(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                await send(message)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-            elif message.get("more_body"):
-                raise _HeadSentError
-
-        asked = {**scope, "method": "GET"}
-        try:
-            await self._app(asked, receive, send_head)
-        except (_HeadSentError, ClientDisconnect):
-            pass
-        finally:
-            scope["route"] = asked.get("route")  # for who counts requests by their route
+    asked = {**scope, "method": "GET"}
+    try:
+        await app(asked, receive, send_head)
+    except (_HeadSentError, ClientDisconnect):
+        pass
+    finally:
+        scope["route"] = asked.get("route")  # for who counts requests by their route
 
 
 class _HeadSentError(OSError):

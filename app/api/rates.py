@@ -2,16 +2,18 @@
 
 import math
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
+from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from app.errors import TooManyRequestsError
 from app.fair_semaphore import FairSemaphore
-from app.records.allotments import SHARE
-from app.records.projects import Project
+from app.records.projects import SHARE, Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.
 _OVER_S = 10.0
@@ -39,16 +41,25 @@ _asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
 _reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 
 
-def reading_turn(key_id: str) -> AbstractAsyncContextManager[None]:
+@asynccontextmanager
+async def reading_turn(request: Request, key_id: str) -> AsyncIterator[None]:
     """The next turn of a key to read, which lasts until the block ends.
 
+    Args:
+        request: What reads; its body has been read.
+        key_id: Who sent it.
+
     Raises:
-        BusyError: On entering, too many of its requests are waiting.
+        BusyError: Too many requests of the key are waiting.
+        ClientDisconnect: The client hung up while its request waited.
     """
     lane = _reading.get(key_id)
     if lane is None:
         lane = _reading[key_id] = FairSemaphore(READ_AT_A_TIME, _WAITING)
-    return lane.turn()
+    async with lane.turn():
+        if await request.is_disconnected():
+            raise ClientDisconnect
+        yield
 
 
 def let_in(

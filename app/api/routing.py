@@ -18,7 +18,6 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
-from app.api.disconnects import require_connected
 from app.api.errors import HTTP_CODES, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
@@ -101,8 +100,7 @@ class ApiRoute(APIRoute):
             try:
                 prepared = await self._prepared(request, body)
                 if request.method == "GET":
-                    async with reading_turn(caller.key_id):
-                        await require_connected(prepared)
+                    async with reading_turn(prepared, caller.key_id):
                         return await run(prepared)
                 key = prepared.headers.get("idempotency-key") if self._idempotent else None
                 if key is None:

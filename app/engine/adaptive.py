@@ -19,11 +19,15 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.nonresponse import allowing_for_nonresponse
-from app.engine.prediction.p_irt import ALL_ITEMS, Prediction, Predictor, answered
+from app.engine.prediction.p_irt import (
+    ALL_ITEMS,
+    Prediction,
+    Predictor,
+    allowing_for_nonresponse,
+)
 from app.engine.selection.base import Pool, Selector
 from app.engine.selection.sampled import choose
-from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
+from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 #: Ends that more answers of any kind bring nearer.
@@ -83,10 +87,10 @@ class AdaptiveTest:
     correction: IntervalCorrection | None = None
     weights: FloatArray | None = None
 
-    @property
+    @cached_property
     def bank(self) -> ItemBank:
         """The bank, inactive items included."""
-        return self.pool.bank
+        return self.pool.index.bank
 
     def start(self) -> CatState:
         """The state before the first item: the same for everybody, worked out once."""

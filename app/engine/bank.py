@@ -1,6 +1,6 @@
 """Calibrated item banks: parameters by position, names by id, one scale."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import chain, islice
@@ -9,7 +9,7 @@ from typing import NewType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
+from app.engine.models.base import BoolArray, FloatArray, IntArray, ItemParameters, ResponseModel
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
 from app.engine.models.multidimensional import MultidimensionalModel, standardised
@@ -52,6 +52,7 @@ class ItemBank:
             out.
         abilities: Loadings on several abilities, and the population; None where the bank measures
             one. The other parameters then are those of the main ability alone.
+        n_items: Number of items.
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
@@ -69,6 +70,7 @@ class ItemBank:
     k: FloatArray = field(default_factory=lambda: np.ones(()))
     abilities: MultidimensionalModel | None = None
     parameters: ItemParameters = field(init=False, repr=False)
+    n_items: int = field(init=False, repr=False)
     _positions: dict[str, ItemIndex] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +87,7 @@ class ItemBank:
         for name, values in arrays.items():
             object.__setattr__(self, name, values)
         object.__setattr__(self, "item_ids", item_ids)
+        object.__setattr__(self, "n_items", len(item_ids))
         if self.abilities is not None and self.abilities.items.a.size != len(item_ids):
             raise ItemBankError(
                 f"Loadings need one row for each of {len(item_ids)} items, got "
@@ -200,11 +203,6 @@ class ItemBank:
         )
 
     @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return len(self.item_ids)
-
-    @property
     def b(self) -> FloatArray:
         """Difficulties -intercept / a in logits; NaN where a is 0 and no difficulty exists."""
         flat = self.a == 0
@@ -222,6 +220,17 @@ class ItemBank:
             pool = list(islice(self.item_ids, _HINT_POOL))
             near = get_close_matches(item_id, pool, n=5) or pool[:5]
             raise UnknownNameError("item", item_id, near) from None
+
+    def open_items(self, asked: Collection[int], active: BoolArray | None) -> BoolArray:
+        """Mask of the items that are active and not yet asked, shape (n_items,).
+
+        Args:
+            asked: Positions of items.
+            active: Mask of the items in use; None means all.
+        """
+        mask = np.ones(self.n_items, dtype=np.bool_) if active is None else active.copy()
+        mask[list(asked)] = False
+        return mask
 
     def take(self, items: IntArray) -> "ItemBank":
         """The bank of some of the items, by position."""

@@ -98,7 +98,7 @@ class InformationIndex:
                 if reach == listed:
                     break
                 reach = needed
-        allowed = admissible(self.bank.n_items, asked, active)
+        allowed = self.bank.open_items(asked, active)
         return largest(self.bank.information(theta), allowed, count)
 
     def _look(
@@ -145,13 +145,6 @@ class InformationIndex:
 def index_of(bank: ItemBank) -> InformationIndex:
     """The index of a bank, shared by all tests on it."""
     return InformationIndex(bank)
-
-
-def admissible(n_items: int, asked: Collection[int], active: BoolArray | None) -> BoolArray:
-    """Mask of the items that are active and not yet asked, shape (n_items,)."""
-    mask = np.ones(n_items, dtype=np.bool_) if active is None else active.copy()
-    mask[list(asked)] = False
-    return mask
 
 
 def largest(values: FloatArray, allowed: BoolArray, count: int) -> list[ItemIndex]:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
+import numpy as np
+
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.errors import InvalidInputError
 
 
@@ -80,6 +82,12 @@ class Response:
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
             raise InvalidInputError(f"A score lies in [0, 1], got {self.score!r}.")
+
+
+def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
+    """Items that were answered, and their scores, each of shape (n_responses,)."""
+    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
+    return items, np.array([one.score for one in responses], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 from app.engine.estimation.intervals import at_confidence
 from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.nonresponse import allowing_for_nonresponse
-from app.engine.prediction.p_irt import Predictor
+from app.engine.prediction.p_irt import Predictor, allowing_for_nonresponse
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
 
@@ -145,7 +144,7 @@ class DecisionBySprt:
         """See `StoppingRule`."""
         if not now.state.responses:
             return None
-        below, above = now.pool.bank.log_likelihood(
+        below, above = now.pool.index.bank.log_likelihood(
             [self.cut - self.indifference, self.cut + self.indifference],
             [response.item for response in now.state.responses],
             [response.score for response in now.state.responses],
@@ -176,7 +175,7 @@ class ScoreMargin:
         """See `StoppingRule`."""
         known = now.answered or now.state
         prediction = allowing_for_nonresponse(
-            self.predictor.predict(now.pool.bank, known.responses, known.belief), known
+            self.predictor.predict(now.pool.index.bank, known.responses, known.belief), known
         )
         # Answers to come narrow it as the root of their number does; the prior counts as one.
         margin = prediction.margin * ((1 + known.n_scored) / (1 + now.state.n_scored)) ** 0.5
@@ -204,10 +203,10 @@ class Plateau:
         known = len(now.state.responses) - PLATEAU_ANSWERS
         if known < 0:
             return None
-        belief = self.estimator.start(now.pool.bank)
+        belief = self.estimator.start(now.pool.index.bank)
         largest = 0.0
         for position, response in enumerate(now.state.responses):
-            before, belief = belief, self.estimator.update(now.pool.bank, belief, response)
+            before, belief = belief, self.estimator.update(now.pool.index.bank, belief, response)
             if position >= known:
                 largest = max(largest, abs(belief.theta - before.theta))
         if not largest < self.theta_change:
@@ -229,7 +228,7 @@ class LowInformation:
         """See `StoppingRule`."""
         theta = now.state.belief.theta
         best = now.pool.index.best(theta, asked=now.state.asked, active=now.pool.active)
-        most = float(now.pool.bank.information(theta, best)[0]) if best else 0.0
+        most = float(now.pool.index.bank.information(theta, best)[0]) if best else 0.0
         if most >= self.information:
             return None
         return Stop(

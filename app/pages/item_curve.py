@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from app.records.item_uses import ItemAnswer
+from app.records.banks import ItemAnswer
 from app.reports.charts import Line, line_chart
 from app.services.banks.loaded import LoadedVersion
 

@@ -9,8 +9,7 @@ from weakref import WeakValueDictionary
 from cachetools import TTLCache
 
 from app.api.schemas.banks.versions import VersionItemRead
-from app.records.banks import BankVersion, VersionItem
-from app.records.item_uses import ItemUse
+from app.records.banks import BankVersion, ItemUse, VersionItem
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService

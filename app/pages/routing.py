@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from typing_extensions import override
 
-from app.api.disconnects import require_connected
 from app.api.errors import headers_of, status_of
 from app.api.rates import let_in, reading_turn
 from app.deps import services
@@ -103,8 +102,7 @@ async def _answered(
             let_in(project, who.key_id, who.caller.requests_per_s)
         if request.method == "POST":
             await own_form(request)
-        async with reading_turn(who.key_id):
-            await require_connected(request)
+        async with reading_turn(request, who.key_id):
             return await run(request)
     except UnauthenticatedError:
         return _to_login(request)

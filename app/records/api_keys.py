@@ -40,7 +40,3 @@ class ApiKey:
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To the minute: not every call is noted."""
-
-    def active(self, now: datetime) -> bool:
-        """Whether the key is neither revoked nor expired at `now`."""
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -1,4 +1,4 @@
-"""Banks, their items and versions, as stored."""
+"""Banks, their items and versions, what became of items in tests, and installations, as stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any
 
 from app.acting import maker, owner
 from app.items import ItemContent, ScorerSpec
+from app.records.leased import LeasedRecord
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
 
@@ -181,3 +182,46 @@ class VersionColumns:
     k: tuple[float | None, ...]
     statuses: tuple[str, ...]
     has_content: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemUse:
+    """Over all tests of a version.
+
+    Attributes:
+        asked: How often.
+        marked: Answers that have a score.
+        mean: Of the scores; None without any.
+    """
+
+    position: int
+    asked: int
+    marked: int
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemAnswer:
+    """One answer, without its text.
+
+    Attributes:
+        examinee: Name of who was asked; None where a test was answered by hand.
+        theta: Ability as the test knows it by now; None where none is told.
+    """
+
+    session_id: str
+    examinee: str | None
+    theta: float | None
+    step: int
+    outcome: str
+    score: float | None
+    answered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationRecord(LeasedRecord):
+    """One installation as stored; names as in the table `installations`."""
+
+    entry: str
+    progress: dict[str, Any]
+    result: dict[str, Any] | None

@@ -1,11 +1,14 @@
-"""Response sets as stored."""
+"""Response sets as stored, and sessions whose answers they collect."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.acting import maker, owner
+from app.records.endpoints import SELF_REPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +50,75 @@ class StoredSheet:
     trial: int
     codes: bytes
     fractions: bytes | None = None
+
+
+SIMULATED = "scripted"
+"""Kind of the endpoints that no model stands behind."""
+
+_DIGITS = 12
+_CALLED_BY = ("kind", "base_url", "model", "parameters_hash")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Sessions whose answers are wanted.
+
+    Attributes:
+        bank_id: On this bank.
+        version_id: On this version of it alone.
+        since: That ended at this moment or later.
+        simulated: Those of simulated examinees, too.
+    """
+
+    bank_id: str
+    version_id: str | None = None
+    since: datetime | None = None
+    simulated: bool = False
+
+
+class EndedSession(NamedTuple):
+    """A session whose answers can be taken over.
+
+    Attributes:
+        root_id: The session that it goes on from, over any number of extensions; else itself.
+        examinee: Who answered: the model, and what tells it and its settings apart; None where
+            answers were given by hand.
+        asked: How its answers were obtained; empty where nobody noted it.
+    """
+
+    id: str
+    root_id: str
+    examinee: str | None
+    asked: Mapping[str, Any]
+
+
+def examinee_of(provenance: Mapping[str, Any]) -> str | None:
+    """Who answered a session: one kind and address, model, settings and prompt are one examinee.
+
+    Another checkpoint behind the same address is one of its own if its model has another name. Who
+    answers by hand is known by name.
+
+    Returns:
+        A name, the same for all sessions of one examinee; None where nobody was named.
+    """
+    origin = provenance.get("endpoint")
+    if not origin:
+        return None
+    if origin.get("kind") == SELF_REPORTED:
+        who, called = ["kind", "name"], origin["name"]
+    else:
+        who, called = list(_CALLED_BY), origin.get("model") or origin.get("kind")
+    told = [*(origin.get(name) for name in who), provenance.get("prompt_template_hash")]
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_DIGITS]
+    return f"{called}/{digest}"
+
+
+class GivenAnswer(NamedTuple):
+    """One closed item of a session."""
+
+    session_id: str
+    step: int
+    item_key: str
+    outcome: str
+    score: float | None
+    is_pretest: bool

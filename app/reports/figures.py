@@ -1,6 +1,7 @@
 """What a session's figures say, for all who tell them: the page, the terminal, files."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -19,6 +20,7 @@ _SURPRISE = 0.8
 _EXACT = 100  # sizes of samples from here on are told with two digits
 #: Texts from which on what all begin with is thought to be no part of any.
 _LEAST_TEXTS = 3
+_WITHOUT_SCORE = (Outcome.ERROR, Outcome.REFUSED, Outcome.UNPARSED, Outcome.TRUNCATED)
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 
 
@@ -101,40 +103,46 @@ def headline_lines(headline: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def counted_wrong(figures: Mapping[str, Any]) -> int:
-    """Answers nobody could read that count as wrong, as the test was told."""
-    ended = sum(n for name, n in figures["outcomes"].items() if name != Outcome.SCORED)
-    progress = figures["progress"]
-    return int(ended - progress["items"] + progress["scored"])
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Answers of a test that did not simply get a score.
 
-
-def many_unreadable(figures: Mapping[str, Any]) -> float:
-    """Share of answers nobody could read that count as wrong; 0 where they are few."""
-    unread, closed = counted_wrong(figures), figures["progress"]["items"]
-    return unread / closed if unread >= max(_MANY * closed, 1) else 0.0
-
-
-def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
-    """Answers without a mark by outcome, those that occurred."""
-    left_out = {
-        outcome.value: figures["outcomes"].get(outcome.value, 0)
-        for outcome in (Outcome.ERROR, Outcome.REFUSED, Outcome.UNPARSED, Outcome.TRUNCATED)
-    }
-    left_out[Outcome.UNPARSED] -= counted_wrong(figures)
-    return {name: n for name, n in left_out.items() if n}
-
-
-def many_unmarked(figures: Mapping[str, Any]) -> float:
-    """Share of answers without a mark; 0 where they are too few to be told, or there is no result.
-
-    Theta and its interval are those of the marked answers; the lower end of the predicted score's
-    interval has room for the others.
+    Attributes:
+        left_out: Answers without a score by outcome, those that occurred. Theta and its interval
+            are those of the others; the lower end of the score's interval has room for these.
+        wrong: Unparsed answers that count as wrong, as the test was told.
+        share_left_out: Of all answers; 0 where they are too few to matter, or there is no result.
+        share_wrong: Likewise of those that count as wrong.
     """
-    progress = figures["progress"]
-    failed, closed = sum(unmarked(figures).values()), progress["items"]
-    no_result = figures["estimate"].get("reason") is not None and figures["score"] is None
-    untold = not progress["scored"] or no_result
-    return 0.0 if untold or failed < max(_MANY * closed, 1) else failed / closed
+
+    left_out: dict[str, int]
+    wrong: int
+    share_left_out: float
+    share_wrong: float
+
+
+def unscored(figures: Mapping[str, Any]) -> Unscored:
+    """What became of the answers of a test that nobody could score.
+
+    Args:
+        figures: Of a session, or of its report, which keeps the estimate elsewhere.
+    """
+    outcomes, progress = figures["outcomes"], figures["progress"]
+    closed, scored = progress["items"], progress["scored"]
+    ended = sum(n for name, n in outcomes.items() if name != Outcome.SCORED)
+    wrong = int(ended - closed + scored)
+    left_out = {outcome.value: outcomes.get(outcome.value, 0) for outcome in _WITHOUT_SCORE}
+    left_out[Outcome.UNPARSED] -= wrong
+    n_left_out, many = sum(left_out.values()), max(_MANY * closed, 1)
+    reason = figures.get("estimate", {}).get("reason")
+    no_result = reason is not None and figures.get("score") is None
+    is_shown = scored and not no_result and n_left_out >= many
+    return Unscored(
+        left_out={name: n for name, n in left_out.items() if n},
+        wrong=wrong,
+        share_left_out=n_left_out / closed if is_shown else 0.0,
+        share_wrong=wrong / closed if wrong >= many else 0.0,
+    )
 
 
 def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | None:

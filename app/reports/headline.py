@@ -13,13 +13,14 @@ from app.records.sessions import SessionRecord
 from app.reports.figures import (
     answers_right,
     asked_caution,
-    many_unmarked,
-    many_unreadable,
     unparsed_caution,
+    unscored,
 )
 
 #: Share of answers without a mark from which on a result is trusted least.
 _MOST_UNMARKED = 0.3
+#: Criteria that sample some of the questions, or all: those for theta choose every one.
+_SAMPLING = (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
 _ENDED_EARLY = {"failed": "The test failed", "cancelled": "The test was cancelled"}
 _BEYOND = {
     PopulationPosition.ABOVE: "The model is stronger than all reference models",
@@ -124,22 +125,17 @@ def headline_of(session: SessionRecord) -> Headline | None:
     )
 
 
-def _samples(session: SessionRecord) -> bool:
-    """Whether a test samples some of its questions, or all: those for theta choose every one."""
-    criterion = (session.design.get("selection") or {}).get("criterion")
-    return criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
-
-
 def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str, Any]) -> Trust:
     provenance = session.provenance
     if session.status in _ENDED_EARLY:
         ended = _ENDED_EARLY[session.status]
         return Trust(level="poor", reason=f"{ended}: the score rests on the answers until then.")
     level: Literal["fair", "poor"]
-    if (share := many_unmarked(session.summary)) > 0.0:
+    lost = unscored(session.summary)
+    if (share := lost.share_left_out) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
         return Trust(level=level, reason=f"{share:.0%} of the answers have no score.")
-    if (share := many_unreadable(session.summary)) > 0.0:
+    if (share := lost.share_wrong) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
         reason = f"{share:.0%} of the answers could not be parsed, and count as wrong."
         return Trust(level=level, reason=reason)
@@ -158,7 +154,8 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=caution)
     if standing in _BEYOND:
         return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")
-    if standing is None and _samples(session):
+    criterion = (session.design.get("selection") or {}).get("criterion")
+    if standing is None and criterion in _SAMPLING:
         reason = "The bank knows no reference models: only sampled questions count."
         return Trust(level="fair", reason=reason)
     if standing is None:

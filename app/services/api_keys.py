@@ -21,8 +21,7 @@ from app.errors import (
 )
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import not_none
-from app.records.projects import Limits
-from app.records.spend import DaySpend
+from app.records.projects import DaySpend, Limits
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -218,7 +217,7 @@ def require_active(key: ApiKey) -> None:
     """
     if key.revoked_at is not None:
         raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
-    if not key.active(datetime.now(UTC)):
+    if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
         raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
 
 

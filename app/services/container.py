@@ -123,10 +123,14 @@ async def open_services(
         response_sets = ResponseSetService(database, reader)
         joins = JoinChecks(database, versions, response_sets)
         recalibration_advice = RecalibrationAdvice(database, versions)
+        manual_sessions = ManualSessions(
+            database=database, versions=versions, endpoints=endpoints, transport=transport
+        )
         sessions = SessionService(
             database=database,
             versions=versions,
             endpoints=endpoints,
+            manual=manual_sessions,
             queue=queue,
             private_endpoints=settings.calls_private,
         )
@@ -191,9 +195,7 @@ async def open_services(
                     sessions=sessions,
                     queue=queue,
                 ),
-                manual_sessions=ManualSessions(
-                    database=database, versions=versions, endpoints=endpoints, transport=transport
-                ),
+                manual_sessions=manual_sessions,
                 simulations=SimulationService(versions, endpoints),
                 comparisons=ComparisonService(database, versions),
                 gates=GateService(database, sessions, versions),

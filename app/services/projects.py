@@ -8,8 +8,7 @@ from cachetools import TTLCache
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError
-from app.records.projects import Limits, Project, Retention
-from app.records.spend import DaySpend
+from app.records.projects import DaySpend, Limits, Project, Retention
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.sql.elements import TextClause
 
-from app.acting import audit_entry, present
+from app.acting import AuditEntry, audit_entry, present
 from app.storage.identifiers import new_id
 from app.storage.rows.base import Base, OwnedRow
 from app.storage.rows.endpoints import ApiKeyRow, IdempotencyRow, KeptAnswerRow, LoginRow
@@ -29,14 +29,18 @@ _MOST = 100
 _NOTE = insert(Base.metadata.tables[AuditRow.__tablename__]).on_conflict_do_nothing()
 
 
-async def note(db: AsyncSession) -> None:
-    """Add to the trail what this transaction changes, if it is the first of its request."""
+async def note(db: AsyncSession) -> AuditEntry | None:
+    """Add to the trail what this transaction changes, if it is the first of its request.
+
+    Returns:
+        What was added: `is_noted` once it is committed.
+    """
     what = audit_entry()
     if what is None or what.is_noted:
-        return
+        return None
     await db.flush()
     if not db.info.get(_CHANGED):
-        return
+        return None
     acting = present()
     row = {
         "id": what.audit_id or new_id("aud"),
@@ -49,6 +53,7 @@ async def note(db: AsyncSession) -> None:
         "address": what.address,
     }
     await db.execute(_NOTE, row)
+    return what
 
 
 def note_change(db: AsyncSession, resource_id: str) -> None:
@@ -56,13 +61,6 @@ def note_change(db: AsyncSession, resource_id: str) -> None:
     if audit_entry() is not None:
         db.info[_CHANGED] = True
         _touch(db.sync_session, resource_id)
-
-
-def noted(db: AsyncSession) -> None:
-    """The transaction was committed: what was noted is."""
-    what = audit_entry()
-    if what is not None and db.info.pop(_CHANGED, False):
-        what.is_noted = True
 
 
 @event.listens_for(ScopedSession, "before_flush")
@@ -76,7 +74,7 @@ def _see_rows(session: Session, *_: Any) -> None:
 
 @event.listens_for(ScopedSession, "do_orm_execute")
 def _see_statement(state: ORMExecuteState) -> None:
-    if audit_entry() is None or state.is_select:
+    if state.is_select or audit_entry() is None:
         return
     statement: Any = state.statement
     if isinstance(statement, TextClause):

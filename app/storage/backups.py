@@ -5,16 +5,14 @@ empty database; where there is one already, into a new database that then takes 
 """
 
 import contextlib
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app import DISTRIBUTION
@@ -28,7 +26,6 @@ from app.storage.migrate import upgrade
 from app.storage.schema_revision import MIGRATION_LOCK, is_known, newest_revision
 from app.storage.secrets import SecretBox
 
-_BLOCK_BYTES = 1 << 20
 _LONGEST_NAME = 63
 _READS_ONLY = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
 _TABLES = """
@@ -75,7 +72,7 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
             canary=_canary(connection),
         )
         arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
-        dump = _output([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
+        dump = binaries.output_of([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
         size = backup_files.write(path, manifest, dump)
     _note(url)
     return manifest, size
@@ -192,7 +189,7 @@ def _pg_restore(url: str, backup: BackupFile) -> None:
         *(program, "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
         f"--dbname={make_conninfo(dbname=str(database))}",
     ]
-    _fed(command, conninfo, backup.blocks())
+    binaries.feed(command, conninfo, backup.blocks())
 
 
 def _replace(url: str, name: str, backup: BackupFile) -> None:
@@ -298,66 +295,3 @@ def _canary(connection: psycopg.Connection[Any]) -> str | None:
         return None
     found = connection.execute("SELECT cipher FROM public.secret_canary").fetchone()
     return bytes(found[0]).decode("ascii") if found else None
-
-
-def _output(command: list[Any], conninfo: str) -> Iterator[bytes]:
-    """What a program of Postgres writes, which must end well."""
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
-            command, stdout=subprocess.PIPE, stderr=said, env=_environment(conninfo)
-        ) as process,
-    ):
-        try:
-            # Nothing after the last block is asked for by its reader.
-            while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
-                yield block
-            _require_done(process, command[0], said)
-        finally:
-            process.kill()
-
-
-def _fed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
-    """Run a program of Postgres that reads this, and must end well."""
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
-            command, stdin=subprocess.PIPE, stderr=said, env=_environment(conninfo)
-        ) as process,
-    ):
-        try:
-            # Who stops reading says why, and by its exit code.
-            with contextlib.suppress(BrokenPipeError):
-                for block in blocks:
-                    if process.stdin:
-                        process.stdin.write(block)
-            with contextlib.suppress(BrokenPipeError):
-                if process.stdin:
-                    process.stdin.close()
-            _require_done(process, command[0], said)
-        finally:
-            process.kill()
-
-
-def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[bytes]) -> None:
-    if process.wait():
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines() or ["no word"]
-        raise DatabaseUnavailableError(f"{program.name} failed: {lines[0]}")
-
-
-def _environment(conninfo: str) -> dict[str, str]:
-    """How a program connects to this database: not by its arguments, which everybody can list."""
-    known = pq.Conninfo.get_defaults()
-    given = {entry.keyword: entry.val for entry in known}
-    given |= {
-        key.encode(): str(value).encode() for key, value in conninfo_to_dict(conninfo).items()
-    }
-    return {
-        "PATH": "/usr/bin:/bin",
-        **{
-            entry.envvar.decode(): value.decode()
-            for entry in known
-            if entry.envvar is not None and (value := given[entry.keyword]) is not None
-        },
-    }

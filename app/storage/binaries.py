@@ -1,4 +1,7 @@
-"""Finds the Postgres programs, and puts a copy where an unprivileged user can run them."""
+"""Finds the Postgres programs, runs those that speak to a server, and copies those that are one.
+
+A copy lies where an unprivileged user can run it.
+"""
 
 import contextlib
 import importlib.util
@@ -10,6 +13,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, Any
+
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
 
 from app.errors import DatabaseUnavailableError
 from app.storage.server_user import ServerUser
@@ -26,6 +33,7 @@ _SYSTEM = (
 _BREAKS_QUOTES = re.compile(r'["$`\\\n]')
 #: Major version. Older ones refuse the queue's schema in one transaction.
 OLDEST = 16
+_BLOCK_BYTES = 1 << 20
 _VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
 
 
@@ -93,6 +101,62 @@ def client(program: str, major: int) -> tuple[Path, int]:
             "the PostgreSQL client programs of that version."
         )
     return found[min(fitting)], min(fitting)
+
+
+def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
+    """What a program writes that speaks to a server.
+
+    Args:
+        command: The program and its arguments.
+        conninfo: Of the database.
+
+    Raises:
+        DatabaseUnavailableError: It failed.
+    """
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+            command, stdout=subprocess.PIPE, stderr=said, env=_environment(conninfo)
+        ) as process,
+    ):
+        try:
+            # Nothing after the last block is asked for by its reader.
+            while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
+                yield block
+            _require_done(process, command[0], said)
+        finally:
+            process.kill()
+
+
+def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
+    """Run a program that speaks to a server, and reads this.
+
+    Args:
+        command: The program and its arguments.
+        conninfo: Of the database.
+        blocks: What it reads.
+
+    Raises:
+        DatabaseUnavailableError: It failed.
+    """
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+            command, stdin=subprocess.PIPE, stderr=said, env=_environment(conninfo)
+        ) as process,
+    ):
+        try:
+            # Who stops reading says why, and by its exit code.
+            with contextlib.suppress(BrokenPipeError):
+                for block in blocks:
+                    if process.stdin:
+                        process.stdin.write(block)
+            with contextlib.suppress(BrokenPipeError):
+                if process.stdin:
+                    process.stdin.close()
+            _require_done(process, command[0], said)
+        finally:
+            process.kill()
 
 
 def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
@@ -181,3 +245,27 @@ def _version_of(program: Path) -> re.Match[str] | None:
     except OSError:  # not there, or not built for this machine
         return None
     return _VERSION.search(answer.stdout)
+
+
+def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[bytes]) -> None:
+    if process.wait():
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines() or ["no word"]
+        raise DatabaseUnavailableError(f"{program.name} failed: {lines[0]}")
+
+
+def _environment(conninfo: str) -> dict[str, str]:
+    """How a program connects to this database: not by its arguments, which everybody can list."""
+    known = pq.Conninfo.get_defaults()
+    given = {entry.keyword: entry.val for entry in known}
+    given |= {
+        key.encode(): str(value).encode() for key, value in conninfo_to_dict(conninfo).items()
+    }
+    return {
+        "PATH": "/usr/bin:/bin",
+        **{
+            entry.envvar.decode(): value.decode()
+            for entry in known
+            if entry.envvar is not None and (value := given[entry.keyword]) is not None
+        },
+    }

@@ -21,11 +21,11 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError
 from app.records.leased import UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
+from app.storage.scoping import Repository
 
 #: A lease that ends later than so many times its length was given by a clock that went back since:
 #: its holder, if it lives, has it renewed at once.
@@ -44,7 +44,7 @@ def _owner(row: type[LeasedRow]) -> Select[str, str | None]:
     return select(row.project_id, row.created_by).where(row.id == bindparam("wanted"))
 
 
-class LeasedRepository(ABC, Generic[R]):
+class LeasedRepository(Repository, ABC, Generic[R]):
     """The leases of one table, within one transaction; base of the repositories of such tables.
 
     A claim counts the row's `lease_epoch` up. Whoever writes later names the epoch of its claim, so
@@ -61,9 +61,6 @@ class LeasedRepository(ABC, Generic[R]):
     kind: ClassVar[str]
     claimable: ClassVar[Sequence[str]] = UNDERWAY
     held: ClassVar[Sequence[str]] = ("running",)
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     @classmethod
     def _ready(cls) -> Sequence[ColumnElement[bool]]:

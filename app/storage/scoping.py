@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Boolean, ColumnElement, String, bindparam, event, text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
 from sqlalchemy.orm.interfaces import CriteriaOption
@@ -20,7 +21,7 @@ from typing_extensions import override
 
 from app.acting import seen_project
 from app.errors import NotFoundError
-from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, InstallationRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import (
     AnswerSheetRow,
     CalibrationEventRow,
@@ -29,7 +30,6 @@ from app.storage.rows.calibrations import (
     ResponseItemRow,
     ResponseSetRow,
 )
-from app.storage.rows.catalog import InstallationRow
 from app.storage.rows.endpoints import DeliveryRow, EndpointRow, WebhookRow
 from app.storage.rows.sessions import (
     AdministrationRow,
@@ -190,6 +190,17 @@ _LOCKED_AFTER_IT: Final = (*_OWNED, BankRow, ItemRow, BankVersionRow)
 
 class ScopedSession(Session):
     """A session whose statements find the rows of the present project alone."""
+
+
+class Repository:
+    """Questions and changes about one noun, within one transaction.
+
+    Args:
+        db: Of a `ScopedSession`.
+    """
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
 
 
 def _hold_project(session: Session, seen: str) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from typing_extensions import override
 
+from app.acting import AuditEntry
 from app.errors import DatabaseUnavailableError
 from app.storage import auditing
 from app.storage.repositories.answers import AnswerRepository
@@ -104,15 +105,16 @@ class UnitOfWork:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        entry: AuditEntry | None = None
         if kind is None:
             try:
-                await auditing.note(self._db)
+                entry = await auditing.note(self._db)
             except BaseException as exc:
                 await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
                 raise
         await self._transaction.__aexit__(kind, error, trace)
-        if kind is None:
-            auditing.noted(self._db)
+        if entry is not None:
+            entry.is_noted = True
 
     async def ping(self) -> None:
         """Ask the server for an answer.
@@ -155,9 +157,8 @@ class Reading(UnitOfWork):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:
-                await auditing.note(self._db)
-                auditing.noted(self._db)
+            if kind is None and (entry := await auditing.note(self._db)):
+                entry.is_noted = True
         finally:
             await self._db.__aexit__(kind, error, trace)
         if isinstance(error, PoolTimeoutError):

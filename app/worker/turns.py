@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from app.records.allotments import SHARE, share_of
+from app.records.projects import SHARE, share_of
 
 
 class Owner(NamedTuple):

@@ -16,11 +16,11 @@ from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
 from app.api.schemas.sessions.events import EventList
+from app.deps import authenticate
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
-from app.records.allotments import Allotment
 from app.records.events import StoredEvent
-from app.records.projects import Limits
+from app.records.projects import Allotment, Limits
 from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import View
@@ -107,6 +107,7 @@ def app(story: Story) -> FastAPI:
 
     @app.get("/events", response_model=None)
     async def told(request: Request, after: int = 0) -> Response | EventList:
+        await authenticate(request)  # as each route of the API
         return await events.events_for(
             request, feed, "session", "ses_1", View(is_whole=True), after=after
         )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.engine import Design
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
-from app.engine.information_index import InformationIndex, admissible, largest
+from app.engine.information_index import InformationIndex, largest
 from app.engine.models.base import BoolArray
 from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
@@ -117,4 +117,5 @@ def test_nothing_admissible_gives_nothing() -> None:
 def test_largest_breaks_ties_by_position() -> None:
     values = np.array([1.0, 3.0, 3.0, 2.0, 3.0])
     assert largest(values, np.array([True, True, False, True, True]), 2) == [1, 4]
-    assert largest(values, admissible(5, {1}, None), 9) == [2, 4, 3, 0]
+    open_items = ItemBank.from_difficulties(a=np.ones(5), b=np.zeros(5)).open_items({1}, None)
+    assert largest(values, open_items, 9) == [2, 4, 3, 0]

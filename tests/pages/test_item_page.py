@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.records.item_uses import ItemAnswer
+from app.records.banks import ItemAnswer
 from app.services.banks.uses import ItemUses
 from app.services.container import Services
 from app.services.projects import ProjectService

@@ -7,7 +7,7 @@ import pytest
 from app.api.schemas.banks.versions import VersionItemRead
 from app.pages import item_table
 from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts, items_of
-from app.records.item_uses import ItemUse
+from app.records.banks import ItemUse
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened

@@ -20,8 +20,8 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
+from app.records.projects import DaySpend, MostTaken, Taken
 from app.records.projects import Limits as ProjectLimits
-from app.records.spend import DaySpend, MostTaken, Taken
 from app.services.api_keys import ApiKeyService
 from app.services.endpoints import budgets as module
 from app.services.endpoints.budgets import Budgets, most_taken, taken

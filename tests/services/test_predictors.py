@@ -14,9 +14,9 @@ from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.derived import moved
-from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
+from app.services.sessions.shown_figures import SpareTime
 
 FOR_SCORE = {
     "selection": {"criterion": "v_optimal"},
@@ -34,7 +34,7 @@ async def version(services: Services) -> LoadedVersion:
     thetas = rng.normal(size=60)
     chances = plain.bank.expected_score(thetas)
     curves = fit_curves((rng.random(chances.shape) < chances).astype(np.float64))
-    return replace(plain, curves=LearnedCurves(curves=curves, n_reference=60), _tests=LRUCache(8))
+    return replace(plain, curves=LearnedCurves(curves=curves, n_reference=60), tests=LRUCache(8))
 
 
 def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Administration]:

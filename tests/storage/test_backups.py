@@ -22,7 +22,7 @@ from app.errors import (
     SecretsError,
 )
 from app.settings import Settings
-from app.storage import backups
+from app.storage import backups, binaries
 from app.storage.backups import back_up, restore
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
@@ -241,5 +241,5 @@ def test_a_backup_of_older_tables_is_migrated(
 
 
 def test_the_password_is_in_no_list_of_processes() -> None:
-    told = backups._environment("host=h port=1 user=u password=s3cret dbname=d sslmode=require")
+    told = binaries._environment("host=h port=1 user=u password=s3cret dbname=d sslmode=require")
     assert (told["PGPASSWORD"], told["PGHOST"], told["PGSSLMODE"]) == ("s3cret", "h", "require")

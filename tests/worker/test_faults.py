@@ -14,7 +14,7 @@ from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.records.endpoints import Limits, Price
 from app.services.container import Services, open_services
-from app.services.sessions.failures import FailureLimits
+from app.services.sessions.endings import FailureLimits
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
@@ -198,13 +198,13 @@ async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
         async def answered_first(self: SessionRepository, session_id: str) -> Any:
             monkeypatch.setattr(SessionRepository, "administrations", read)
             answer = ManualAnswer(step_token=token, score=1.0)
-            await others.manual_sessions.answer(session_id, answer)
+            await services.manual_sessions.answer(session_id, answer)
             return await read(self, session_id)
 
         monkeypatch.setattr(SessionRepository, "administrations", answered_first)
         late = ManualAnswer(step_token=token, score=0.0)
         with pytest.raises(InvalidStateError):
-            await services.manual_sessions.answer(manual.id, late)
+            await others.manual_sessions.answer(manual.id, late)
     stored = (await services.sessions.responses(manual.id))[0].closing
     assert stored is not None
     assert stored.score == 1.0

@@ -87,7 +87,8 @@ async def get_calibration(
     wait: Wait = 0,
 ) -> CalibrationRead:
     """Where a calibration stands, and what came out of it."""
-    await wait_for_end(request, feed, "calibration", calibration_id, wait)
+    if wait:
+        await wait_for_end(request, feed, "calibration", calibration_id, wait)
     return CalibrationRead.read(await opened.calibrations.get(calibration_id))
 
 

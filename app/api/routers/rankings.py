@@ -69,7 +69,8 @@ async def get_ranking(
     wait: Wait = 0,
 ) -> RankingRead:
     """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
-    await wait_for_end(request, feed, "ranking", ranking_id, wait)
+    if wait:
+        await wait_for_end(request, feed, "ranking", ranking_id, wait)
     return RankingRead.of(await opened.rankings.get(ranking_id), view)
 
 

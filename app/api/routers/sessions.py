@@ -79,7 +79,8 @@ async def create_session(
 
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
-    await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
+    if body.endpoint is not None:
+        await opened.scorer_guard.require_free(view, body.endpoint.name)
     created = await opened.sessions.create(body.to_domain(), is_admin=view.is_admin)
     if body.mode == "manual":
         response.status_code = 201
@@ -144,7 +145,8 @@ async def get_session(
     wait: Wait = 0,
 ) -> SessionRead | SessionBrief:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
-    await wait_for_end(request, feed, "session", session_id, wait)
+    if wait:
+        await wait_for_end(request, feed, "session", session_id, wait)
     record = await opened.sessions.get(session_id)
     return SessionBrief.of(record) if view == "brief" else SessionRead.of(record, seen)
 

@@ -9,8 +9,8 @@ from app.api.schemas.banks.versions import UnparsedPolicy
 from app.api.schemas.common import Failure, Output, WorkRead, WorkStatus
 from app.engine.inference.join import Verdict
 from app.exchange.catalog.entry import Entry, Source
+from app.records.banks import InstallationRecord
 from app.records.fields import shallow
-from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
 
 

@@ -10,9 +10,8 @@ from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_o
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions.figures import ExtrapolationRead
 from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
-from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import shallow
-from app.records.gates import GateSpec
+from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.records.intervals import Interval, interval
 from app.services.results.gates import Gate
 from app.services.sessions.result import result_in

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Name, OnBank, Output
 from app.api.schemas.endpoints import PriceModel
 from app.api.schemas.sessions.designs import DesignInput, DesignRead, Theta
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 from app.engine.simulation.forecast_words import summary
 from app.records.endpoints import Price
 from app.records.fields import convert

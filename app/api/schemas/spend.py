@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import WHOLE, Output
-from app.records.projects import Limits
-from app.records.spend import DaySpend
+from app.records.projects import DaySpend, Limits
 from app.services.endpoints.budgets import Budget
 
 UsdPerDay = Annotated[

@@ -11,11 +11,10 @@ from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import interval
 from app.reports.figures import (
     answers_right,
-    counted_wrong,
     headline_lines,
     interval_note,
     uncounted,
-    unmarked,
+    unscored,
     whole_bank,
 )
 from sextant_client import AsyncSextant
@@ -98,11 +97,12 @@ def report(session: dict[str, Any]) -> None:
         table.add_row("", not_counted)
     for name, text in _profile(session["profile"], whole):
         table.add_row(name, text)
-    if left_out := unmarked(session):
-        shown = ", ".join(f"{n} {name}" for name, n in left_out.items())
+    lost = unscored(session)
+    if lost.left_out:
+        shown = ", ".join(f"{n} {name}" for name, n in lost.left_out.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
-    if wrong := counted_wrong(session):
-        table.add_row("unparseable", f"{wrong}, counted as wrong")
+    if lost.wrong:
+        table.add_row("unparseable", f"{lost.wrong}, counted as wrong")
     if session["asked"]["caution"]:
         table.add_row("caution", session["asked"]["caution"])
     if session["unparsed"]["caution"]:

@@ -9,8 +9,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.base import Count, FromJson, Part, Share, Shares, WholeNumber, refuse
-from app.engine.design.parts import PredictionMethod
+from app.engine.design.parts import (
+    Count,
+    FromJson,
+    Part,
+    PredictionMethod,
+    Share,
+    Shares,
+    WholeNumber,
+    refuse,
+)
 from app.engine.estimation.estimators import InformationForm
 from app.engine.models.base import BoolArray
 from app.engine.prediction.learned_curves import LearnedCurves

@@ -44,7 +44,7 @@ from app.engine.estimation.posterior import (
     Posterior,
     evidence_of,
 )
-from app.engine.state import Estimate, Response
+from app.engine.state import Estimate, Response, answered
 
 Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 SEARCH_REACH = 10.0  # logits on either side of the prior's mean where MLE and WLE are looked for
@@ -195,14 +195,15 @@ class GridEstimator:
     def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
         """The belief after one more answer, or some at once; the one given stays as it is."""
         known, search = (*belief.responses, *responses), belief.search
-        gain = np.zeros(len(belief.nodes))
+        nodes = belief.posterior.grid.nodes
+        gain = np.zeros(len(nodes))
         for response in responses:
             gain += bank.model.item_log_likelihood(
-                bank.parameters, response.item, belief.nodes, response.score
+                bank.parameters, response.item, nodes, response.score
             )
             search = search and self._extend(search, bank, response)
         posterior = belief.posterior.observe(
-            gain, lambda nodes: evidence_of(bank, *_arrays(known), nodes), self.prior
+            gain, lambda nodes: evidence_of(bank, *answered(known), nodes), self.prior
         )
         return self._belief(bank, posterior, known, search)
 
@@ -221,7 +222,7 @@ class GridEstimator:
 
     def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
         """The belief if each score counted as so many answers; MLE and WLE keep their theta."""
-        items, scores = _arrays(belief.responses)
+        items, scores = answered(belief.responses)
 
         def evidence(nodes: FloatArray) -> FloatArray:
             return answers * evidence_of(bank, items, scores, nodes)
@@ -286,7 +287,7 @@ class GridEstimator:
             point = self.mode(bank, posterior, responses, search)
         information = 0.0
         if self.se_kind(point.method) is not SeKind.POSTERIOR:
-            items, _ = _arrays(responses)
+            items, _ = answered(responses)
             information = float(self.form.of(bank, point.theta, items).sum())
         return self.conclude(point, information, posterior, responses, search)
 
@@ -303,7 +304,7 @@ class GridEstimator:
             method, nodes, k = self.method, search.nodes, mode
         elif posterior.is_cut_off:
             return Point(float(nodes[k]), method, at_bound=True)
-        items, scores = _arrays(responses)
+        items, scores = answered(responses)
         answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
         theta = find_maximum(
             self.slope(method, answers),
@@ -344,8 +345,3 @@ class GridEstimator:
         return GridBelief(
             point.theta, se, point.method, point.at_bound, kind, posterior, responses, search
         )
-
-
-def _arrays(responses: tuple[Response, ...]) -> tuple[IntArray, FloatArray]:
-    items = np.array([response.item for response in responses], dtype=np.intp)
-    return items, np.array([response.score for response in responses], dtype=np.float64)

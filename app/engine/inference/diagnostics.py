@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
-from app.engine.state import Response
+from app.engine.state import Response, answered
 from app.errors import InvalidInputError
 
 CLEARLY_HARDER = 0.2  # difference of two items' expected scores from which one is the harder
@@ -57,8 +57,7 @@ def person_fit(
         for several abilities.
     """
     answers = list(responses)
-    items = np.array([answer.item for answer in answers], dtype=np.intp)
-    scores = np.array([answer.score for answer in answers])
+    items, scores = answered(answers)
     expected = _expected(bank, items, theta)
     residual = scores - expected.score
     scaled = expected.slope * np.sqrt(expected.variance)[:, None]
@@ -129,8 +128,7 @@ def residuals(
         theta: Ability, logits; of a bank of several abilities all of them, shape (D,).
     """
     answers = list(responses)
-    items = np.array([answer.item for answer in answers], dtype=np.intp)
-    scores = np.array([answer.score for answer in answers])
+    items, scores = answered(answers)
     return scores - _expected(bank, items, theta).score
 
 
@@ -176,8 +174,7 @@ def inversions(
     Source: Guttman errors, as in Meijer & Sijtsma (2001), Appl. Psychol. Meas. 25.
     """
     answers = list(responses)
-    items = np.array([answer.item for answer in answers], dtype=np.intp)
-    scores = np.array([answer.score for answer in answers])
+    items, scores = answered(answers)
     expected = _expected(bank, items, theta).score
     pairs = expected[:, None] - expected[None, :] >= CLEARLY_HARDER  # easier item, harder item
     wrong_way = (1 - scores)[:, None] * scores

@@ -10,7 +10,7 @@ from scipy.special import expit
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel, Profile, estimate_profile
-from app.engine.state import Estimate, Response
+from app.engine.state import Estimate, Response, answered
 from app.errors import InvalidInputError
 
 #: Nodes of the normal belief about the main ability, and how far they reach.
@@ -95,8 +95,7 @@ class ProfileMap:
         profile = estimate_profile(
             abilities.items,
             abilities.population,
-            np.array([one.item for one in known], dtype=np.intp),
-            np.array([one.score for one in known]),
+            *answered(known),
             start=belief.profile.mean,
         )
         return replace(belief, profile=profile, responses=known)

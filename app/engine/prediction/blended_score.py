@@ -16,12 +16,11 @@ from app.engine.prediction.p_irt import (
     Certain,
     Prediction,
     Predictor,
-    answered,
     still_counted,
 )
 from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import NORMAL_95
-from app.engine.state import Belief, Response
+from app.engine.state import Belief, Response, answered
 
 _SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
 

@@ -8,14 +8,14 @@ Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, section 3.2, 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.prediction.mixtures import mixture_interval
-from app.engine.state import Belief, Response
+from app.engine.state import Belief, CatState, Response
 from app.errors import InvalidInputError, UnknownNameError
 
 #: Names of the methods in designs and results.
@@ -41,7 +41,7 @@ class Prediction:
         raw: The ends that the predictor alone gives, where `lo` and `hi` were corrected by what
             other examinees taught; None where they were not.
         nonresponse: Share of the asked items without a score, for which `lo` was lowered; see
-            `app.engine.prediction.nonresponse`.
+            `allowing_for_nonresponse`.
     """
 
     value: float
@@ -217,10 +217,24 @@ class Certain:
         return min(max(value, self.least), self.most)
 
 
-def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
-    """Items that were answered, and their scores, each of shape (n_responses,)."""
-    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-    return items, np.array([one.score for one in responses], dtype=np.float64)
+def allowing_for_nonresponse(prediction: Prediction, state: CatState) -> Prediction:
+    """The same score with an interval that has room for the answers without a mark.
+
+    A share f of the asked items ended without a score. Their mean is taken to lie between 0 and
+    the prediction, and the same share of the other items to fail alike: the lower end of the
+    interval becomes (1 - f) times what it was. See docs/concepts.md, "Answers without a score".
+
+    Source: Manski (2003), Partial Identification of Probability Distributions, chapter 1.
+
+    Args:
+        prediction: From the marked answers alone.
+        state: The test, whose `unscored` are the others.
+    """
+    n_unscored = len(state.unscored)
+    if not n_unscored:
+        return prediction
+    share = n_unscored / (n_unscored + state.n_scored)
+    return replace(prediction, lo=(1 - share) * prediction.lo, nonresponse=share)
 
 
 def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
-from app.engine.models.base import IntArray
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.state import Response
+from app.engine.state import Response, answered
 
 #: Standard deviation of the general ability of those calibrated, from which on nobody is placed.
 OPEN = 1.0
@@ -68,8 +65,7 @@ class Placing:
 
     def of(self, responses: Sequence[Response]) -> Place:
         """Where an examinee of these answers stands."""
-        items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-        at = self.curves.locate(items, np.array([one.score for one in responses]))
+        at = self.curves.locate(*answered(responses))
         sd = float(at.covariance[0, 0]) ** 0.5
         standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN
         if at.position - sd > self.population[-1]:

@@ -66,8 +66,7 @@ def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> i
     if n_asked >= n_items:
         return n_items
     spread = (reached / _Z_95) ** 2 * n_asked * (n_items - 1) / (n_items - n_asked)
-    return min(max(math.ceil(_size(spread, margin, n_items) - 1e-9), 1), n_items)
-
-
-def _size(spread: float, margin: float, n_items: int) -> float:
-    return spread * n_items / ((n_items - 1) * (margin / _Z_95) ** 2 + spread) if spread else 0.0
+    if not spread:
+        return 1
+    size = spread * n_items / ((n_items - 1) * (margin / _Z_95) ** 2 + spread)
+    return min(max(math.ceil(size - 1e-9), 1), n_items)

@@ -15,7 +15,7 @@ Sarndal, Swensson & Wretman (1992), Model Assisted Survey Sampling, for the diff
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.special import expit
@@ -28,12 +28,11 @@ from app.engine.prediction.p_irt import (
     COMBINED,
     Certain,
     Prediction,
-    answered,
     still_counted,
 )
 from app.engine.prediction.sample_size import sample_interval
 from app.engine.prediction.score_curves import Located, ScoreCurves, freed
-from app.engine.state import Belief, Response
+from app.engine.state import Belief, Response, answered
 
 #: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
 #: least doubt: many models tell no more of a new one than that it may be like them.
@@ -171,7 +170,7 @@ class _Explained:
         """
         bias, n = _BIAS * self.variance, some.size
         if n < LEAST_SAMPLED:
-            return self._moved(0.0, bias)
+            return replace(self, variance=self.variance + bias)
         counts = counts / counts.sum()
         across, expected = self.curves.slopes[:, some], self.expected[some]
         variance = self.curves.dispersion * expected * (1.0 - expected)
@@ -186,16 +185,10 @@ class _Explained:
         if not bias + of_mean > 0.0:
             return self
         share = bias / (bias + of_mean)
-        return self._moved(share * seen_bias, bias * (1.0 - share))
-
-    def _moved(self, by: float, variance: float) -> "_Explained":
-        return _Explained(
-            self.curves,
-            self.at,
-            self.left,
-            self.expected,
-            self.value + by,
-            self.variance + variance,
+        return replace(
+            self,
+            value=self.value + share * seen_bias,
+            variance=self.variance + bias * (1.0 - share),
         )
 
 
@@ -232,7 +225,7 @@ class ScoreEstimator:
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
         told = self.estimate(tuple(responses), exclude)
-        return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=self.name)
+        return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=COMBINED)
 
     def estimate(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> ScoreReading:
         """All that the answers say of the score; items in `exclude` do not count.

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.information_index import InformationIndex, admissible, largest
+from app.engine.bank import FloatArray, ItemIndex
+from app.engine.information_index import InformationIndex, largest
 from app.engine.models.base import BoolArray
 from app.engine.state import CatState
 
@@ -24,18 +24,15 @@ class Pool:
     active: BoolArray | None = None
 
     @property
-    def bank(self) -> ItemBank:
-        """The whole bank, inactive items included."""
-        return self.index.bank
-
-    @property
     def n_active(self) -> int:
         """Number of items that a test may ask."""
-        return self.bank.n_items if self.active is None else int(np.count_nonzero(self.active))
+        return (
+            self.index.bank.n_items if self.active is None else int(np.count_nonzero(self.active))
+        )
 
     def admissible(self, state: CatState) -> BoolArray:
         """Mask of the items that may be asked now: active, and never asked before."""
-        return admissible(self.bank.n_items, state.asked, self.active)
+        return self.index.bank.open_items(state.asked, self.active)
 
     def best(self, values: FloatArray, state: CatState, count: int) -> list[ItemIndex]:
         """The `count` admissible items with the largest values, best first, ties by position."""

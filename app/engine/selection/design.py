@@ -76,7 +76,7 @@ class AbilityDesign:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """What each item is worth."""
-        bank, belief = pool.bank, state.belief
+        bank, belief = pool.index.bank, state.belief
         if not isinstance(belief, ProfileBelief):
             raise InvalidInputError(
                 f"{self.optimality} needs the abilities of a bank with loadings, and these answers "

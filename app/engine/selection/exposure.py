@@ -87,7 +87,7 @@ class NearestStart:
         """See `app.engine.selection.sampled.Samples`."""
         if state.responses or state.pending:
             return choose(self.then, pool, state, rng)
-        distance = np.abs(pool.bank.b - state.belief.theta)
+        distance = np.abs(pool.index.bank.b - state.belief.theta)
         nearest = pool.best(-np.nan_to_num(distance, nan=np.inf), state, 1)
         return Chosen(nearest[0], 1.0) if nearest else None
 
@@ -129,7 +129,7 @@ class AStratified:
         ahead = self.stratum - stage
         # Half a stratum nearer when steeper: the tie between neighbours goes to the steeper one.
         away = np.where(ahead >= 0, 2 * ahead, -2 * ahead + 1)
-        nearness = 1.0 / (1.0 + np.abs(pool.bank.b - state.belief.theta))
+        nearness = 1.0 / (1.0 + np.abs(pool.index.bank.b - state.belief.theta))
         return np.nan_to_num(nearness, nan=0.0) - away
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:

@@ -31,7 +31,7 @@ class MaximumInformation:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """I_i(theta)."""
-        return pool.bank.information(state.belief.theta)
+        return pool.index.bank.information(state.belief.theta)
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -49,7 +49,7 @@ class PrintedInformation:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """a_i^2 P_i(theta) (1 - P_i(theta))."""
-        return pool.bank.printed_information(state.belief.theta)
+        return pool.index.bank.printed_information(state.belief.theta)
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -68,7 +68,7 @@ class PosteriorWeighted:
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Posterior mean of the information."""
         nodes, weights = coarse_posterior(state.belief)
-        average: FloatArray = weights @ pool.bank.information(nodes)
+        average: FloatArray = weights @ pool.index.bank.information(nodes)
         return average
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
@@ -86,7 +86,7 @@ class MutualInformation:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Mutual information of answer and theta."""
-        bank = pool.bank
+        bank = pool.index.bank
         return bank.model.mutual_information(bank.parameters, *coarse_posterior(state.belief))
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:

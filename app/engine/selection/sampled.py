@@ -29,7 +29,7 @@ from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
-from app.engine.state import CatState, Draw
+from app.engine.state import CatState, Draw, answered
 
 #: Share of the difficulties among which a step chooses.
 WINDOW = 0.5
@@ -193,7 +193,13 @@ class WantedOrSampled:
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
-        if self._samples(state, rng.random()):
+        chance = rng.random()
+        # What takes longer to tell is asked only where it decides.
+        if (
+            chance < LEAST_DOUBT
+            or chance < self.estimator.explanations.doubt(state.responses)
+            or self.estimator.estimate(state.responses).by_sample_alone
+        ):
             return self.sampled.draw(pool, state, rng)
         start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
         position = self.sampled.position
@@ -203,14 +209,6 @@ class WantedOrSampled:
         if item is None:
             item = self.wanted.select(pool, state, rng)
         return None if item is None else Chosen(item, 1.0)
-
-    def _samples(self, state: CatState, chance: float) -> bool:
-        """Whether this step samples; what takes longer to tell is asked only where it decides."""
-        return (
-            chance < LEAST_DOUBT
-            or chance < self.estimator.explanations.doubt(state.responses)
-            or self.estimator.estimate(state.responses).by_sample_alone
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,5 +255,4 @@ def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
 
 def located(curves: ScoreCurves, state: CatState) -> Located:
     """Where the answers so far put an examinee."""
-    items = np.array([one.item for one in state.responses], dtype=np.intp)
-    return curves.locate(items, np.array([one.score for one in state.responses]))
+    return curves.locate(*answered(state.responses))

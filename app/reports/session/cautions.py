@@ -7,9 +7,9 @@ from app.engine.inference.join import JoinCheck
 from app.items import Outcome
 from app.reports.figures import (
     asked_caution,
-    many_unmarked,
     provisional_caution,
     unparsed_caution,
+    unscored,
 )
 from app.reports.formats import count, percent
 from app.reports.joins import join_sentence
@@ -95,7 +95,7 @@ def _of_state(
 def _of_answers(
     identity: SessionIdentity, figures: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | None]]:
-    if share := many_unmarked(figures):
+    if share := unscored(figures).share_left_out:
         yield (
             "unmarked_answers",
             f"{percent(share)} of the answers have no score and are left out. If the model fails "

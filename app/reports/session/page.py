@@ -11,10 +11,9 @@ from app.records.intervals import ends
 from app.reports.charts import Bar, course_charts, interval_chart
 from app.reports.figures import (
     UNPARSED_WORDS,
-    counted_wrong,
     headline_lines,
     interval_note,
-    unmarked,
+    unscored,
 )
 from app.reports.formats import number, percent, signed
 from app.reports.joins import join_sentence
@@ -67,7 +66,7 @@ def sections(report: SessionReport) -> Markup:
         task_name=task_name,
         course=course_charts(points),
         told=[points[at] for at in sorted({0, n // 4, n // 2, 3 * n // 4, n - 1}) if n],
-        unmarked=unmarked(report.figures),
+        unmarked=unscored(report.figures).left_out,
         outcomes=list(_outcomes(report.figures)),
         relations=_RELATIONS,
         unparsed_words=UNPARSED_WORDS,
@@ -79,10 +78,11 @@ def sections(report: SessionReport) -> Markup:
 def _outcomes(figures: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
     """What became of answers, how many they are, and what that means."""
     yield "scored", figures["outcomes"][Outcome.SCORED], "enter the score"
-    for name, n in unmarked(figures).items():
+    lost = unscored(figures)
+    for name, n in lost.left_out.items():
         yield OUTCOME_NAMES[name], n, f"left out: {FAILURE_WORDS[name]}"
-    if wrong := counted_wrong(figures):
-        yield OUTCOME_NAMES[Outcome.UNPARSED], wrong, "count as wrong"
+    if lost.wrong:
+        yield OUTCOME_NAMES[Outcome.UNPARSED], lost.wrong, "count as wrong"
     if awaited := figures["progress"]["in_flight"]:
         yield "pending", awaited, "asked, not answered yet"
     if tried := (figures["pretest"] or {}).get("items"):

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
 from app.records.intervals import Interval
-from app.reports.figures import answers_right, counted_wrong, dollars, uncounted, unmarked
+from app.reports.figures import answers_right, dollars, uncounted, unscored
 from app.reports.formats import count, duration, percent
 from app.reports.session.facts import SessionReport, TaskResult
 
@@ -150,8 +150,8 @@ def _names(tasks: Sequence[TaskResult], whole: str) -> str:
 
 
 def _failures(report: SessionReport) -> Iterator[str]:
-    closed, failed = report.figures["progress"]["items"], unmarked(report.figures)
-    wrong = counted_wrong(report.figures)
+    closed, lost = report.figures["progress"]["items"], unscored(report.figures)
+    failed, wrong = lost.left_out, lost.wrong
     if failed:
         told = ", ".join(f"{n:,} {OUTCOME_NAMES[outcome]}" for outcome, n in failed.items())
         yield (

@@ -11,8 +11,8 @@ from app.engine.bank import FloatArray
 from app.engine.inference.join import JoinCheck, check_join
 from app.errors import InvalidInputError
 from app.records.banks import BankVersion
-from app.records.collected import Source
 from app.records.provisional import PROVISIONAL
+from app.records.response_sets import Source
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.service import ResponseSetService

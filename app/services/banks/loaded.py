@@ -1,9 +1,8 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +32,7 @@ from app.services.banks.asked import ASKED, Asked
 from app.services.banks.reference_agents import RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
-from app.storage.rows.bank_records import scorer_json
+from app.storage.repositories.banks import scorer_json
 
 # Values of one block of the information curve: 8 MB of them.
 _CURVE_BLOCK = 2**20
@@ -107,6 +106,7 @@ class LoadedVersion:
             when the parameters were made, and where nobody knows that as the bank has it.
         reachable: Least SE that all active items leave, and where, by estimator; kept for
             `session_checks.reachable_se`.
+        tests: Those built, by `test_name`; kept for `VersionService`.
         acceptances: Fitted probabilities of designs that limit exposure, shape (n_items,), by
             `test_name`; kept for `VersionService`.
         unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
@@ -170,7 +170,7 @@ class LoadedVersion:
     acceptances: LRUCache[str, FloatArray] = field(
         default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
     )
-    _tests: LRUCache[str, AdaptiveTest] = field(
+    tests: LRUCache[str, AdaptiveTest] = field(
         default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
     )
 
@@ -306,7 +306,7 @@ class LoadedVersion:
         """Key of the item at a position, be it calibrated or in pretest."""
         if self.is_pretest(position):
             return self.pretest[position - self.bank.n_items].key
-        return self.keys[position]
+        return self.bank.item_ids[position]
 
     def is_pretest(self, position: int) -> bool:
         """Whether the item at a position has no parameters, so that no estimate knows it."""
@@ -352,16 +352,11 @@ class LoadedVersion:
             se = 1.0 / np.sqrt(information)
         return InformationCurve(self.id, self.bank.scale, theta, information, se)
 
-    def kept_test(self, name: str) -> AdaptiveTest | None:
-        """A test that was built before, by its name."""
-        return self._tests.get(name)
-
     def test_name(self, design: Design, price: Price | None = None) -> str:
         """Tells tests on this version apart: what the design and the price make different."""
-        by_cost = design.selection.cost_weight > 0
-        return json.dumps(
-            [design.to_dict(), asdict(price) if by_cost and price else None], sort_keys=True
-        )
+        name = design.model_dump_json(exclude={"preset", "concurrency"})
+        by_cost = price is not None and design.selection.cost_weight > 0
+        return f"{name} {price}" if by_cost else name
 
     def adaptive_test(
         self, design: Design, price: Price | None = None, acceptance: FloatArray | None = None
@@ -379,7 +374,7 @@ class LoadedVersion:
             InvalidInputError: The design cannot be built on this version.
         """
         name = self.test_name(design, price)
-        test = self._tests.get(name)
+        test = self.tests.get(name)
         if test is None:
             test = design.build(
                 self.bank,
@@ -391,7 +386,7 @@ class LoadedVersion:
                 targets=self.targets,
                 curves=self.curves,
             )
-            self._tests[name] = test
+            self.tests[name] = test
         return test
 
     def token_costs(self) -> FloatArray:

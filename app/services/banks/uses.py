@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from app.engine.inference.diagnostics import overlap_of_counts
-from app.records.item_uses import ItemAnswer, ItemUse
+from app.records.banks import ItemAnswer, ItemUse
 from app.services.banks.loaded import LoadedVersion
 from app.storage.database import Database
 

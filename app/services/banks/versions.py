@@ -257,7 +257,7 @@ class VersionService:
             BusyError: Too many designs are being fitted.
         """
         name = version.test_name(design, price)
-        test = version.kept_test(name)
+        test = version.tests.get(name)
         if test is None:
             test = await self._building.once(
                 (version.id, name), lambda: self._built(version, design, price)

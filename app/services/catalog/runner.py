@@ -14,8 +14,7 @@ from app.errors import (
     InvalidInputError,
     SextantError,
 )
-from app.records.banks import OPEN
-from app.records.installations import InstallationRecord
+from app.records.banks import OPEN, InstallationRecord
 from app.services.catalog.installing import write
 from app.services.catalog.prepared import Prepared
 from app.services.catalog.service import CatalogService

@@ -9,8 +9,7 @@ from typing import Any
 from app.adapters.guard import AddressGuard
 from app.errors import AlreadyExistsError, NotFoundError, UnknownNameError
 from app.exchange.catalog.entry import Listed, pick, read_catalogue
-from app.records.banks import BankVersion
-from app.records.installations import InstallationRecord
+from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.installing import prepare, write

@@ -32,8 +32,7 @@ from app.errors import (
 )
 from app.records.endpoints import Endpoint, EndpointSettings
 from app.records.endpoints import Limits as EndpointLimits
-from app.records.projects import Limits
-from app.records.spend import MostTaken, Refusal, Taken
+from app.records.projects import Limits, MostTaken, Refusal, Taken
 from app.services.outages import retry_outages
 from app.storage.database import Database
 from app.storage.identifiers import new_id

@@ -3,9 +3,10 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -21,13 +22,16 @@ from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
-from app.services.marking.long_texts import cut
 from app.services.outages import OnWait
 
 logger = structlog.get_logger(__name__)
 
 #: Pauses before marking is tried again where the server has too much to mark, seconds.
 _BUSY_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0)
+#: Characters of a text that are stored at most; answers that are worth something are far below.
+MAX_CHARS: Final = 256 * 1024
+_END: Final = MAX_CHARS // 2
+_CUT = re.compile(r"\n\[\.\.\. [0-9]+ characters left out; SHA-256 of the whole: [0-9a-f]{64}\]\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +158,9 @@ class AnswerScorer:
         return Closing(
             outcome=outcome.value,
             score=score,
-            extracted=_clean(extracted),
+            extracted=extracted,
             extractor=extractor,
-            reason=_clean(reason),
+            reason=reason,
             error_code=error_code,
             scorer_hash=marked.scorer_hash,
             marking=marked.marking,
@@ -191,6 +195,21 @@ def hash_of(spec: ScorerSpec) -> str:
     """SHA-256 of a scorer's name and parameters."""
     canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+
+def cut(text: str | None) -> str | None:
+    """A text as it is stored: of one too long both ends, and a hash of the whole."""
+    if text is None or len(text) <= MAX_CHARS:
+        return text
+    digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    n_lost = len(text) - 2 * _END
+    note = f"\n[... {n_lost} characters left out; SHA-256 of the whole: {digest}]\n"
+    return text[:_END] + note + text[-_END:]
+
+
+def is_cut(text: str | None) -> bool:
+    """Whether a stored text is not the whole one: it cannot be marked again."""
+    return text is not None and len(text) > MAX_CHARS and _CUT.match(text, _END) is not None
 
 
 def clean_score(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:

@@ -9,9 +9,8 @@ from typing import Any
 from app.errors import AlreadyExistsError
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
-from app.records.collected import GivenAnswer, Source
 from app.records.fields import convert
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import GivenAnswer, ResponseSet, Source
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
 from app.services.responses.unparsed import in_common

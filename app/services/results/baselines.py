@@ -2,7 +2,7 @@
 
 from app.acting import maker
 from app.errors import FieldProblem, InvalidInputError, MissingScopeError
-from app.records.baselines import Baseline, NamedBaseline
+from app.records.gates import Baseline, NamedBaseline
 from app.records.sessions import SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.results.measured import Measured

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from app.records.sessions import SessionRecord
-from app.reports.figures import many_unmarked, uncounted
+from app.reports.figures import uncounted, unscored
 
 #: What makes two ways of asking different, and how it is told.
 _TOLD = {
@@ -78,7 +78,7 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
 
 def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
     """What is to be said where abilities leave out many answers; None where none does."""
-    shares = {session.id: many_unmarked(session.summary) for session in sessions}
+    shares = {session.id: unscored(session.summary).share_left_out for session in sessions}
     n = sum(share > 0.0 for share in shares.values())
     if not n:
         return None

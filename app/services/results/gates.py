@@ -12,8 +12,7 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
-from app.records.baselines import Baseline
-from app.records.gates import GateRecord, GateSpec
+from app.records.gates import Baseline, GateRecord, GateSpec
 from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion

@@ -17,7 +17,7 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
-from app.records.baselines import Baseline
+from app.records.gates import Baseline
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.sessions.result import Result, result_in, result_of

@@ -24,7 +24,8 @@ from app.services.endpoints.retrying import persist
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.outages import OnWait
-from app.services.sessions.repeats import combined, total
+from app.services.sessions.meter import total
+from app.services.sessions.repeats import combined
 from app.tracing import note_evaluation, span
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.

@@ -6,10 +6,10 @@ from typing import Any
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     asked_caution,
-    many_unmarked,
     provisional_caution,
     uncounted,
     unparsed_caution,
+    unscored,
 )
 
 _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
@@ -49,7 +49,7 @@ def _of_asking(session: SessionRecord) -> str | None:
 
 
 def _of_unmarked(summary: Mapping[str, Any], *, is_score: bool) -> str | None:
-    share = many_unmarked(summary)
+    share = unscored(summary).share_left_out
     if not share:
         return None
     room = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 from app.errors import InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
@@ -27,7 +27,7 @@ from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.rows.bank_records import scorer_json
+from app.storage.repositories.banks import scorer_json
 
 #: Relation of a session that goes on where another ended.
 EXTEND = "extend"

@@ -10,9 +10,8 @@ from app import DISTRIBUTION
 from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.records.endpoints import Endpoint, NewEndpoint
-from app.records.examinees import Examinee
 from app.records.provisional import provisional_words
-from app.records.sessions import Administration, NewSession
+from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import origin_of
 from app.services.endpoints.specs import EndpointSpec
@@ -107,6 +106,7 @@ def provenance_of(
         private_endpoints: Whether it may call loopback and private addresses.
         reachable_se: See `check_reachable`.
     """
+    known = version.uncertainty
     return {
         "code_version": _code_version(),
         "bank": version.bank_name,
@@ -116,7 +116,7 @@ def provenance_of(
         "scale": version.bank.scale,
         "response_model": version.response_model,
         "provisional": version.provisional,
-        **_uncertainty(version),
+        **({"uncertainty": provisional_words(known)} if known and known.matters else {}),
         "n_items": version.n_active,
         "n_never_asked": int((~version.active).sum()),
         "n_uncalibrated": len(version.pretest),
@@ -144,8 +144,3 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str
         sampling = endpoint.settings.sampling
         asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
     return asked.to_dict()
-
-
-def _uncertainty(version: LoadedVersion) -> dict[str, Any]:
-    known = version.uncertainty
-    return {"uncertainty": provisional_words(known)} if known and known.matters else {}

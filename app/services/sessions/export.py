@@ -18,7 +18,7 @@ from app.items import ItemContent
 from app.records.fields import convert
 from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
-from app.reports.figures import unmarked, whole_bank
+from app.reports.figures import unscored, whole_bank
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
 from app.services.sessions.cautions import cautions_of
@@ -143,7 +143,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
             provenance.get("n_uncalibrated", 0),
         ),
         n_scored=summary["progress"]["scored"],
-        not_scored=unmarked(summary),
+        not_scored=unscored(summary).left_out,
         details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
     )
 

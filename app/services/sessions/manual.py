@@ -154,7 +154,7 @@ class ManualSessions:
     """Answering by hand, several items at a time where the session says so.
 
     Whoever answers locks the session's row, so that answers that come at once are taken in one
-    after the other. Runs are kept from answer to answer, each with the revision of its session: it
+    after the other. Runs are kept from the first item on, each with the revision of its session: it
     is as stored where that is the stored one, whoever else answers. Any other is opened from the
     stored answers.
 
@@ -180,6 +180,18 @@ class ManualSessions:
         self._runs: LRUCache[str, _Held] = LRUCache(_KEPT_ITEMS, getsizeof=_size)
         # Of answers in this process the second waits here, not in a transaction.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def keep(self, record: SessionRecord, run: SessionRun) -> None:
+        """Go on with a run once its session is answered next.
+
+        Args:
+            record: The session, which waits for an answer.
+            run: As that is stored.
+        """
+        held = _Held(record.revision, run)
+        if _size(held) <= _KEPT_ITEMS:
+            run.forget_figures()
+            self._runs[record.id] = held
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for; of several the one that was asked first.
@@ -277,10 +289,8 @@ class ManualSessions:
                     )
                     record, awaited = await uow.sessions.with_awaited(session_id)
                 break
-            held = _Held(record.revision, held.run)
-            if awaited and _size(held) <= _KEPT_ITEMS:
-                held.run.forget_figures()
-                self._runs[session_id] = held
+            if awaited:
+                self.keep(record, held.run)
         return record, awaited, [item for item in awaited if item.step in steps]
 
     async def _opened(self, session_id: str) -> _Held:
@@ -293,6 +303,10 @@ class ManualSessions:
         )
 
     async def _version_of(self, record: SessionRecord) -> LoadedVersion:
+        """What a session asks, and how it did when it began."""
+        held = self._runs.get(record.id)
+        if held is not None:
+            return held.run.version
         return await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
 
     async def _items(

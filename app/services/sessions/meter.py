@@ -1,15 +1,21 @@
-"""What the calls of one session took: tokens, money, and what marking took beside."""
+"""What the answers of one session took, and what they say of chance where items are repeated."""
 
 import math
 from bisect import insort
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from app.engine.adaptive import AdaptiveTest
 from app.engine.design.parts import BudgetDesign
+from app.engine.estimation.estimators import GridBelief, GridEstimator
+from app.engine.estimation.repeats import effective_answers
+from app.engine.state import CatState
 from app.items import Outcome
+from app.records.intervals import finite, interval
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
+from app.services.sessions.shown_figures import no_result
 
 #: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
 _METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
@@ -57,29 +63,92 @@ class Meter:
 
     def figures(self, elapsed_s: float) -> dict[str, Any]:
         """What `GET /v1/sessions/{id}` shows, JSON-able."""
+        n, latency = len(self._latencies), None
+        if n:  # which half of the answers, and all but a twentieth, did not take longer than
+            shares = {"p50": 0.5, "p95": 0.95}
+            latency = {name: self._latencies[math.ceil(q * n) - 1] for name, q in shares.items()}
         return {
             "calls": self.calls,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
             "usd": self.usd,
             "seconds": round(elapsed_s, 3),
-            "latency_ms": self._latency(),
+            "latency_ms": latency,
             "judge": None if self._marking is None else asdict(self._marking),
         }
-
-    def _latency(self) -> dict[str, float] | None:
-        """Which half of the answers, and all but a twentieth, did not take longer than."""
-        n = len(self._latencies)
-        if not n:
-            return None
-        shares = {"p50": 0.5, "p95": 0.95}
-        return {name: self._latencies[math.ceil(q * n) - 1] for name, q in shares.items()}
 
     def _is_unknown(self, closing: Closing) -> bool:
         no_tokens = closing.tokens_in is None or closing.tokens_out is None
         return (self._budget.tokens is not None and no_tokens) or (
             self._budget.usd is not None and closing.usd is None
         )
+
+
+class Answering:
+    """How a session's answers came about, beside their marks: repeats and calls saved.
+
+    Variances and shares are over the items asked, which an adaptive test picks near the examinee's
+    ability: there chance is greatest.
+
+    Attributes:
+        saved: Calls that the cache saved, and what they would have taken.
+    """
+
+    def __init__(self) -> None:
+        self._scores: dict[int, list[float]] = {}
+        self._n = 1
+        self.saved: dict[str, Any] | None = None
+
+    def take(self, closing: Closing, item: int | None) -> None:
+        """Count an item that was closed; `item` is its position, None if it is not of the test."""
+        method = closing.method or {}
+        for part in (method, closing.marking or {}):
+            if cached := part.get("cached"):
+                before = self.saved or dict.fromkeys(cached, 0)
+                self.saved = {name: total((before[name], cached[name])) for name in cached}
+        repeats = method.get("repeats")
+        if repeats and item is not None:
+            self._n = max(self._n, len(repeats))
+            scores = [each["score"] for each in repeats if each["score"] is not None]
+            if scores:
+                self._scores[item] = scores
+
+    def repeats(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
+        """Figures of repeated items, JSON-able; None where none was repeated."""
+        if self._n == 1:
+            return None
+        given = list(self._scores.values())
+        several = [scores for scores in given if len(scores) > 1]
+        return {
+            "n": self._n,
+            "items": len(given),
+            "within_item_variance": _mean([_variance(scores) for scores in several]),
+            "pass_k": [_mean(_passed(given, k)) for k in range(1, self._n + 1)],
+            "estimate": self._estimate(test, state),
+        }
+
+    def _estimate(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
+        """Theta where each item counts as the answers that it got, as far as these differ."""
+        estimator, belief = test.estimator, state.belief
+        if not isinstance(estimator, GridEstimator) or not isinstance(belief, GridBelief):
+            return None
+        if no_result(state.n_scored) is not None:
+            return None
+        answers = effective_answers(test.bank, belief.theta, self._scores)
+        counted = replace(state, belief=estimator.weighted(test.bank, belief, answers))
+        found = test.estimate(counted)
+        return {
+            "theta": finite(found.theta),
+            "se": finite(found.se),
+            "interval": interval(found.lo, found.hi),
+            "answers_per_item": answers,
+        }
+
+
+def total(values: Iterable[Any]) -> Any:
+    """Their sum; None where one is unknown, for a low sum would not say so."""
+    known = list(values)
+    return None if None in known else sum(known)
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,3 +159,25 @@ def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
         "usd_per_item": usd / items if usd is not None and items else None,
         "latency_ms": usage.get("latency_ms"),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _variance(scores: Sequence[float]) -> float:
+    """Unbiased, of one answer."""
+    mean = math.fsum(scores) / len(scores)
+    return math.fsum((score - mean) ** 2 for score in scores) / (len(scores) - 1)
+
+
+def _passed(items: Sequence[Sequence[float]], k: int) -> list[float]:
+    """Of each item with k answers or more, the chance that k of them drawn at random are all right.
+
+    Source: Yao et al. (2024), tau-bench, pass^k.
+    """
+    return [
+        math.comb(sum(score == 1.0 for score in scores), k) / math.comb(len(scores), k)
+        for scores in items
+        if len(scores) >= k
+    ]

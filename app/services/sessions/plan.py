@@ -6,7 +6,7 @@ from typing import Any
 
 from app.engine import Design
 from app.errors import FieldProblem, InvalidInputError
-from app.services.sessions.failures import FailureLimits
+from app.services.sessions.endings import FailureLimits
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.repeats import MAX_REPEATS
 

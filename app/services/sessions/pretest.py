@@ -64,6 +64,9 @@ class PretestItems:
         plan: The chosen items.
         seed: The session's.
         window: Items of the test within which all of them come up.
+
+    Attributes:
+        pending: Positions of those whose answers are awaited.
     """
 
     def __init__(self, plan: PretestPlan, *, seed: int, window: int) -> None:
@@ -73,7 +76,7 @@ class PretestItems:
         draws = np.random.default_rng([seed, *_SLOTS]).integers(0, window, self._n_planned)
         self._slots = sorted(draws.tolist())
         self._outcomes: Counter[str] = Counter()
-        self._pending: set[int] = set()
+        self.pending: set[int] = set()
 
     def due(self, n_asked: int) -> int | None:
         """Position of the item whose moment has come after `n_asked` items of the test."""
@@ -84,38 +87,30 @@ class PretestItems:
         """An item was put to the examinee."""
         if position in self._waiting:  # not among them in a session made from another one's answers
             self._waiting.remove(position)
-        self._pending.add(position)
+        self.pending.add(position)
 
     def close(self, position: int, closing: Closing) -> None:
         """It was answered, or will not be."""
-        self._pending.remove(position)
+        self.pending.remove(position)
         self._outcomes[closing.outcome] += 1
-
-    def is_pending(self, position: int) -> bool:
-        """Whether the answer to an item is awaited."""
-        return position in self._pending
 
     def figures(self) -> dict[str, Any]:
         """What `GET /v1/sessions/{id}` shows of them, JSON-able."""
+        caution = None
+        if self._n_planned < self._wanted:
+            there = f"only {self._n_planned}" if self._n_planned else "no"
+            items = "item" if self._n_planned == 1 else "items"
+            caution = (
+                f"The bank version has {there} {items} without parameters that can be asked beside "
+                f"the test; up to {self._wanted} were wanted."
+            )
         return {
             "planned": self._n_planned,
             "items": self._outcomes.total(),
-            "in_flight": len(self._pending),
+            "in_flight": len(self.pending),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
-            "caution": self._caution,
+            "caution": caution,
         }
-
-    @property
-    def _caution(self) -> str | None:
-        """What whoever wanted more of them than there are should know."""
-        if self._n_planned >= self._wanted:
-            return None
-        there = f"only {self._n_planned}" if self._n_planned else "no"
-        items = "item" if self._n_planned == 1 else "items"
-        return (
-            f"The bank version has {there} {items} without parameters that can be asked beside the "
-            f"test; up to {self._wanted} were wanted."
-        )
 
 
 def window_of(plan: PretestPlan, min_items: int | None, max_items: int | None) -> int:

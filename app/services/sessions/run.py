@@ -41,14 +41,19 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
-from app.services.sessions.endings import ended_event, ending_of
-from app.services.sessions.failures import Failures
-from app.services.sessions.figures import SpareTime, person_fit_of, position_of, profile_of
-from app.services.sessions.meter import Meter
+from app.services.sessions.endings import Failures, ended_event, ending_of
+from app.services.sessions.meter import Answering, Meter
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
-from app.services.sessions.repeats import Answering
-from app.services.sessions.shown_figures import no_result, right_in, shown
+from app.services.sessions.shown_figures import (
+    SpareTime,
+    no_result,
+    person_fit_of,
+    position_of,
+    profile_of,
+    right_in,
+    shown,
+)
 
 #: A prediction on the way is this old at most when a step is told, seconds, even where its worker
 #: has no time to spare: on a large bank it costs more than the rest of a step.
@@ -59,7 +64,16 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one session in the hands of whoever drives it."""
+    """The state of one session in the hands of whoever drives it.
+
+    Attributes:
+        test: The test that it runs.
+        plan: How it is run.
+        version: What it asks.
+        state: The engine's state.
+        meter: What the calls took.
+        score: The score, as of the last summary; None where it was not predicted yet.
+    """
 
     def __init__(
         self,
@@ -72,18 +86,18 @@ class SessionRun:
         spare: SpareTime | None = None,
     ) -> None:
         self._spare = spare or SpareTime()
-        self._plan = plan
+        self.plan = plan
         self._design = plan.design
-        self._test = test
-        self._version = version
+        self.test = test
+        self.version = version
         self._seed = seed
         self._failures = Failures(plan.limits)
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
-        self._meter = Meter(plan.design.budget)
+        self.meter = Meter(plan.design.budget)
         self._answering = Answering()
-        self._score: dict[str, Any] | None
+        self.score: dict[str, Any] | None
         self._profile: dict[str, Any] | None
         self._population_position: dict[str, Any] | None
         self.forget_figures()
@@ -93,7 +107,7 @@ class SessionRun:
             seed=seed,
             window=window_of(plan.pretest, stopping.min_items, stopping.max_items),
         )
-        self._state: CatState = test.start()
+        self.state: CatState = test.start()
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
         for item in sorted(
@@ -104,39 +118,10 @@ class SessionRun:
                 self._absorb(item.step, item.closing)
 
     @property
-    def test(self) -> AdaptiveTest:
-        """The test that it runs."""
-        return self._test
-
-    @property
-    def plan(self) -> SessionPlan:
-        """How it is run."""
-        return self._plan
-
-    @property
-    def version(self) -> LoadedVersion:
-        """What it asks."""
-        return self._version
-
-    @property
-    def state(self) -> CatState:
-        """The engine's state."""
-        return self._state
-
-    @property
     def pending(self) -> dict[int, ItemIndex]:
         """Steps that are asked and not closed."""
-        waiting = set(self._state.pending)
-        return {
-            step: item
-            for step, item in self._steps.items()
-            if item in waiting or self._pretest.is_pending(item)
-        }
-
-    @property
-    def meter(self) -> Meter:
-        """What the calls took."""
-        return self._meter
+        waiting = {*self.state.pending, *self._pretest.pending}
+        return {step: item for step, item in self._steps.items() if item in waiting}
 
     @property
     def precision_reached(self) -> bool | None:
@@ -147,29 +132,24 @@ class SessionRun:
         stopping = self._design.stopping
         if stopping.se is None and stopping.score_margin is None:
             return None
-        if no_result(self._state.n_scored) is not None:
+        if no_result(self.state.n_scored) is not None:
             return False
-        if stopping.se is not None and self._state.belief.se > stopping.se:
+        if stopping.se is not None and self.state.belief.se > stopping.se:
             return False
         wanted = stopping.score_margin
-        return wanted is None or self._test.predict(self._state).margin <= wanted
+        return wanted is None or self.test.predict(self.state).margin <= wanted
 
     @property
     def population_position(self) -> dict[str, Any] | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
-        if self._population_position is None and no_result(self._state.n_scored) is None:
+        if self._population_position is None and no_result(self.state.n_scored) is None:
             self._population_position = self._stands(self._design.selection.target, final=False)
         return self._population_position
-
-    @property
-    def score(self) -> dict[str, Any] | None:
-        """The score, as of the last summary; None where it was not predicted yet."""
-        return self._score
 
     def forget_figures(self) -> None:
         """Make all figures anew when next asked for them, as a run does that was just opened."""
         self._information = math.inf
-        self._score = self._profile = self._population_position = None
+        self.score = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
 
     def position(self, step: int) -> ItemIndex:
@@ -178,10 +158,10 @@ class SessionRun:
 
     def blocked(self) -> Stop | None:
         """Why nothing more can be asked of this examinee, whatever the test says."""
-        stop = self._failures.stop(closed=self._closed, scored=len(self._state.responses))
+        stop = self._failures.stop(closed=self._closed, scored=len(self.state.responses))
         if stop is not None:
             return stop
-        if self._meter.is_blind:
+        if self.meter.is_blind:
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
                 "The endpoint, or the client, does not say how many tokens an answer took or what "
@@ -192,13 +172,13 @@ class SessionRun:
     def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
         """Mark as many new items as asked as may be in flight; and why there are no more."""
         asked: list[SelectedItem] = []
-        while len(self.pending) < self._state.may_be_pending(self._design.concurrency):
+        while len(self.pending) < self.state.may_be_pending(self._design.concurrency):
             if (stop := self.blocked()) is not None:
                 return asked, stop
             # Counted in items of the test: with or without items in pretest, the test is the same.
-            nth = self._state.n_asked
-            decision = self._test.ask(
-                self._state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
+            nth = self.state.n_asked
+            decision = self.test.ask(
+                self.state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
             )
             if isinstance(decision, Stop):
                 return asked, decision
@@ -219,9 +199,9 @@ class SessionRun:
             probability: With which this step drew it; see `Ask`.
         """
         step = len(self._steps) + 1
-        bank = self._test.bank
+        bank = self.test.bank
         self._information = bank.model.item_information(
-            bank.parameters, item, self._state.belief.theta
+            bank.parameters, item, self.state.belief.theta
         )
         self._administer(step, item, probability)
         return SelectedItem(
@@ -234,18 +214,18 @@ class SessionRun:
     def close(self, step: int, closing: Closing) -> Closing:
         """Take in how an asked item ended; returns the closing with theta and SE after it."""
         self._absorb(step, closing)
-        belief = self._state.belief
+        belief = self.state.belief
         return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
 
     def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
         """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
-        estimate = self._test.estimate(self._state)
+        estimate = self.test.estimate(self.state)
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                self._score = self._predicted(final=final)
+                self.score = self._predicted(final=final)
                 target = self._design.selection.target
-                self._profile = profile_of(self._version, self._test, self._state, target)
+                self._profile = profile_of(self.version, self.test, self.state, target)
                 self._population_position = self._stands(target, final=final)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
@@ -258,32 +238,32 @@ class SessionRun:
                 "at_bound": estimate.at_bound,
                 "extrapolation": self._population_position,
             },
-            "score": self._score,
+            "score": self.score,
             "profile": self._profile,
             "progress": {
                 "items": self._closed,
-                "scored": len(self._state.responses),
-                **right_in([response.score for response in self._state.responses]),
-                "in_flight": len(self._state.pending),
+                "scored": len(self.state.responses),
+                **right_in([response.score for response in self.state.responses]),
+                "in_flight": len(self.state.pending),
                 "expected_items": self._closed if final else self._expected_items(),
             },
-            "usage": {**self._meter.figures(elapsed_s), "cache": self._answering.saved},
-            "repeats": self._answering.repeats(self._test, self._state),
+            "usage": {**self.meter.figures(elapsed_s), "cache": self._answering.saved},
+            "repeats": self._answering.repeats(self.test, self.state),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
         }
-        if final and self._state.responses:
-            belief = self._state.belief
+        if final and self.state.responses:
+            belief = self.state.belief
             known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
-            figures["person_fit"] = person_fit_of(self._version, self._state.responses, known)
-        return shown(figures, self._version.theta_withheld)
+            figures["person_fit"] = person_fit_of(self.version, self.state.responses, known)
+        return shown(figures, self.version.theta_withheld)
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""
         return ending_of(
             stop,
             closed=self._closed,
-            scored=len(self._state.responses),
+            scored=len(self.state.responses),
             last_failure=self._failures.last,
             precision_reached=self.precision_reached,
             precise_since=self._precise_since,
@@ -306,8 +286,8 @@ class SessionRun:
                 "response.received",
                 {
                     "step": step,
-                    "item_id": self._version.key_at(self._steps[step]),
-                    "pretest": self._version.is_pretest(self._steps[step]),
+                    "item_id": self.version.key_at(self._steps[step]),
+                    "pretest": self.version.is_pretest(self._steps[step]),
                     "outcome": closing.outcome,
                     "score": closing.score,
                     "extracted": closing.extracted,
@@ -329,8 +309,8 @@ class SessionRun:
                 "session.item_selected",
                 {
                     "step": item.step,
-                    "item_id": self._version.key_at(item.position),
-                    "pretest": self._version.is_pretest(item.position),
+                    "item_id": self.version.key_at(item.position),
+                    "pretest": self.version.is_pretest(item.position),
                     "information": item.information,
                 },
             )
@@ -350,47 +330,44 @@ class SessionRun:
 
     @property
     def _closed(self) -> int:
-        return self._state.n_asked - len(self._state.pending)
+        return self.state.n_asked - len(self.state.pending)
 
     def _administer(self, step: int, item: ItemIndex, probability: float | None = None) -> None:
-        if self._version.is_pretest(item):
+        if self.version.is_pretest(item):
             self._pretest.ask(item)
         else:
             # Of an item that was asked before probabilities were noted chance is not known.
-            self._state = self._test.administer(self._state, item, probability or 1.0)
+            self.state = self.test.administer(self.state, item, probability or 1.0)
         self._steps[step] = item
 
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self._steps[step]
         tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
         usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
-        if self._version.is_pretest(item):
+        if self.version.is_pretest(item):
             # What it cost counts towards the budget; nothing else of it touches the test.
             self._pretest.close(item, closing)
-            self._state = replace(self._state, usage=self._state.usage + usage)
+            self.state = replace(self.state, usage=self.state.usage + usage)
         else:
-            self._absorb_of_test(item, closing, usage)
-        self._meter.take(closing)
-        self._answering.take(closing, None if self._version.is_pretest(item) else int(item))
-
-    def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
-        if closing.score is None:
-            self._state = self._test.skip(self._state, item, usage)
-        else:
-            self._state = self._test.tell(self._state, Response(item, closing.score, usage))
-            target = self._design.stopping.se
-            if target is None or self._state.belief.se > target:
-                self._precise_since = None
-            elif self._precise_since is None:
-                self._precise_since = self._state.n_scored
-        self._failures.take(closing)
-        self._outcomes[closing.outcome] += 1
+            if closing.score is None:
+                self.state = self.test.skip(self.state, item, usage)
+            else:
+                self.state = self.test.tell(self.state, Response(item, closing.score, usage))
+                target = self._design.stopping.se
+                if target is None or self.state.belief.se > target:
+                    self._precise_since = None
+                elif self._precise_since is None:
+                    self._precise_since = self.state.n_scored
+            self._failures.take(closing)
+            self._outcomes[closing.outcome] += 1
+        self.meter.take(closing)
+        self._answering.take(closing, None if self.version.is_pretest(item) else int(item))
 
     def _predicted(self, *, final: bool) -> dict[str, Any] | None:
-        if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
+        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
-        predicted, n_items = self._test.predict(self._state), self._test.n_counted
-        is_known, agents = predicted.method == ALL_ITEMS, self._version.recent_agents
+        predicted, n_items = self.test.predict(self.state), self.test.n_counted
+        is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
         return {
@@ -407,9 +384,9 @@ class SessionRun:
         }
 
     def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:
-        if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
+        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
-        return position_of(self._version, self._test, self._state, target)
+        return position_of(self.version, self.test, self.state, target)
 
     def _expected_items(self) -> int | None:
         """Items in all that the precision will probably take, if it goes on as now.
@@ -417,29 +394,29 @@ class SessionRun:
         It ends no test before `min_items` answers are marked, and of the items to come as many will
         have no mark as of those before.
         """
-        stopping, scored = self._design.stopping, self._state.n_scored
+        stopping, scored = self._design.stopping, self.state.n_scored
         missing = self._missing()
         if missing is None:
             return None
         more = max(0, missing, (stopping.min_items or 0) - scored)
         expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
-        ceilings = (stopping.max_items, self._version.n_active)
+        ceilings = (stopping.max_items, self.version.n_active)
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
 
     def _missing(self) -> int | None:
         """Answers that are still to come for the precision that ends the test; None: unknown."""
-        stopping, se = self._design.stopping, self._state.belief.se
+        stopping, se = self._design.stopping, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             return math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
-        if stopping.score_margin is None or self._score is None or not self._state.n_scored:
+        if stopping.score_margin is None or self.score is None or not self.state.n_scored:
             return None
-        lo, hi = ends(self._score["interval"])
-        scored = self._state.n_scored
+        lo, hi = ends(self.score["interval"])
+        scored = self.state.n_scored
         wanted = items_for(
             stopping.score_margin,
             reached=0.0 if lo is None or hi is None else (hi - lo) / 2,
             n_asked=scored,
-            n_items=self._test.n_counted,
+            n_items=self.test.n_counted,
         )
         return wanted - scored
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.acting import maker, owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
-from app.engine.design.words import stops_when
+from app.engine.design.design import stops_when
 from app.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -19,16 +19,17 @@ from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.events import StoredEvent
-from app.records.examinees import Examinee, examinee_of_endpoint
 from app.records.fields import shallow
 from app.records.sessions import (
     ALL_SESSIONS,
     UNDERWAY,
     Administration,
+    Examinee,
     NewSession,
     SessionEvent,
     SessionFilter,
     SessionRecord,
+    examinee_of_endpoint,
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -50,7 +51,7 @@ from app.services.sessions.drafts import (
     SessionSpec,
     provenance_of,
 )
-from app.services.sessions.manual import ask_next
+from app.services.sessions.manual import ManualSessions, ask_next
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.storage.database import Database
@@ -80,6 +81,7 @@ class SessionService:
         database: Where they are stored.
         versions: What is asked.
         endpoints: Who is asked.
+        manual: Goes on with sessions that the client answers.
         queue: Brings live sessions to the workers.
         private_endpoints: Whether sessions made here may call loopback and private addresses. The
             server that takes the request decides this for whichever worker runs the session.
@@ -91,12 +93,14 @@ class SessionService:
         database: Database,
         versions: VersionService,
         endpoints: EndpointService,
+        manual: ManualSessions,
         queue: Queue,
         private_endpoints: bool,
     ) -> None:
         self._database = database
         self._versions = versions
         self._endpoints = endpoints
+        self._manual = manual
         self._queue = queue
         self._private_endpoints = private_endpoints
 
@@ -277,7 +281,10 @@ class SessionService:
                 await self._queue.enqueue(uow, new.id, is_new=True)
             else:
                 await ask_next(uow, new.id, 0, run, {}, elapsed_s=new.active_s)
-            return await uow.sessions.get(new.id)
+            record = await uow.sessions.get(new.id)
+        if record.status == "awaiting_response":
+            self._manual.keep(record, run)
+        return record
 
     async def markers_of(self, version: LoadedVersion) -> dict[str, Any]:
         """Endpoints of a version's own scorers; who may ask is not told which those are."""

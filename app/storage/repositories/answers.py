@@ -5,19 +5,16 @@ from typing import Any
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.storage.rows.endpoints import KeptAnswerRow
+from app.storage.scoping import Repository
 
 #: How long an answer is kept: what stands behind a model's name changes.
 KEEP = timedelta(days=30)
 
 
-class AnswerRepository:
+class AnswerRepository(Repository):
     """Questions and changes about kept answers, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def find(self, key: str) -> dict[str, Any] | None:
         """The answer to a call, if it is kept."""

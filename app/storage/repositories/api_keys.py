@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.records.api_keys import ApiKey, Scope
@@ -13,14 +12,11 @@ from app.records.fields import convert, not_none
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 
-class ApiKeyRepository:
+class ApiKeyRepository(Repository):
     """Keys by id and by the hash of their secret."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(
         self,
@@ -156,11 +152,8 @@ def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
     )
 
 
-class LoginRepository:
+class LoginRepository(Repository):
     """Questions and changes about logins, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, token_hash: str, *, key_id: str, expires_at: datetime) -> None:
         """Store a login, and forget those whose time is up."""

@@ -4,22 +4,19 @@ from typing import Any
 
 from sqlalchemy import Select, Text, any_, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.audit import AuditEntry, AuditFilter
 from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.projects import AuditRow, ProjectRow
+from app.storage.scoping import Repository
 
 #: So many entries are sorted at once; what more of them name is soon found anywhere in the trail.
 _FEW = 10_000
 
 
-class AuditRepository:
+class AuditRepository(Repository):
     """Questions about the audit trail, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
         """One page of the entries that pass the filter.

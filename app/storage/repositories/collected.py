@@ -4,16 +4,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, false, func, insert, literal, select, text
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.banks import PRETEST
-from app.records.collected import SIMULATED, EndedSession, GivenAnswer, Source, examinee_of
+from app.records.response_sets import SIMULATED, EndedSession, GivenAnswer, Source, examinee_of
 from app.records.sessions import ENDED
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import CollectedSessionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 _BATCH = 2000
 _WHO = [
@@ -27,11 +26,8 @@ _OWN = ~func.coalesce(AdministrationRow.method.has_key("cached"), false())
 _REPEATING = ("replay", "rescore")
 
 
-class CollectedRepository:
+class CollectedRepository(Repository):
     """Questions and changes about sessions as sources of answers, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def waiting(self, set_id: str, source: Source, limit: int) -> list[EndedSession]:
         """Sessions that the set has not taken over yet, the oldest first."""

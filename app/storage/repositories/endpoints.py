@@ -6,7 +6,6 @@ from types import EllipsisType
 from typing import Any
 
 from sqlalchemy import func, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
@@ -22,7 +21,7 @@ from app.records.endpoints import (
 from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
 # and moves it by its share of a minute. One statement, so that all workers share one schedule.
@@ -47,11 +46,8 @@ _LIVE = select(EndpointRow).where(
 )
 
 
-class EndpointRepository:
+class EndpointRepository(Repository):
     """Questions and changes about endpoints, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, new: NewEndpoint) -> Endpoint:
         """Store a new endpoint.

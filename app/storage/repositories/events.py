@@ -10,7 +10,7 @@ from app.records.events import StoredEvent
 from app.records.sessions import SessionEvent
 from app.storage.repositories.session_queries import WITHHELD_SQL
 from app.storage.repositories.session_steps import as_json
-from app.storage.scoping import SEEN, of_opened
+from app.storage.scoping import SEEN, Repository, of_opened
 
 Kind = Literal["session", "ranking", "calibration"]
 
@@ -72,11 +72,8 @@ async def note_events(
         await db.execute(_NOTE[kind], {"id": resource_id, "n": len(events), "events": told})
 
 
-class EventRepository:
+class EventRepository(Repository):
     """Questions about stored events, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def newest(self, kind: Kind, ids: Iterable[str]) -> dict[str, int]:
         """Number of the last event of each; what is not there is left out."""

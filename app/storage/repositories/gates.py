@@ -4,24 +4,20 @@ from dataclasses import asdict
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker, owner
 from app.errors import NotFoundError
-from app.records.baselines import Baseline, NamedBaseline
 from app.records.fields import convert, shallow
-from app.records.gates import GateRecord, GateSpec
+from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.room import require_space
+from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankVersionRow
 from app.storage.rows.sessions import BaselineRow, GateRow, SessionRow
+from app.storage.scoping import Repository
 
 
-class GateRepository:
+class GateRepository(Repository):
     """Questions and changes about gates, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, gate_id: str, spec: GateSpec, *, session_id: str) -> GateRecord:
         """Store a new gate on a session that is there."""
@@ -75,11 +71,8 @@ def _gate(row: GateRow) -> GateRecord:
     return convert(GateRecord, row, baseline=row.baseline and Baseline(**row.baseline))
 
 
-class BaselineRepository:
+class BaselineRepository(Repository):
     """Questions and changes about baselines, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def put(self, name: str, baseline: Baseline, *, is_admin: bool) -> NamedBaseline | None:
         """Store a baseline under a name, in the place of what had it; its maker stays.

@@ -15,7 +15,6 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import audit_entry
 from app.errors import (
@@ -26,6 +25,7 @@ from app.errors import (
 from app.storage.identifiers import new_id
 from app.storage.rows.endpoints import IdempotencyRow
 from app.storage.rows.projects import AuditRow
+from app.storage.scoping import Repository
 
 #: How long an answer is kept.
 KEEP = timedelta(hours=24)
@@ -43,16 +43,13 @@ class StoredResponse:
     body: bytes
 
 
-class IdempotencyRepository:
+class IdempotencyRepository(Repository):
     """One row for each (principal, Idempotency-Key).
 
     A call is `begin` in a transaction of its own, then the work, then `finish`, or `forget` when
     the work failed and a repeat should be tried afresh. A process may die before either, or lose
     the word of its commit: the audit trail, which is written with the work, tells what happened.
     """
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def begin(self, principal: str, key: str, request_hash: str) -> StoredResponse | None:
         """Reserve the key for this call.

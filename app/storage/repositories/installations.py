@@ -8,12 +8,12 @@ from sqlalchemy import func, select, update
 from typing_extensions import override
 
 from app.errors import NotFoundError
+from app.records.banks import InstallationRecord
 from app.records.fields import convert
-from app.records.installations import InstallationRecord
 from app.records.leased import UNDERWAY
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.catalog import InstallationRow
+from app.storage.rows.banks import InstallationRow
 
 
 class InstallationRepository(LeasedRepository[InstallationRecord]):

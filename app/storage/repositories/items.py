@@ -16,24 +16,22 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import maker
 from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
-from app.records.banks import Item, ItemOutline, NewItem
+from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
-from app.records.item_uses import ItemAnswer, ItemUse
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page, within_size
+from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
+from app.storage.repositories.projects import require_space
 from app.storage.revisions import require_revision
-from app.storage.room import require_space
-from app.storage.rows.bank_records import content_json, read_item, read_scorer, scorer_json
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
@@ -66,11 +64,8 @@ _NOTE_CONTENT = text("""
 HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")
 
 
-class ItemRepository:
+class ItemRepository(Repository):
     """Questions and changes about the items of banks, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, bank_id: str, items: Sequence[NewItem]) -> None:
         """Store new items of a bank.
@@ -278,11 +273,8 @@ def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
     }
 
 
-class ItemUseRepository:
+class ItemUseRepository(Repository):
     """Questions about the answers to items, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def tests(self, version_id: str) -> int:
         """How many tests of a version asked any item and are not made of another one."""

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql.elements import TextClause
 
 from app.records.endpoints import SELF_REPORTED
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 #: Ids of users that are named; of more the number is told.
 _NAMED = 10
@@ -173,11 +172,8 @@ _DROP_KEYS_ANSWERS = _statement(
 )
 
 
-class RemovalRepository:
+class RemovalRepository(Repository):
     """Removes rows for good, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def users_of_bank(self, bank_id: str, project_id: str) -> str:
         """What stands on a bank, as words; empty where nothing does."""

@@ -14,16 +14,15 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.records.fields import convert, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.storage.paging import Page, PageRequest, read_page
+from app.storage.repositories.projects import require_space
 from app.storage.revisions import require_revision
-from app.storage.room import require_space
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 #: Rows that are in memory at a time, and that one statement writes.
 _BATCH = 500
@@ -53,11 +52,8 @@ _ADD_SHEETS = text("""
 """).execution_options(**of_opened("the set, which is locked"))
 
 
-class ResponseSetRepository:
+class ResponseSetRepository(Repository):
     """Questions and changes about response sets, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, response_set: ResponseSet) -> None:
         """Store a new set.

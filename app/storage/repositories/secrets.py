@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.storage.rows.endpoints import (
     EndpointRow,
@@ -12,7 +11,7 @@ from app.storage.rows.endpoints import (
     SecretCanaryRow,
     WebhookRow,
 )
-from app.storage.scoping import FOR_ALL
+from app.storage.scoping import FOR_ALL, Repository
 
 _ONLY = 1
 _BATCH = 100
@@ -29,11 +28,8 @@ class SealedEndpoint:
     """`api_key` and `headers`, as far as there are any."""
 
 
-class SecretRepository:
+class SecretRepository(Repository):
     """Ciphertexts of all tables, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def canary(self, *, for_update: bool = False) -> bytes | None:
         """The known text as first encrypted; None in a database that never held a secret.

@@ -43,6 +43,7 @@ from app.records.sessions import (
 from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
+from app.storage.repositories.projects import require_room
 from app.storage.repositories.session_queries import (
     ASKED_MODEL,
     IDLE,
@@ -54,7 +55,6 @@ from app.storage.repositories.session_queries import (
     present_results,
 )
 from app.storage.repositories.session_steps import ADD, ADVANCE, as_json, step_values, taken_over
-from app.storage.room import require_room
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow

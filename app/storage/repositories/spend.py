@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, text
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.records.spend import DaySpend, MostTaken, Refusal, Taken
+from app.records.projects import DaySpend, MostTaken, Refusal, Taken
+from app.storage.repositories.projects import stored_bytes
 from app.storage.repositories.session_steps import as_json
-from app.storage.room import stored_bytes
-from app.storage.rows.spend import SpendRow
-from app.storage.scoping import of_opened
+from app.storage.rows.projects import SpendRow
+from app.storage.scoping import Repository, of_opened
 
 #: So long days stay, and reservations whose calls never ended, which count as spent meanwhile.
 _KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
@@ -61,11 +60,8 @@ class Reservation:
     key_id: str | None = None
 
 
-class SpendRepository:
+class SpendRepository(Repository):
     """Questions and changes about what is spent, each one statement."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def reserve(
         self,

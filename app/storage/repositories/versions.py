@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
@@ -24,16 +23,16 @@ from app.records.banks import (
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.items import HAS_CONTENT
-from app.storage.rows.bank_records import (
+from app.storage.repositories.banks import (
     VERSION_EXTRAS,
     read_item,
     read_scorer,
     read_version,
     read_version_item,
 )
+from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.scoping import FOR_USERS, of_opened
+from app.storage.scoping import FOR_USERS, Repository, of_opened
 
 _ADD_VERSION_ITEMS = text("""
     INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
@@ -45,11 +44,8 @@ _ADD_VERSION_ITEMS = text("""
 _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
 
-class VersionRepository:
+class VersionRepository(Repository):
     """Questions about versions of banks, and new ones, within one transaction."""
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def next_number(self, bank_id: str) -> int:
         """Number of the bank's next version; the caller holds the bank's row lock."""

@@ -4,14 +4,13 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from sqlalchemy import case, delete, func, null, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError
 from app.records.fields import convert, shallow
 from app.records.webhooks import Delivery, Webhook
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import DeliveryRow, WebhookRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import Repository, of_opened
 
 #: Each has calls of its own in every worker.
 _MOST = 20
@@ -30,15 +29,12 @@ _DUE = text("""
 """).execution_options(**of_opened("all that is due, of all projects"))
 
 
-class WebhookRepository:
+class WebhookRepository(Repository):
     """Questions and changes about webhooks, within one transaction.
 
     Raises:
         NotFoundError: What is named is not there, of all that name something.
     """
-
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
 
     async def add(self, new: Webhook, greeting_id: str) -> None:
         """Store a webhook, and a first delivery that tells of it.

@@ -3,6 +3,6 @@
 Whoever imports one knows them all, as relations between them need.
 """
 
-from app.storage.rows import banks, calibrations, catalog, endpoints, projects, sessions, spend
+from app.storage.rows import banks, calibrations, endpoints, projects, sessions
 
-__all__ = ["banks", "calibrations", "catalog", "endpoints", "projects", "sessions", "spend"]
+__all__ = ["banks", "calibrations", "endpoints", "projects", "sessions"]

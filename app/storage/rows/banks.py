@@ -1,4 +1,4 @@
-"""Banks, items and versions."""
+"""Banks, items and versions, and banks being installed from the catalogue."""
 
 from datetime import datetime
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, LeasedRow, OwnedRow
 
 
 class BankRow(OwnedRow):
@@ -112,3 +112,22 @@ class VersionItemRow(Base):
     loadings: Mapped[list[float] | None]
     status: Mapped[str]
     flags: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+
+
+class InstallationRow(LeasedRow):
+    """A bank being installed from the catalogue: where it stands, and who does it."""
+
+    __tablename__ = "installations"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+        Index("ix_installations_project_id", "project_id", "id"),
+    )
+
+    #: Name of the catalogue's entry, and of the bank that becomes of it.
+    entry: Mapped[str]
+    progress: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    result: Mapped[Json | None]
+    failure: Mapped[Json | None]

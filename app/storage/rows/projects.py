@@ -1,8 +1,8 @@
-"""Projects."""
+"""Projects, what they spend a day, and the trail of what is done in them."""
 
-from datetime import datetime
+from datetime import date, datetime
 
-from sqlalchemy import Index, func, text
+from sqlalchemy import BigInteger, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
@@ -50,3 +50,31 @@ class AuditRow(Base):
     resources: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
     request_id: Mapped[str | None]
     address: Mapped[str]
+
+
+class SpendRow(Base):
+    """What calls of one day (UTC) took, of a project, an endpoint or a key."""
+
+    __tablename__ = "spend"
+
+    #: Of a project, an endpoint or a key. No foreign key: what is spent stays spent.
+    owner_id: Mapped[str] = mapped_column(primary_key=True)
+    day: Mapped[date] = mapped_column(primary_key=True)
+    usd: Mapped[float]
+    tokens: Mapped[int] = mapped_column(BigInteger)
+
+
+class ReservationRow(Base):
+    """What a call under way may take at most; it lapses once the call must be over."""
+
+    __tablename__ = "reservations"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(index=True)
+    endpoint_id: Mapped[str] = mapped_column(index=True)
+    #: The key that began it, where it is one of the project.
+    key_id: Mapped[str | None] = mapped_column(index=True)
+    day: Mapped[date]
+    usd: Mapped[float]
+    tokens: Mapped[int] = mapped_column(BigInteger)
+    lapses_at: Mapped[datetime]

@@ -18,7 +18,7 @@ from app.engine.design.parts import (
 )
 from app.engine.design.selection import SelectionDesign
 from app.items import JsonObject
-from app.services.sessions.failures import FailureLimits
+from app.services.sessions.endings import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -43,10 +43,9 @@ from app.api.schemas.sessions.figures import (
 )
 from app.engine import StopReason
 from app.items import JsonObject
-from app.records.examinees import Examinee, ExamineeKind
 from app.records.fields import convert, shallow
 from app.records.intervals import Interval
-from app.records.sessions import SessionRecord, SessionState
+from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
