@@ -1,9 +1,11 @@
 """Rankings as stored."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.records.leased import LeasedRecord
+from app.records.sessions import Advance, SessionEvent
 
 #: States in which nothing is asked any more; a completed one goes on when somebody joins.
 ENDED = ("completed", "failed", "cancelled")
@@ -39,3 +41,13 @@ class RankingEnd:
     stop_reason: str
     stop_detail: str
     failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingStep:
+    """One step forward of a ranking, and of its members by session id."""
+
+    summary: Mapping[str, Any]
+    events: Sequence[SessionEvent] = ()
+    end: RankingEnd | None = None
+    members: Mapping[str, Advance] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from app.services.leased import Queue
 from app.services.logins import Logins
 from app.services.marking.trials import ScorerTrials
 from app.services.projects import ProjectService
+from app.services.rankings.manual import ManualRankings
 from app.services.rankings.service import RankingService
 from app.services.responses.collection import Collector
 from app.services.responses.confined_reading import Reader
@@ -40,7 +41,6 @@ from app.services.results.simulations import SimulationService
 from app.services.scorer_guard import ScorerGuard
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.manual import ManualSessions
 from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
@@ -85,7 +85,7 @@ class Services:
     sessions: SessionService
     derived_sessions: DerivedSessions
     rankings: RankingService
-    manual_sessions: ManualSessions
+    manual_sessions: ManualRankings
     simulations: SimulationService
     comparisons: ComparisonService
     gates: GateService
@@ -123,7 +123,7 @@ async def open_services(
         response_sets = ResponseSetService(database, reader)
         joins = JoinChecks(database, versions, response_sets)
         recalibration_advice = RecalibrationAdvice(database, versions)
-        manual_sessions = ManualSessions(
+        manual_sessions = ManualRankings(
             database=database, versions=versions, endpoints=endpoints, transport=transport
         )
         sessions = SessionService(

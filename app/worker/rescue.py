@@ -48,7 +48,8 @@ async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Tu
             if stalled:
                 await queue.enqueue_again(stalled)
                 logger.info("rescued", ids=stalled)
-            if idle := await services.sessions.end_idle():
+            idle = await services.sessions.end_idle() + await services.rankings.end_idle()
+            if idle:
                 logger.info("idle_sessions_ended", ids=idle)
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")

@@ -97,7 +97,7 @@ async def test_a_name_belongs_to_the_key_that_first_used_it_and_to_admins(
 
     other = await problem_of(mine, "/v1/sessions", session_of({**AGENT, "model": "m-2"}), 409)
     assert other["detail"] == (
-        "The examinee 'solver' is an agent (model m-1, scaffold loop 2); this session says an "
+        "The examinee 'solver' is an agent (model m-1, scaffold loop 2); this request says an "
         "agent (model m-2, scaffold loop 2). Another examinee needs another name."
     )
 

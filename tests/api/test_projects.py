@@ -57,8 +57,11 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         {"bank": "mine", "endpoint_id": "{endpoint_id}"},
     ],
     "/v1/rankings": [
-        {"bank": bank, "endpoints": [{"endpoint_id": "{endpoint_id}"}] * 2, "min_items": 1}
-        for bank in ("{bank}", "mine")
+        {"bank": "{bank}", "examinees": [{"name": "a"}, {"name": "b"}], "min_items": 1},
+        *(
+            {"bank": bank, "endpoints": [{"endpoint_id": "{endpoint_id}"}] * 2, "min_items": 1}
+            for bank in ("{bank}", "mine")
+        ),
     ],
     "/v1/gates": [{"session_id": "{session_id}", "threshold": 0.5}],
     "/v1/comparisons": [{"session_ids": ["{session_id}", "{session_id}"]}],

@@ -178,6 +178,8 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     dumb = {"endpoint": {"kind": "openai_chat", "base_url": endpoints[1][2], "model": "dumb"}}
     failing = {**body, "endpoints": [broken, dumb]}
     failed = (await world.post("/v1/rankings", failing))["id"]
+    pair = [{"name": "a"}, {"name": "b"}]
+    by_hand = (await world.post("/v1/rankings", {**body, "examinees": pair}))["id"]
     for each in (ranking, failed):
         await ended(client, f"/v1/rankings/{each}")
     gates = [
@@ -201,7 +203,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         "version": ["latest"],
         "item": ["q0", "q1", "q11"],
         "session_id": [*world.sessions.values(), left_behind],
-        "ranking_id": [ranking, failed],
+        "ranking_id": [ranking, failed, by_hand],
         "gate_id": gates,
         "webhook_id": [webhook],
         "delivery_id": [delivered[0]["id"]],
@@ -271,7 +273,10 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         {"session_id": "{broken}", "threshold": 0.5},
         {"session": {"bank": BANK, "mode": "manual", "stopping": STOPPING}, "threshold": 0.5},
     ],
-    "/v1/rankings": [{"bank": BANK, "endpoints": [{"endpoint_id": "end_" + "0" * 26}] * 2}],
+    "/v1/rankings": [
+        {"bank": BANK, "endpoints": [{"endpoint_id": "end_" + "0" * 26}] * 2},
+        {"bank": BANK, "examinees": [{"name": "c"}, {"name": "d"}], "min_items": 3},
+    ],
     "/v1/scorers/{name}:test": [
         {"item": {"prompt": "?", "target": "x"}, "answer": "y", "params": {}}
     ],
@@ -346,7 +351,7 @@ async def found_by(
     """Where a caller finds the canary, and how many of the answers were given at all."""
     document = (await client.get("/openapi.json")).json()
     leaks, answered = set(), 0
-    live = {world.sessions["manual"]}
+    live = {world.sessions["manual"], world.ids["ranking_id"][-1]}
     for ask in asks(document, world):
         if ask.method not in by:
             continue
@@ -504,6 +509,10 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
     awaited = await reader.post(f"/v1/sessions/{world.sessions['manual']}/next-items", json={})
     assert [one["item"] for one in awaited.json()["data"]] == [asked]
+    ranking = f"/v1/rankings/{world.ids['ranking_id'][-1]}"
+    awaited = await reader.post(f"{ranking}/next-items", json={"n": 1})
+    (asked,) = (one["item"] for one in awaited.json()["data"])
+    assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
     broken = (await reader.get(f"/v1/sessions/{world.sessions['broken']}")).json()
     assert broken["failure"]["code"] == "endpoint_fault"
     assert "banks:write" in broken["stop_detail"]

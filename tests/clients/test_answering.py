@@ -93,11 +93,13 @@ async def test_problems_say_what_was_wrong_where(server: Running) -> None:
 
 def test_an_answer_whose_server_may_be_gone_is_told_anew() -> None:
     content = ItemContent(id="q1", prompt="?", messages=[], choices=[])
-    telling = Loop("ses_1").tell(Item(step=1, step_token="t", item=content), Answer(score=1.0))
+    item = Item(session_id="ses_1", step=1, step_token="t", item=content)
+    telling = Loop("ses_1").tell(item, Answer(score=1.0))
     first = next(telling)
     refused = Problem(code="idempotency_in_flight", status=409, detail="It is worked on.")
     again = telling.throw(ProblemError(refused))
     assert isinstance(first, Request)
     assert isinstance(again, Request)
+    assert first.path == "/v1/sessions/ses_1/responses"
     assert (first.path, first.json) == (again.path, again.json)
     assert first.key != again.key

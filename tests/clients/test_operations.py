@@ -161,6 +161,16 @@ async def test_what_is_read_has_types_and_other_operations_are_reached(server: R
             ranking = sextant.create_ranking("demo", ranked, confidence=0.9)
             assert sextant.cancel_ranking(ranking.id).ended
             assert sextant.list_rankings(status="queued") == []
+            rivals = [Examinee(name=name) for name in "ab"]
+            ranking = sextant.create_ranking("demo", examinees=rivals, min_items=5, max_items=6)
+            items = sextant.get_ranking_items(ranking.id, 2)
+            while items:
+                item = items.pop(0)
+                told = Answer(score=float(item.examinee == "b"))
+                items += sextant.answer_item(item.session_id, item.step_token, told).next_items
+            ranked_by_hand = sextant.get_ranking(ranking.id)
+            assert (ranked_by_hand.status, ranked_by_hand.self_reported) == ("completed", True)
+            assert [one.name for one in ranked_by_hand.order] == ["b", "a"]
             project = sextant.request("POST", "/v1/projects", json={"name": "team"})
             path = f"/v1/projects/{project['id']}"
             changed = sextant.change(path, lambda found: {"name": found["name"] + " 2"})

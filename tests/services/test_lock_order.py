@@ -20,6 +20,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import NotFoundError
 from app.records.endpoints import EndpointSettings
 from app.records.projects import Retention
+from app.records.sessions import Examinee
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
@@ -138,6 +139,21 @@ async def test_nothing_is_made_of_what_went_with_its_project(services: Services)
     with acting_for(Acting("prj_gone")), pytest.raises(NotFoundError, match="project"):
         async with services.database.unit_of_work() as uow:
             await uow.banks.find("demo", for_update=True)
+
+
+async def test_a_ranking_by_hand_is_held_before_its_members(services: Services) -> None:
+    pair = [Examinee(name=name) for name in "ab"]
+    ranking = await services.rankings.create(contest(endpoints=pair))
+    async with services.database.unit_of_work() as uow:
+        first, last = sorted(one.id for one in await uow.sessions.of_ranking(ranking.id))
+    by_hand = services.manual_sessions
+    async with held(
+        services, "rankings", ranking.id, by_hand.ranking_items(ranking.id, 1)
+    ) as watch:
+        assert await watch.is_free("sessions", first)
+    async with held(services, "sessions", first, by_hand.ranking_items(ranking.id, 2)) as watch:
+        assert not await watch.is_free("rankings", ranking.id)
+        assert await watch.is_free("sessions", last)
 
 
 async def test_what_is_too_old_is_not_held_while_its_project_is_erased(services: Services) -> None:

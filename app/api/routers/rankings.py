@@ -9,13 +9,19 @@ from app.api.events import EVENTS, Wait, events_for, wait_for_end
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, WorkStatus
+from app.api.schemas.common import Listed, ListRead, WorkStatus
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead
-from app.api.schemas.sessions.answers import AfterStep
+from app.api.schemas.sessions.answers import AfterStep, NextItemRead, NextItemsInput
 from app.api.schemas.sessions.events import EventList
 from app.deps import AllServices, Feed, Seen, caller
 from app.engine.ranking.rules import RankingBudget
-from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
+from app.errors import (
+    AlreadyExistsError,
+    BlockedAddressError,
+    InvalidStateError,
+    NotFoundError,
+    UnknownNameError,
+)
 from app.records.fields import convert
 
 router = make_router("/rankings", tag="rankings")
@@ -30,7 +36,7 @@ BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
     "",
     status_code=202,
     dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(NotFoundError, BlockedAddressError, UnknownNameError),
+    responses=errors(NotFoundError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def create_ranking(
     body: RankingCreate, response: Response, opened: AllServices, view: Seen
@@ -38,10 +44,11 @@ async def create_ranking(
     """Rank several endpoints with as few items as possible; those that are close come out tied.
 
     The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
+    Named examinees are asked by the caller: fetch the ranking's `next-items`.
     """
-    given = (ranked.endpoint for ranked in body.endpoints)
+    given = (ranked.endpoint for ranked in body.endpoints or ())
     await opened.scorer_guard.require_free(view, *(endpoint.name for endpoint in given if endpoint))
-    created = await opened.rankings.create(body.to_domain())
+    created = await opened.rankings.create(body.to_domain(), is_admin=view.is_admin)
     response.headers["Location"] = f"/v1/rankings/{created.id}"
     return RankingRead.of(created, view)
 
@@ -104,6 +111,23 @@ async def ranking_events(
 
 
 @router.post(
+    "/{ranking_id}/next-items",
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError),
+)
+async def get_ranking_items(
+    ranking_id: RankingId, body: NextItemsInput, opened: AllServices, view: Seen
+) -> Listed[NextItemRead]:
+    """The items that a ranking of named examinees waits for, at most `n`.
+
+    Where fewer are pending, others are chosen, each for the examinee it tells most about. Answer
+    them at `/v1/sessions/{session_id}/responses`: each answer brings what is asked instead.
+    """
+    awaited = await opened.manual_sessions.ranking_items(ranking_id, body.n)
+    return Listed(data=[NextItemRead.of(one, view) for one in awaited])
+
+
+@router.post(
     "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
 async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen) -> RankingRead:
@@ -115,7 +139,7 @@ async def cancel_ranking(ranking_id: RankingId, opened: AllServices, view: Seen)
     "/{ranking_id}:join",
     status_code=202,
     dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, BlockedAddressError, UnknownNameError),
+    responses=errors(InvalidStateError, AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def join_ranking(
     ranking_id: RankingId,
@@ -124,12 +148,12 @@ async def join_ranking(
     opened: AllServices,
     view: Seen,
 ) -> RankingRead:
-    """Add an endpoint to a completed ranking: only that one is asked.
+    """Add an endpoint, or a named examinee, to a completed ranking: only that one is asked.
 
     The others keep their answers; all pairs are judged anew.
     """
     await opened.scorer_guard.require_free(view, body.endpoint.name if body.endpoint else None)
     budget = convert(RankingBudget, body.budget)
-    joined = await opened.rankings.join(ranking_id, body.chosen(), budget)
+    joined = await opened.rankings.join(ranking_id, body.joining(), budget, is_admin=view.is_admin)
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
     return RankingRead.of(joined, view)

@@ -50,12 +50,12 @@ WorkStatus = TypeAliasType(
 PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
 
 
-def exactly_one(first: str, second: str) -> Any:
-    """A validator of models that take one of two fields."""
+def exactly_one(*names: str) -> Any:
+    """A validator of models that take one of several fields."""
 
     def check(model: M) -> M:
-        if (getattr(model, first) is None) == (getattr(model, second) is None):
-            raise ValueError(f"give exactly one of {first} and {second}")
+        if sum(getattr(model, name) is not None for name in names) != 1:
+            raise ValueError(f"give exactly one of {', '.join(names[:-1])} and {names[-1]}")
         return model
 
     return model_validator(mode="after")(check)

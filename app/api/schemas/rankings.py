@@ -1,7 +1,7 @@
 """Rankings as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -14,6 +14,7 @@ from app.api.schemas.common import (
     ShownAs,
     WorkRead,
     WorkStatus,
+    exactly_one,
 )
 from app.api.schemas.endpoints import ChosenEndpoint
 from app.api.schemas.sessions.designs import (
@@ -26,7 +27,7 @@ from app.api.schemas.sessions.designs import (
     SelectionInput,
 )
 from app.api.schemas.sessions.figures import CallsRead, ExtrapolationRead, ScoreRead, StepsRead
-from app.api.schemas.sessions.sessions import BankAsked, PromptChange, Seed
+from app.api.schemas.sessions.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import (
@@ -41,10 +42,12 @@ from app.items import JsonObject
 from app.records.fields import convert, shallow
 from app.records.intervals import Interval
 from app.records.rankings import RankingRecord
-from app.services.rankings.service import MAX_ENDPOINTS, RankingSpec
+from app.records.sessions import Examinee
+from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
 
 _RULES = RankingRules()
+_SEVERAL: Any = Field(min_length=1, max_length=MAX_ENDPOINTS)
 
 
 class RankingBudgetInput(Input):
@@ -58,7 +61,7 @@ class RankingBudgetInput(Input):
 
 
 class RankingCreate(OnBank):
-    """Several endpoints on one bank, and when their order is known well enough."""
+    """Several endpoints or named examinees on one bank, and when their order is known."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -83,8 +86,11 @@ class RankingCreate(OnBank):
         }
     )
 
-    endpoints: list[ChosenEndpoint] = Field(
-        min_length=1, max_length=MAX_ENDPOINTS, description="At least two, each once."
+    endpoints: Annotated[list[ChosenEndpoint], _SEVERAL] | None = Field(
+        default=None, description="At least two, each once."
+    )
+    examinees: Annotated[list[ExamineeInput], _SEVERAL] | None = Field(
+        default=None, description="Or who is ranked by hand: their client asks for `next-items`."
     )
     preset: RankingPreset | None = Field(
         default=None,
@@ -135,12 +141,26 @@ class RankingCreate(OnBank):
         default=CONCURRENCY, description="Items in flight at once, of each endpoint."
     )
     failures: FailuresInput | None = None
+    answer_within: Patience | None = Field(
+        default=None, description="By hand: as of a manual session, for each pending item."
+    )
+    idle_timeout: Patience | None = Field(
+        default=None, description="By hand: as of a manual session, for the whole ranking."
+    )
     prompt: PromptChange = Field(
         default_factory=PromptChange,
         description="What all of them are asked otherwise than the bank says.",
     )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
+
+    _one_of_both = exactly_one("endpoints", "examinees")
+
+    @model_validator(mode="after")
+    def _asks_or_is_asked(self) -> Self:
+        if self.examinees and self.prompt.model_dump(exclude_none=True):
+            raise ValueError("a ranking of examinees puts no prompts: the client asks")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -159,13 +179,19 @@ class RankingCreate(OnBank):
             InvalidInputError: Rules that contradict each other.
         """
         asking = self.model_dump(
-            include={"estimator", "selection", "prediction", "concurrency", "failures"},
+            include={
+                *("estimator", "selection", "prediction", "concurrency", "failures"),
+                *("answer_within", "idle_timeout"),
+            },
             exclude_unset=True,
         )
         return convert(
             RankingSpec,
             self,
-            endpoints=[endpoint.chosen() for endpoint in self.endpoints],
+            endpoints=[
+                *(endpoint.chosen() for endpoint in self.endpoints or ()),
+                *(convert(Examinee, examinee) for examinee in self.examinees or ()),
+            ],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
             budget=convert(RankingBudget, self.budget),
             prompt=self.prompt.model_dump(exclude_none=True),
@@ -174,7 +200,7 @@ class RankingCreate(OnBank):
 
 
 class RankingJoin(ChosenEndpoint):
-    """One more endpoint for a completed ranking."""
+    """One more endpoint, or named examinee, for a completed ranking of such."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"endpoint_id": "end_01jd0000000000000000000002"}]}
@@ -184,12 +210,21 @@ class RankingJoin(ChosenEndpoint):
         default_factory=RankingBudgetInput,
         description="What it may cost; `items` is `max_items` by default.",
     )
+    examinee: ExamineeInput | None = Field(
+        default=None, description="Of a ranking by hand: who joins."
+    )
+
+    _one_of_both = exactly_one("endpoint", "endpoint_id", "examinee")
+
+    def joining(self) -> EndpointChoice:
+        """Who joins."""
+        return convert(Examinee, self.examinee) if self.examinee else self.chosen()
 
 
 class RankedRead(Output):
     """One endpoint's place. Models in one tie group are statistically tied."""
 
-    endpoint_id: str
+    endpoint_id: str = Field(description="Of a named examinee, too: as on leaderboards.")
     name: str | None
     model: str
     session_id: str = Field(description="Its answers.")
@@ -240,6 +275,7 @@ class RankingRead(WorkRead):
     object: Literal["ranking"] = "ranking"
     metric: Metric = Field(description="What decides: the score, or the ability.")
     status: WorkStatus
+    self_reported: bool = Field(description="A client says what was answered: by hand.")
     bank: BankAsked
     order: list[RankedRead] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."
@@ -271,6 +307,7 @@ class RankingRead(WorkRead):
             {
                 **figures,
                 "metric": record.settings["rules"].get("metric", Metric.THETA),
+                "self_reported": "by_hand" in record.settings,
                 **record.settings,
                 **shallow(record),
                 "bank": {

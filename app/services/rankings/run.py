@@ -3,6 +3,7 @@
 Rebuilt from the members' stored answers it is the same as the one that was lost.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -18,8 +19,15 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.records.intervals import finite, interval
-from app.records.rankings import RankingEnd
-from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
+from app.records.rankings import RankingEnd, RankingStep
+from app.records.sessions import (
+    ENDED,
+    Advance,
+    Closing,
+    SelectedItem,
+    SessionEvent,
+    SessionRecord,
+)
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.services.sessions.shown_figures import MIN_MARKED, no_result
@@ -37,6 +45,7 @@ class RankingPlan:
         budget: What all its members may cost together.
         asking: How each of them is asked.
         prompt: What is otherwise than the bank has it; see `asking.chosen_style`.
+        by_hand: Its members are named examinees, and a client answers for them.
     """
 
     rules: RankingRules
@@ -45,6 +54,7 @@ class RankingPlan:
         default_factory=lambda: SessionPlan.from_dict({"preset": "ability"})
     )
     prompt: Mapping[str, Any] = field(default_factory=dict)
+    by_hand: bool = False
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
@@ -61,6 +71,7 @@ class RankingPlan:
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
             prompt=stored.get("prompt", {}),
+            by_hand="by_hand" in stored,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,12 +81,13 @@ class RankingPlan:
             "budget": asdict(self.budget),
             "asking": self.asking.to_dict(),
             "prompt": dict(self.prompt),
+            **({"by_hand": True} if self.by_hand else {}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An endpoint in a ranking."""
+    """An endpoint in a ranking, or a named examinee."""
 
     record: SessionRecord
     run: SessionRun
@@ -110,6 +122,11 @@ class RankingRun:
         self._ranked: tuple[object, Ranks] | None = None
 
     @property
+    def members(self) -> Sequence[Member]:
+        """Who is ranked, by position."""
+        return self._members
+
+    @property
     def state(self) -> RankingState:
         """The engine's state."""
         members = tuple(member.run.state for member in self._members)
@@ -123,12 +140,14 @@ class RankingRun:
         return [i for i in range(len(self._members)) if i not in self._ended]
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether an answer is awaited."""
-        return any(self._members[i].run.pending for i in self.live)
+    def n_pending(self) -> int:
+        """Answers that are awaited."""
+        return sum(len(self._members[i].run.pending) for i in self.live)
 
-    def choose(self) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
-        """As many new items as may be in flight, by member, and why there are no more."""
+    def choose(
+        self, at_most: float = math.inf
+    ) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
+        """As many new items as may be in flight, or are wanted, and why there are no more."""
         asked: dict[int, list[SelectedItem]] = {}
         closed = self._closed()
         placed = self._placed(closed)
@@ -136,7 +155,7 @@ class RankingRun:
         if isinstance(ranking, Stop):
             return asked, ranking
         ranks = self._ranks(placed, closed)
-        while True:
+        while sum(map(len, asked.values())) < at_most:
             free = [
                 at
                 for at, i in enumerate(placed)
@@ -149,12 +168,40 @@ class RankingRun:
             asked.setdefault(member, []).append(
                 self._members[member].run.ask_item(step.item, step.probability)
             )
+        return asked, None
 
-    def stop_of(self, member: int, stop: Stop) -> Stop:
-        """Why a member's session ends when the ranking does."""
-        return self._members[member].run.blocked() or stop
+    def step_forward(
+        self,
+        *,
+        closed: Mapping[int, dict[int, Closing]],
+        asked: Mapping[int, Sequence[SelectedItem]],
+        elapsed_s: Mapping[int, float],
+        stop: Stop | None,
+        status: str = "running",
+    ) -> RankingStep:
+        """What storage is to write for this step of all members, or for the end of all.
 
-    def end(self, stop: Stop) -> RankingEnd:
+        What is told of members is told by position; `status` is of those that go on.
+        """
+        members: dict[str, Advance] = {}
+        for i in self.live:
+            run = self._members[i].run
+            # Who can be asked nothing more ends for that reason.
+            ending = None if stop is None else run.ending(run.blocked() or stop)
+            if i in closed or i in asked or ending is not None:
+                members[self._members[i].record.id] = run.step_forward(
+                    closed=closed.get(i, {}),
+                    asked=asked.get(i, []),
+                    elapsed_s=elapsed_s[i],
+                    ending=ending,
+                    status=status,
+                )
+        end = None if stop is None else self._end(stop)
+        summary = self.summary()
+        events = [_event_of(summary, end)]
+        return RankingStep(summary=summary, events=events, end=end, members=members)
+
+    def _end(self, stop: Stop) -> RankingEnd:
         """How the ranking ends for this reason."""
         answering = sum(bool(member.run.state.responses) for member in self._members)
         if answering >= 2 or stop.reason is StopReason.BUDGET_EXHAUSTED:
@@ -343,7 +390,7 @@ class RankingRun:
         return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()
 
 
-def event_of(summary: Mapping[str, Any], end: RankingEnd | None) -> SessionEvent:
+def _event_of(summary: Mapping[str, Any], end: RankingEnd | None) -> SessionEvent:
     """What those who watch are told after a step, or at the end."""
     shown = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
     if end is None:

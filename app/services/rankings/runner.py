@@ -9,10 +9,9 @@ from typing_extensions import override
 from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
-from app.records.rankings import RankingEnd, RankingRecord
+from app.records.rankings import RankingEnd, RankingRecord, RankingStep
 from app.records.sessions import (
     UNDERWAY,
-    Advance,
     Closing,
     SelectedItem,
     SessionEvent,
@@ -22,7 +21,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.outages import OnWait, Waiting, retry_outages
-from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
+from app.services.rankings.run import Member, RankingPlan, RankingRun
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
@@ -70,11 +69,10 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         try:
             while True:
                 asked, stop = run.choose()
-                is_over = stop is not None and not run.is_waiting
-                if closed or asked or is_over:
-                    ends = stop if is_over else None
+                ends = None if run.n_pending else stop
+                if closed or asked or ends:
                     await self._store(record, run, sessions, closed, asked, ends)
-                if is_over:
+                if ends:
                     return
                 for member, items in asked.items():
                     for item in items:
@@ -104,9 +102,8 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
             async def stored() -> None:
                 async with self._database.unit_of_work() as uow:
-                    await uow.rankings.advance(
-                        record.id, record.lease_epoch, summary=summary, events=events
-                    )
+                    step = RankingStep(summary=summary, events=events)
+                    await uow.rankings.advance(record.id, record.lease_epoch, step)
 
             await self._write(stored)
 
@@ -143,11 +140,10 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         self, record: RankingRecord, member: SessionRecord, error: EndpointMovedError
     ) -> SessionRecord:
         """A member that can be asked nothing more, ended; the others go on without it."""
-        steps = {member.id: abandoned(member, failed(error))}
+        ended = {member.id: abandoned(member, failed(error))}
+        step = RankingStep(summary=record.summary, members=ended)
         async with self._database.unit_of_work() as uow:
-            await uow.rankings.advance(
-                record.id, record.lease_epoch, summary=record.summary, events=[], steps=steps
-            )
+            await uow.rankings.advance(record.id, record.lease_epoch, step)
             return await uow.sessions.get(member.id)
 
     async def _run_of_member(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
@@ -167,33 +163,16 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         stop: Stop | None,
     ) -> None:
         """Write one step of all members and of the ranking, or nothing."""
-        steps: dict[str, Advance] = {}
-        for member, session in sessions.items():
-            ending = None if stop is None else session.run.ending(run.stop_of(member, stop))
-            if member in closed or member in asked or ending is not None:
-                steps[session.record.id] = session.run.step_forward(
-                    closed=closed.get(member, {}),
-                    asked=asked.get(member, []),
-                    elapsed_s=session.elapsed_s(),
-                    ending=ending,
-                )
-        end = None if stop is None else run.end(stop)
-        summary = run.summary()
+        elapsed_s = {member: session.elapsed_s() for member, session in sessions.items()}
+        step = run.step_forward(closed=closed, asked=asked, elapsed_s=elapsed_s, stop=stop)
 
         async def stored() -> None:
             async with self._database.unit_of_work() as uow:
-                await uow.rankings.advance(
-                    record.id,
-                    record.lease_epoch,
-                    summary=summary,
-                    events=[event_of(summary, end)],
-                    end=end,
-                    steps=steps,
-                )
+                await uow.rankings.advance(record.id, record.lease_epoch, step)
 
         await self._write(stored)
-        if end is not None:
-            logger.info("ranking_ended", status=end.status, stop_reason=end.stop_reason)
+        if step.end is not None:
+            logger.info("ranking_ended", status=step.end.status, stop_reason=step.end.stop_reason)
 
     @override
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
@@ -202,15 +181,14 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         end = convert(RankingEnd, ending)
         told = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
         stored = await uow.rankings.get(record.id)
-        await uow.rankings.advance(
-            record.id,
-            record.lease_epoch,
+        step = RankingStep(
             summary=stored.summary,
             events=[SessionEvent("ranking.failed", {**told, **(ending.failure or {})})],
             end=end,
-            steps={
+            members={
                 member.id: abandoned(member, ending)
                 for member in members
                 if member.status in UNDERWAY
             },
         )
+        await uow.rankings.advance(record.id, record.lease_epoch, step)

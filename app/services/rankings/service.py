@@ -17,11 +17,11 @@ from app.engine.ranking.rules import (
     RankingRules,
     usual_criterion,
 )
-from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.records.endpoints import EndpointSettings, Price
+from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
+from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import SessionEvent
+from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
@@ -41,8 +41,8 @@ _SEED_BITS = 31
 
 _WHAT_ANSWERS = ("kind", "base_url", "model", "sampling", "options")
 
-EndpointChoice = str | EndpointSpec
-"""The id of a saved endpoint, or one that is stored with the ranking."""
+EndpointChoice = str | EndpointSpec | Examinee
+"""The id of a saved endpoint, one that is stored with the ranking, or who answers by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RankingSpec:
     """A ranking to be created.
 
     Attributes:
-        endpoints: Who is ranked.
+        endpoints: Who is ranked: endpoints, or named examinees.
         bank_version_id: What is asked.
         bank: Or the newest version of a bank, by its id or name.
         rules: When the ranking is content.
@@ -99,10 +99,15 @@ class RankingService:
         self._sessions = sessions
         self._queue = queue
 
-    async def create(self, spec: RankingSpec) -> RankingRecord:
-        """Create a ranking with a session for each endpoint, and queue it; nothing is spent yet.
+    async def create(self, spec: RankingSpec, *, is_admin: bool = False) -> RankingRecord:
+        """Create a ranking with a session for each endpoint; nothing is spent yet.
+
+        It waits for a worker, or by hand for its client; `is_admin`: who may answer for examinees
+        that other keys named.
 
         Raises:
+            AlreadyExistsError: Another examinee has the name of one who answers by hand.
+            MissingScopeError: Another key named one.
             InvalidInputError: Fewer than two endpoints, one of them twice, a budget that does not
                 last for the warm-up, or a design that makes no sense for this bank.
             NotFoundError: No such endpoint or bank version.
@@ -118,14 +123,16 @@ class RankingService:
             budget=budget,
             asking=_asking(spec, version, budget),
             prompt=spec.prompt,
+            by_hand=any(isinstance(chosen, Examinee) for chosen in spec.endpoints),
         )
         endpoints = [
-            await self._endpoints.to_ask(chosen, at=f"/endpoints/{nth}/endpoint")
+            await self._member(chosen, at=f"/endpoints/{nth}/endpoint", is_admin=is_admin)
             for nth, chosen in enumerate(spec.endpoints)
         ]
         settings = [endpoint.settings for endpoint in endpoints]
         _require_different(settings)
-        require_content(version)
+        if not plan.by_hand:
+            require_content(version)
         _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         markers = await self._sessions.markers_of(version)
@@ -145,24 +152,45 @@ class RankingService:
         Ranking(tests=tuple(each.test for each in members), rules=plan.rules, budget=budget)
         figures = members[0].run().summary(elapsed_s=0.0)  # of all the same: nobody has answered
         ranking_id = new_id("rnk")
-        async with self._database.unit_of_work() as uow:
-            await uow.rankings.add(
-                ranking_id,
-                bank_version_id=version.id,
-                settings=plan.to_dict(),
-                seed=seed,
-                metadata=spec.metadata,
-            )
-            for position, draft in enumerate(members):
-                if draft.endpoint is not None:
-                    await uow.endpoints.add(draft.endpoint)
-                member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
-                await uow.sessions.add(member, summary=figures)
-            await self._queue.enqueue(uow, ranking_id, is_new=True)
-            return await uow.rankings.get(ranking_id)
+        try:
+            async with self._database.unit_of_work() as uow:
+                await uow.rankings.add(
+                    ranking_id,
+                    bank_version_id=version.id,
+                    settings=plan.to_dict(),
+                    seed=seed,
+                    metadata=spec.metadata,
+                )
+                # In one order, so that of two that name the same none waits for the other.
+                fresh = [draft.endpoint for draft in members if draft.endpoint is not None]
+                for endpoint in sorted(fresh, key=lambda one: one.settings.name or ""):
+                    await uow.endpoints.add(endpoint)
+                for position, draft in enumerate(members):
+                    member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
+                    await uow.sessions.add(member, summary=figures)
+                if not plan.by_hand:
+                    await self._queue.enqueue(uow, ranking_id, is_new=True)
+                return await uow.rankings.get(ranking_id)
+        except AlreadyExistsError:
+            if not plan.by_hand:
+                raise
+            # Another request named one of them first, just now: go on as with names that are known.
+            return await self.create(spec, is_admin=is_admin)
+
+    async def _member(
+        self, chosen: EndpointChoice, *, at: str = "/endpoint", is_admin: bool
+    ) -> Endpoint | NewEndpoint:
+        if isinstance(chosen, Examinee):
+            return await self._sessions.named(chosen, is_admin=is_admin)
+        return await self._endpoints.to_ask(chosen, at=at)
 
     async def join(
-        self, ranking_id: str, endpoint: EndpointChoice, budget: RankingBudget
+        self,
+        ranking_id: str,
+        endpoint: EndpointChoice,
+        budget: RankingBudget,
+        *,
+        is_admin: bool = False,
     ) -> RankingRecord:
         """Go on with a completed ranking for one more endpoint: only that one is asked.
 
@@ -170,19 +198,26 @@ class RankingService:
             ranking_id: The ranking.
             endpoint: Who joins.
             budget: What may be spent on it.
+            is_admin: The caller may answer for examinees that other keys named.
 
         Raises:
             NotFoundError: No such ranking or endpoint.
             InvalidStateError: The ranking is not completed.
-            InvalidInputError: The endpoint is in it, or the budget does not last for the warm-up.
+            InvalidInputError: The endpoint is in it, the budget does not last for the warm-up, or
+                an endpoint is to join named examinees, or the other way about.
+            AlreadyExistsError: Another examinee has the name of the one who joins.
+            MissingScopeError: Another key named it.
         """
         record = await self.get(ranking_id)
         _require_completed(record)
         before = RankingPlan.from_dict(record.settings)
+        if isinstance(endpoint, Examinee) != before.by_hand:
+            alike = "an examinee" if before.by_hand else "an endpoint"
+            raise InvalidInputError(f"Ranking {ranking_id} takes {alike}, as all its members are.")
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        joining = await self._endpoints.to_ask(endpoint)
+        joining = await self._member(endpoint, is_admin=is_admin)
         settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
@@ -218,7 +253,8 @@ class RankingService:
             continued = replace(plan, budget=_beyond(record, budget)).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
-            await self._queue.enqueue(uow, ranking_id)
+            if not plan.by_hand:
+                await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
     async def get(self, ranking_id: str) -> RankingRecord:
@@ -264,6 +300,15 @@ class RankingService:
         async with self._database.unit_of_work() as uow:
             return await uow.rankings.cancel(ranking_id, detail=detail)
 
+    async def end_idle(self) -> list[str]:
+        """Cancel the rankings whose client was silent for longer than it said it may be."""
+        detail = "No answer came within idle_timeout; the answers so far are kept."
+        async with self._database.unit_of_work() as uow:
+            idle = await uow.rankings.idle()
+            for ranking_id in idle:
+                await uow.rankings.cancel(ranking_id, detail=detail)
+        return idle
+
     async def delete(self, ranking_id: str) -> None:
         """Remove an ended ranking with its members' sessions.
 
@@ -280,7 +325,7 @@ class RankingService:
         self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]
     ) -> dict[str, str]:
         """The way in which all of them can be asked: letters compare with letters alone."""
-        if version.prompt_style.mode != LOGLIKELIHOOD:
+        if version.prompt_style.mode != LOGLIKELIHOOD or not endpoints[0].is_called:
             return {}
         if all(map(self._endpoints.tells_likelihoods, endpoints)):
             return {}
@@ -321,10 +366,11 @@ def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) ->
 def _require_different(endpoints: Sequence[EndpointSettings]) -> None:
     for position, endpoint in enumerate(endpoints):
         if any(_is_the_same(endpoint, other) for other in endpoints[:position]):
+            noun = "endpoint" if endpoint.is_called else "examinee"
             raise InvalidInputError(
-                f"Endpoint {endpoint.name or endpoint.model or endpoint.kind} is in the ranking "
-                "twice; it would tie with itself at twice the cost.",
-                problems=[FieldProblem(f"/endpoints/{position}", "expected each endpoint once")],
+                f"{noun.capitalize()} {endpoint.name or endpoint.model or endpoint.kind} is in the "
+                "ranking twice; it would tie with itself at twice the cost.",
+                problems=[FieldProblem(f"/{noun}s/{position}", f"expected each {noun} once")],
             )
 
 
@@ -332,6 +378,8 @@ def _is_the_same(one: EndpointSettings, other: EndpointSettings) -> bool:
     """Whether two endpoints would be asked alike; names of their own tell two copies apart."""
     if one.name and other.name and one.name != other.name:
         return False
+    if not one.is_called and not other.is_called:  # by name, whatever else is said
+        return True
     return all(getattr(one, key) == getattr(other, key) for key in _WHAT_ANSWERS)
 
 

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
@@ -25,10 +26,15 @@ from app.storage.unit_of_work import UnitOfWork
 #: Runs kept between answers are on banks of so many items together, as the versions kept in memory
 #: may have: each keeps its own version there. What is left of a run counts as so many items.
 _KEPT_ITEMS = 1_000_000
-_ITEMS_PER_RUN = 4_000
-_LATE = Closing(
+ITEMS_PER_RUN = 4_000
+#: How an item ends that was not answered in time.
+LATE = Closing(
     outcome=Outcome.ERROR.value, error_code="timeout", reason="No answer came within answer_within."
 )
+
+R = TypeVar("R")
+Awaited = tuple[SessionRecord, Administration]
+"""An item whose answer is awaited, behind its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +149,12 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A run as the session was at a revision."""
+class Held(Generic[R]):
+    """A run as its session, or its ranking, was at a revision; it counts as so many items."""
 
     revision: int
-    run: SessionRun
+    run: R
+    n_items: int
 
 
 class ManualSessions:
@@ -177,7 +184,7 @@ class ManualSessions:
         self._versions = versions
         self._endpoints = endpoints
         self._transport = transport
-        self._runs: LRUCache[str, _Held] = LRUCache(_KEPT_ITEMS, getsizeof=_size)
+        self._runs: LRUCache[str, Held[Any]] = LRUCache(_KEPT_ITEMS, lambda held: held.n_items)
         # Of answers in this process the second waits here, not in a transaction.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -188,10 +195,8 @@ class ManualSessions:
             record: The session, which waits for an answer.
             run: As that is stored.
         """
-        held = _Held(record.revision, run)
-        if _size(held) <= _KEPT_ITEMS:
-            run.forget_figures()
-            self._runs[record.id] = held
+        run.forget_figures()
+        self._keep(record.id, _held(record, run))
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for; of several the one that was asked first.
@@ -201,7 +206,7 @@ class ManualSessions:
         """
         async with self._database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
-        (item,) = await self._items(record, _required(record, awaited)[:1])
+        (item,) = await self._items([(record, _required(record, awaited)[0])])
         return item
 
     async def next_items(self, session_id: str, n: int) -> Sequence[NextItem]:
@@ -214,9 +219,9 @@ class ManualSessions:
         """
         async with self._database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
-        if _overdue(record, _required(record, awaited)):
+        if any(is_overdue(record, one) for one in _required(record, awaited)):
             record, awaited, _ = await self._advanced(session_id)
-        return await self._items(record, awaited[:n])
+        return await self._items([(record, one) for one in awaited[:n]])
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> Answered:
         """Take one answer of a manual session and choose what is asked next, or end it.
@@ -229,7 +234,7 @@ class ManualSessions:
         _require_one_kind(answer)
         marked = None if answer.response is None else await self._marked(session_id, answer)
         record, _, asked = await self._advanced(session_id, answer, marked)
-        return Answered(record, await self._items(record, asked))
+        return Answered(record, await self._items(asked))
 
     async def release(self, session_id: str, step_token: str) -> NextItem:
         """Give an item back: it is awaited under another token, from whoever fetches it next.
@@ -240,16 +245,16 @@ class ManualSessions:
         """
         async with self._database.unit_of_work() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
-            step = _asked_with(step_token, record, awaited).step
-            await uow.sessions.renew_token(session_id, step, _new_token())
+            step = asked_with(step_token, record, awaited).step
+            await uow.sessions.renew_token(session_id, step, new_token())
             _, awaited = await uow.sessions.with_awaited(session_id)
         released = next(item for item in awaited if item.step == step)
-        (item,) = await self._items(record, [released])
+        (item,) = await self._items([(record, released)])
         return item
 
     async def _advanced(
         self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
-    ) -> tuple[SessionRecord, list[Administration], list[Administration]]:
+    ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         """A session after an answer was taken in, and those that are overdue were closed.
 
         Args:
@@ -258,7 +263,7 @@ class ManualSessions:
             marked: How the answer's text was marked, where it has one.
 
         Returns:
-            The session, its items that are awaited now, and those of them that were asked now.
+            The session, its items that are awaited now, and those that were asked now.
         """
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         async with turn:
@@ -268,14 +273,16 @@ class ManualSessions:
                     record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
                     given: dict[int, Closing] = {}
                     if answer is not None:
-                        item = _asked_with(answer.step_token, record, awaited)
+                        item = asked_with(answer.step_token, record, awaited)
                         given[item.step] = answer.closing(record, held.run.version, item, marked)
                     # Taken out: nobody goes on with it if the step is not stored.
                     self._runs.pop(session_id, None)
                     if held.revision != record.revision:  # another process was quicker
                         continue
                     given |= {
-                        step: _LATE for step in _overdue(record, awaited) if step not in given
+                        one.step: LATE
+                        for one in awaited
+                        if one.step not in given and is_overdue(record, one)
                     }
                     since = await uow.sessions.last_event_at(session_id)
                     waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
@@ -291,31 +298,33 @@ class ManualSessions:
                 break
             if awaited:
                 self.keep(record, held.run)
-        return record, awaited, [item for item in awaited if item.step in steps]
+        return record, awaited, [(record, item) for item in awaited if item.step in steps]
 
-    async def _opened(self, session_id: str) -> _Held:
+    def _keep(self, work_id: str, held: Held[Any]) -> None:
+        if held.n_items <= _KEPT_ITEMS:
+            self._runs[work_id] = held
+
+    async def _opened(self, session_id: str) -> Held[SessionRun]:
         async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)
         version = await self._version_of(record)
-        return _Held(
-            record.revision, await open_run(self._versions, record, asked, version=version)
-        )
+        run = await open_run(self._versions, record, asked, version=version)
+        return _held(record, run)
 
     async def _version_of(self, record: SessionRecord) -> LoadedVersion:
         """What a session asks, and how it did when it began."""
-        held = self._runs.get(record.id)
+        held: Held[SessionRun] | None = self._runs.get(record.id)
         if held is not None:
             return held.run.version
         return await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
 
-    async def _items(
-        self, record: SessionRecord, awaited: Sequence[Administration]
-    ) -> list[NextItem]:
+    async def _items(self, awaited: Sequence[Awaited]) -> list[NextItem]:
+        """What is awaited, as it is shown: of one session, or of the members of one ranking."""
         if not awaited:
             return []
-        version = await self._version_of(record)
-        items = await self._versions.items_at(version, [one.position for one in awaited])
+        version = await self._version_of(awaited[0][0])
+        items = await self._versions.items_at(version, [one.position for _, one in awaited])
         return [
             NextItem(
                 step=one.step,
@@ -325,14 +334,15 @@ class ManualSessions:
                 version=version,
                 record=record,
             )
-            for one in awaited
+            for record, one in awaited
         ]
 
     async def _marked(self, session_id: str, answer: ManualAnswer) -> Closing:
         """How the text of an answer is marked, by the item's scorer."""
         async with self._database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
-        (expected,) = await self._items(record, [_asked_with(answer.step_token, record, awaited)])
+        item = asked_with(answer.step_token, record, awaited)
+        (expected,) = await self._items([(record, item)])
         answer.require_about(expected.step, expected.item.key)
         if expected.item.content == ItemContent():
             raise InvalidInputError(
@@ -375,7 +385,7 @@ async def ask_next(
     chosen, stop = run.choose(elapsed_s=elapsed_s)
     step = run.step_forward(
         closed=closed,
-        asked=[replace(item, step_token=_new_token()) for item in chosen],
+        asked=[replace(item, step_token=new_token()) for item in chosen],
         elapsed_s=elapsed_s,
         ending=None if stop is None or run.pending else run.ending(stop),
         status="awaiting_response",
@@ -384,12 +394,13 @@ async def ask_next(
     return {item.step for item in chosen}
 
 
-def _new_token() -> str:
+def _held(record: SessionRecord, run: SessionRun) -> Held[SessionRun]:
+    return Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items)
+
+
+def new_token() -> str:
+    """Names one asking of an item; nobody guesses it."""
     return secrets.token_urlsafe(16)
-
-
-def _size(held: _Held) -> int:
-    return _ITEMS_PER_RUN + held.run.version.bank.n_items
 
 
 def _require_one_kind(answer: ManualAnswer) -> None:
@@ -413,12 +424,17 @@ def _required(record: SessionRecord, awaited: list[Administration]) -> list[Admi
         )
     if record.status != "awaiting_response":
         raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
+    if not awaited and record.ranking_id is not None:
+        raise InvalidStateError(
+            f"Session {record.id} waits for no answer now: its ranking {record.ranking_id} chooses "
+            "who is asked. Fetch the next items of that."
+        )
     if not awaited:
         raise SextantError(f"Session {record.id} waits for an answer to no item.")
     return awaited
 
 
-def _asked_with(token: str, record: SessionRecord, awaited: list[Administration]) -> Administration:
+def asked_with(token: str, record: SessionRecord, awaited: list[Administration]) -> Administration:
     """The awaited item of a token."""
     for item in _required(record, awaited):
         if item.step_token == token:
@@ -435,10 +451,7 @@ def _asked_with(token: str, record: SessionRecord, awaited: list[Administration]
     )
 
 
-def _overdue(record: SessionRecord, awaited: Sequence[Administration]) -> list[int]:
-    """Steps that were not answered in time."""
+def is_overdue(record: SessionRecord, item: Administration) -> bool:
+    """Whether an awaited item was not answered in time."""
     within = record.design.get("answer_within")
-    if within is None:
-        return []
-    now = datetime.now(UTC)
-    return [item.step for item in awaited if (now - item.asked_at).total_seconds() > within]
+    return within is not None and (datetime.now(UTC) - item.asked_at).total_seconds() > within

@@ -139,7 +139,7 @@ class SessionService:
                 raise InvalidInputError("A live session needs an endpoint.")
             endpoint = await self._endpoints.to_ask(chosen)
         elif spec.examinee is not None:
-            endpoint = await self._by_hand(spec.examinee, is_admin=is_admin)
+            endpoint = await self.named(spec.examinee, is_admin=is_admin)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         draft = await self.draft(
             endpoint,
@@ -159,8 +159,8 @@ class SessionService:
             # Another session named it first, just now: go on as with any name that is known.
             return await self.create(spec, is_admin=is_admin)
 
-    async def _by_hand(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
-        """A named examinee: the one that is known, or a new one."""
+    async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
+        """A named examinee: the one that is known, or a new one; refuses as `create` does."""
         async with self._database.reading() as uow:
             known = await uow.endpoints.by_hand(examinee.name)
         if known is None:
@@ -174,7 +174,7 @@ class SessionService:
             )
         if (is_now := examinee_of_endpoint(known.settings)) != examinee:
             raise AlreadyExistsError(
-                f"The examinee {examinee.name!r} is {is_now.described()}; this session says "
+                f"The examinee {examinee.name!r} is {is_now.described()}; this request says "
                 f"{examinee.described()}. "
                 "Another examinee needs another name."
             )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
@@ -11,12 +10,14 @@ from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
-from app.records.rankings import RankingEnd, RankingRecord
+from app.records.fields import shallow
+from app.records.rankings import RankingRecord, RankingStep
 from app.records.sessions import UNDERWAY as LIVE
-from app.records.sessions import Advance, SessionEvent
+from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.events import note_events
+from app.storage.repositories.session_queries import IDLE_RANKINGS
 from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import (
@@ -33,6 +34,11 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     row = RankingRow
     kind = "Ranking"
 
+    @classmethod
+    @override
+    def _ready(cls) -> Sequence[ColumnElement[bool]]:
+        return (~RankingRow.settings.has_key("by_hand"),)
+
     async def add(
         self,
         ranking_id: str,
@@ -42,7 +48,8 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         seed: int,
         metadata: Mapping[str, str],
     ) -> None:
-        """Store a new ranking, queued, with its first event; its members come after it."""
+        """Store a new ranking with its first event; its members come after it."""
+        status = _waits(settings)
         self._db.add(
             RankingRow(
                 id=ranking_id,
@@ -50,13 +57,12 @@ class RankingRepository(LeasedRepository[RankingRecord]):
                 settings=dict(settings),
                 seed=seed,
                 details=dict(metadata),
-                status="queued",
+                status=status,
             )
         )
         await self._db.flush()
-        await note_events(
-            self._db, "ranking", ranking_id, [SessionEvent("ranking.created", {"status": "queued"})]
-        )
+        created = SessionEvent("ranking.created", {"status": status})
+        await note_events(self._db, "ranking", ranking_id, [created])
 
     async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
         """One ranking.
@@ -75,6 +81,16 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         if row is None:
             raise NotFoundError("ranking", ranking_id)
         return _read(row)
+
+    async def hold(self, ranking_id: str) -> RankingRecord:
+        """One ranking, as by `get`, locked with its members until the transaction ends."""
+        record = await self.get(ranking_id, for_update=True)
+        await self._hold_members(ranking_id)
+        return record
+
+    async def idle(self) -> list[str]:
+        """Rankings that wait for a client longer than it said it may be silent, locked."""
+        return list((await self._db.scalars(IDLE_RANKINGS)).all())
 
     async def waiting(self, ranking_id: str) -> tuple[datetime, str] | None:
         """Until when the first goes on, and why it waits, where all wait who are being asked."""
@@ -135,50 +151,33 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         )
         return await self.get(ranking_id)
 
-    async def advance(
-        self,
-        ranking_id: str,
-        epoch: int,
-        *,
-        summary: Mapping[str, Any],
-        events: Sequence[SessionEvent],
-        end: RankingEnd | None = None,
-        steps: Mapping[str, Advance] = MappingProxyType({}),
-    ) -> None:
-        """Write the figures after a step, if the lease `epoch` is still the present one.
-
-        Args:
-            ranking_id: The ranking.
-            epoch: Of its lease, and of its members'.
-            summary: The figures.
-            events: What happened.
-            end: How it ended.
-            steps: Of its members, by session id.
+    async def advance(self, ranking_id: str, epoch: int, step: RankingStep) -> None:
+        """Write a step, if the lease `epoch`, also of its members, is still the present one.
 
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
             StaleStepError: An answer was closed before.
         """
-        values: dict[str, Any] = {"summary": dict(summary), "lapses": 0}
-        if end is not None:
-            values |= {f.name: getattr(end, f.name) for f in fields(end)}
+        values: dict[str, Any] = {"summary": dict(step.summary), "lapses": 0}
+        if step.end is not None:
+            values |= shallow(step.end)
             values |= {"lease_expires_at": None, "finished_at": func.now()}
         # The ranking's row before its members', as by whoever claims or cancels it: the other way
         # about, each would wait for what the other holds.
         await self._write(ranking_id, epoch, **values)
-        await note_events(self._db, "ranking", ranking_id, events)
-        if steps:
-            await SessionRepository(self._db).advance(steps, epoch)
+        await note_events(self._db, "ranking", ranking_id, step.events)
+        if step.members:
+            await SessionRepository(self._db).advance(step.members, epoch)
 
     async def reopen(
         self, ranking_id: str, *, settings: Mapping[str, Any], event: SessionEvent
     ) -> None:
-        """Queue a completed ranking again, because somebody joins."""
+        """Go on with a completed ranking, because somebody joins."""
         await self._db.execute(
             update(RankingRow)
             .where(RankingRow.id == ranking_id)
             .values(
-                status="queued",
+                status=_waits(settings),
                 settings=dict(settings),
                 stop_reason=None,
                 stop_detail=None,
@@ -286,6 +285,11 @@ def _read(row: Mapping[Any, Any]) -> RankingRecord:
     return RankingRecord(**row)
 
 
+def _waits(settings: Mapping[str, Any]) -> str:
+    """State in which a ranking waits for a worker, or by hand for its client."""
+    return "running" if "by_hand" in settings else "queued"
+
+
 def _live_members(ranking_id: str) -> ColumnElement[bool]:
-    live = SessionRow.status.in_(LIVE)
+    live = SessionRow.status.in_((*LIVE, "awaiting_response"))
     return (SessionRow.ranking_id == ranking_id) & live

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
+    Executable,
     Float,
     Select,
     Text,
@@ -141,18 +142,25 @@ def present_results(bank_id: str) -> Select[Any]:
     return SESSIONS.where(SessionRow.id.in_(chosen)).order_by(SessionRow.finished_at.desc())
 
 
-IDLE = (
-    text("""
-    SELECT s.id FROM sessions s WHERE s.finished_at IS NULL AND s.status = 'awaiting_response'
-        AND s.design ? 'idle_timeout' AND (
-            SELECT e.created_at FROM session_events e WHERE e.session_id = s.id
-            ORDER BY e.seq DESC LIMIT 1
-        ) < clock_timestamp() - interval '1 s' * CAST(s.design ->> 'idle_timeout' AS float8)
-    ORDER BY s.id FOR NO KEY UPDATE SKIP LOCKED
-""")
-    .columns(column("id", Text()))
-    .execution_options(**of_opened("all that wait"))
-)
+def _idle(noun: str, waits: str, plan: str) -> Executable:
+    """What waits for a client that is silent for longer than its plan allows, locked."""
+    return (
+        text(f"""
+            SELECT o.id FROM {noun}s o WHERE o.finished_at IS NULL AND {waits}
+                AND {plan} ? 'idle_timeout' AND (
+                    SELECT e.created_at FROM {noun}_events e WHERE e.{noun}_id = o.id
+                    ORDER BY e.seq DESC LIMIT 1
+                ) < clock_timestamp() - interval '1 s' * CAST({plan} ->> 'idle_timeout' AS float8)
+            ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED
+        """)  # noqa: S608 (constants)
+        .columns(column("id", Text()))
+        .execution_options(**of_opened("all that wait"))
+    )
+
+
+#: A member of a ranking may be silent for as long as the ranking is not.
+IDLE = _idle("session", "o.status = 'awaiting_response' AND o.ranking_id IS NULL", "o.design")
+IDLE_RANKINGS = _idle("ranking", "o.status = 'running'", "(o.settings -> 'asking')")
 SESSION = SESSIONS.where(SessionRow.id == bindparam("wanted"))
 WITH_AWAITED = (
     SESSION.add_columns(AdministrationRow)
@@ -161,6 +169,16 @@ WITH_AWAITED = (
         (AdministrationRow.session_id == SessionRow.id) & AdministrationRow.arrival.is_(None),
     )
     .order_by(AdministrationRow.step)
+)
+AWAITED_IN_RANKING = (
+    SESSIONS.add_columns(AdministrationRow)
+    .join(AdministrationRow, AdministrationRow.session_id == SessionRow.id)
+    .where(
+        SessionRow.ranking_id == bindparam("wanted"),
+        SessionRow.status == "awaiting_response",
+        AdministrationRow.arrival.is_(None),
+    )
+    .order_by(AdministrationRow.asked_at, SessionRow.ranking_member, AdministrationRow.step)
 )
 LOCKED_WITH_AWAITED = WITH_AWAITED.with_for_update(of=SessionRow)
 LOCKED_SESSION = SESSION.with_for_update(of=SessionRow)

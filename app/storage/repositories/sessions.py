@@ -46,6 +46,7 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.projects import require_room
 from app.storage.repositories.session_queries import (
     ASKED_MODEL,
+    AWAITED_IN_RANKING,
     IDLE,
     LOCKED_SESSION,
     LOCKED_WITH_AWAITED,
@@ -157,9 +158,12 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         rows = (await self._db.execute(query, {"wanted": session_id})).all()
         if not rows:
             raise NotFoundError("session", session_id)
-        *columns, _ = rows[0]
-        record = SessionRecord(**dict(zip(SESSION.selected_columns.keys(), columns, strict=True)))
-        return record, [_administration(row[-1]) for row in rows if row[-1] is not None]
+        return _record(rows[0]), [_administration(row[-1]) for row in rows if row[-1] is not None]
+
+    async def awaited_in(self, ranking_id: str) -> list[tuple[SessionRecord, Administration]]:
+        """Items whose answers members of a ranking wait for, in order of asking."""
+        rows = await self._db.execute(AWAITED_IN_RANKING, {"wanted": ranking_id})
+        return [(_record(row), _administration(row[-1])) for row in rows]
 
     async def last_event_at(self, session_id: str) -> datetime:
         """When something last happened in a session."""
@@ -427,6 +431,11 @@ def _require_own(record: SessionRecord) -> None:
         raise InvalidStateError(
             f"Session {record.id} belongs to ranking {record.ranking_id}; cancel or delete that."
         )
+
+
+def _record(row: Row[Any]) -> SessionRecord:
+    """Of a row that ends with an item."""
+    return SessionRecord(**dict(zip(SESSION.selected_columns.keys(), row[:-1], strict=True)))
 
 
 #: Answers that are made of rows in one go.

@@ -49,7 +49,7 @@ class SessionRow(LeasedRow):
     seed: Mapped[int] = mapped_column(BigInteger)
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"), index=True)
     relation: Mapped[str | None]
-    #: A member of a ranking is asked by the ranking's worker, under the ranking's lease.
+    #: A member of a ranking is asked by the ranking's worker, under its lease, or by its client.
     ranking_id: Mapped[str | None] = mapped_column(ForeignKey("rankings.id"), index=True)
     ranking_member: Mapped[int | None]
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)

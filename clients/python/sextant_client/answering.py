@@ -40,7 +40,7 @@ class Loop:
         An answer that came too late changes nothing.
         """
         try:
-            answered = yield from answer_item(self._id, item.step_token, answer)
+            answered = yield from answer_item(item.session_id, item.step_token, answer)
         except ProblemError as problem:
             if problem.code == "idempotency_in_flight":
                 # Its server may be gone. Said anew it still counts once: a step is closed once.

@@ -105,6 +105,7 @@ class Client(Generic[H]):
     answer_item = operation(operations.answer_item)
     release_item = operation(operations.release_item)
     create_ranking = operation(operations.create_ranking)
+    get_ranking_items = operation(operations.get_ranking_items)
     get_ranking = operation(operations.get_ranking)
     list_rankings = operation(operations.list_rankings)
     wait_for_ranking = operation(operations.wait_for_ranking)

@@ -69,8 +69,13 @@ class ItemContent(Model):
 
 
 class Item(Model):
-    """An item whose answer is awaited; `step_token` names the step that is answered."""
+    """An item whose answer is awaited; `step_token` names the step that is answered.
 
+    In a ranking by hand, `session_id` says where to answer it, and `examinee` who does.
+    """
+
+    session_id: str
+    examinee: str | None = None
     step: int
     step_token: str
     item: ItemContent
@@ -234,7 +239,7 @@ class Event(Model):
 
 
 class Ranked(Model):
-    """One endpoint of a ranking; 1 is the best rank."""
+    """One endpoint or examinee of a ranking; 1 is the best rank."""
 
     endpoint_id: str
     name: str | None
@@ -255,6 +260,7 @@ class Ranking(Work):
     """Several endpoints on one budget, best first; `ties` has ids of endpoints."""
 
     metric: str
+    self_reported: bool
     bank: BankOf
     order: list[Ranked]
     ties: list[list[str]]

@@ -145,6 +145,13 @@ def _ended(look: Request[W], timeout: float | None) -> Steps[W]:
         yield Pause(_LOOK_S)
 
 
+def _items(path: str, n: int) -> Request[list[Item]]:
+    def read(answer: httpx2.Response) -> list[Item]:
+        return [Item.model_validate(one) for one in _object(answer)["data"]]
+
+    return Request("POST", path, read, json={"n": n})
+
+
 def _cancelled(kind: type[W], path: str) -> Steps[W]:
     """Cancelling what is cancelled changes nothing, so that it may be repeated."""
     try:
@@ -216,12 +223,7 @@ def cancel_session(session_id: str) -> Steps[Session]:
 
 def get_next_items(session_id: str, n: int = 64) -> Request[list[Item]]:
     """The items that a test by hand waits for, at most `n` of them, whoever asked for them."""
-    return Request(
-        "POST",
-        _path("sessions", session_id, "next-items"),
-        lambda answer: [Item.model_validate(one) for one in _object(answer)["data"]],
-        json={"n": n},
-    )
+    return _items(_path("sessions", session_id, "next-items"), n)
 
 
 def answer_item(session_id: str, step_token: str, answer: Answer) -> Request[Answered]:
@@ -237,11 +239,24 @@ def release_item(session_id: str, step_token: str) -> Request[Item]:
 
 
 def create_ranking(
-    bank: str, endpoints: Sequence[Mapping[str, Json]], **fields: Json
+    bank: str,
+    endpoints: Sequence[Mapping[str, Json]] | None = None,
+    *,
+    examinees: Sequence[Examinee] | None = None,
+    **fields: Json,
 ) -> Request[Ranking]:
-    """Rank endpoints, each `{"endpoint_id": ...}` or `{"endpoint": {...}}`, on one budget."""
-    body = _given(bank=bank, endpoints=endpoints, **fields)
+    """Rank endpoints, each `{"endpoint_id": ...}` or `{"endpoint": {...}}`, on one budget.
+
+    Or rank examinees by hand: `get_ranking_items` has what each of them is asked.
+    """
+    named = None if examinees is None else [one.model_dump() for one in examinees]
+    body = _given(bank=bank, endpoints=endpoints, examinees=named, **fields)
     return Request("POST", _path("rankings"), _as(Ranking), json=body)
+
+
+def get_ranking_items(ranking_id: str, n: int = 64) -> Request[list[Item]]:
+    """The items that a ranking by hand waits for, at most `n`: answer each in its session."""
+    return _items(_path("rankings", ranking_id, "next-items"), n)
 
 
 def get_ranking(ranking_id: str) -> Request[Ranking]:

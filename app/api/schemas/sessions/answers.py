@@ -75,8 +75,10 @@ class ItemView(Output):
 
 
 class NextItemRead(Output):
-    """The item that the session waits for."""
+    """An item that a session waits for."""
 
+    session_id: str = Field(description="Whose `responses` take the answer.")
+    examinee: str | None = Field(description="Who answers, where somebody was named.")
     step: int
     step_token: str
     item: ItemView
@@ -85,15 +87,17 @@ class NextItemRead(Output):
     def of(cls, awaited: NextItem, view: View) -> "NextItemRead":
         """From the service's value; the target stays here."""
         awaited = view.next_item(awaited)
-        item = awaited.item
-        return cls.read({**shallow(awaited), "item": {**shallow(item.content), "id": item.key}})
+        record, item = awaited.record, awaited.item
+        whose = {"session_id": record.id, "examinee": record.examinee and record.examinee.name}
+        content = {**shallow(item.content), "id": item.key}
+        return cls.read({**shallow(awaited), **whose, "item": content})
 
 
 class NextItemsInput(Input):
     """How many items a client takes at a time."""
 
     n: Annotated[int, Field(ge=1, le=MAX_BY_HAND)] = Field(
-        default=MAX_BY_HAND, description="At most; the session's `concurrency` is the limit."
+        default=MAX_BY_HAND, description="At most; `concurrency` is the limit, too."
     )
 
 

@@ -1,0 +1,156 @@
+"""Rankings by hand: a client asks for items and answers them, each in its member's session."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from typing_extensions import override
+
+from app.errors import InvalidStateError
+from app.records.rankings import RankingRecord, RankingStep
+from app.records.sessions import Administration, Closing, SessionRecord
+from app.services.rankings.run import Member, RankingPlan, RankingRun
+from app.services.sessions.manual import (
+    ITEMS_PER_RUN,
+    LATE,
+    Awaited,
+    Held,
+    ManualAnswer,
+    ManualSessions,
+    NextItem,
+    asked_with,
+    is_overdue,
+    new_token,
+)
+from app.services.sessions.run import open_run
+
+
+class ManualRankings(ManualSessions):
+    """Answering by hand, where sessions may be members of rankings.
+
+    A ranking chooses what all its members are asked: no more at a time than its client asks for, so
+    that each item is chosen by all that is known. Whoever answers locks the ranking's row and its
+    members'. Runs are kept from answer to answer as those of sessions are.
+    """
+
+    async def ranking_items(self, ranking_id: str, n: int) -> Sequence[NextItem]:
+        """At most `n` items that a ranking waits for, in order of asking.
+
+        What was not answered in time is closed first; where fewer are awaited, more are chosen.
+
+        Raises:
+            NotFoundError: No such ranking.
+            InvalidStateError: It is not a ranking by hand, or it has ended.
+        """
+        awaited, _ = await self._ranked(ranking_id, n)
+        return await self._items(awaited[:n])
+
+    @override
+    async def _advanced(
+        self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
+    ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
+        ranking_id = None
+        if session_id not in self._runs:  # of a member none is kept
+            async with self._database.reading() as uow:
+                ranking_id = (await uow.sessions.get(session_id)).ranking_id
+        if ranking_id is None:
+            return await super()._advanced(session_id, answer, marked)
+        told = None if answer is None else (session_id, answer, marked)
+        _, asked = await self._ranked(ranking_id, told=told)
+        async with self._database.reading() as uow:
+            return *(await uow.sessions.with_awaited(session_id)), asked
+
+    async def _ranked(
+        self,
+        ranking_id: str,
+        n: int = 0,
+        told: tuple[str, ManualAnswer, Closing | None] | None = None,
+    ) -> tuple[list[Awaited], list[Awaited]]:
+        """A ranking after an answer was taken in, and those that are overdue were closed.
+
+        As many items are asked as were closed, or as are missing from `n`. `told` is the session,
+        the answer, and how its text was marked.
+
+        Returns:
+            What it waits for now, and what of that was asked now.
+        """
+        turn = self._turns.setdefault(ranking_id, asyncio.Lock())
+        async with turn:
+            while True:
+                held = self._runs.get(ranking_id) or await self._opened_ranking(ranking_id)
+                async with self._database.unit_of_work() as uow:
+                    ranking = await uow.rankings.hold(ranking_id)
+                    _require_open(ranking)
+                    awaited = await uow.sessions.awaited_in(ranking_id)
+                    given = {(of.id, one.step): LATE for of, one in awaited if is_overdue(of, one)}
+                    if told is not None:
+                        session_id, answer, marked = told
+                        record, own = await uow.sessions.with_awaited(session_id)
+                        item = asked_with(answer.step_token, record, own)
+                        version = held.run.members[0].run.version
+                        given[record.id, item.step] = answer.closing(record, version, item, marked)
+                    # Taken out: nobody goes on with it if the step is not stored.
+                    self._runs.pop(ranking_id, None)
+                    if held.revision != ranking.event_seq:  # another process was quicker
+                        continue
+                    step = _step_forward(held.run, given, n)
+                    if step.members or step.end:
+                        await uow.rankings.advance(ranking_id, ranking.lease_epoch, step)
+                    ranking = await uow.rankings.get(ranking_id)
+                    awaited = await uow.sessions.awaited_in(ranking_id)
+                break
+            if awaited:
+                self._keep(ranking_id, replace(held, revision=ranking.event_seq))
+        asked = {(of, item.step) for of, member in step.members.items() for item in member.asked}
+        return awaited, [(of, one) for of, one in awaited if (of.id, one.step) in asked]
+
+    async def _opened_ranking(self, ranking_id: str) -> Held[RankingRun]:
+        async with self._database.reading() as uow:
+            ranking = await uow.rankings.get(ranking_id)
+            _require_open(ranking)
+            records = await uow.sessions.of_ranking(ranking_id)
+            asked = [await uow.sessions.administrations(record.id) for record in records]
+        # Loaded once, for thetas compare on one bank only.
+        version = await self._version_of(records[0])
+        members = [
+            Member(record, await open_run(self._versions, record, items, version=version))
+            for record, items in zip(records, asked, strict=True)
+        ]
+        for member in members:  # figures are told of those, too, that take no step
+            member.run.summary(elapsed_s=0.0)
+        plan = RankingPlan.from_dict(ranking.settings)
+        run = RankingRun(plan=plan, members=members, seed=ranking.seed)
+        n_items = ITEMS_PER_RUN * len(members) + version.bank.n_items
+        return Held(ranking.event_seq, run, n_items)
+
+
+def _step_forward(run: RankingRun, given: Mapping[tuple[str, int], Closing], n: int) -> RankingStep:
+    """Take in answers, by session and step, and choose what is asked; or end it."""
+    position = {member.record.id: i for i, member in enumerate(run.members)}
+    closed: dict[int, dict[int, Closing]] = {}
+    for (session_id, step), closing in given.items():
+        i = position[session_id]
+        run.members[i].run.forget_figures()  # told anew, as by a run that was just opened
+        closed.setdefault(i, {})[step] = run.members[i].run.close(step, closing)
+    chosen, stop = run.choose(at_most=max(len(given), n - run.n_pending))
+    now = datetime.now(UTC)
+    return run.step_forward(
+        closed=closed,
+        asked={i: [replace(one, step_token=new_token()) for one in chosen[i]] for i in chosen},
+        elapsed_s={
+            i: (now - member.record.created_at).total_seconds()
+            for i, member in enumerate(run.members)
+        },
+        stop=None if run.n_pending else stop,
+        status="awaiting_response",
+    )
+
+
+def _require_open(ranking: RankingRecord) -> None:
+    if not RankingPlan.from_dict(ranking.settings).by_hand:
+        raise InvalidStateError(
+            f"Ranking {ranking.id} is live: the server asks the endpoints itself."
+        )
+    if ranking.status != "running":
+        raise InvalidStateError(f"Ranking {ranking.id} is {ranking.status} and asks nothing more.")

@@ -1,0 +1,509 @@
+"""Rankings of named examinees over HTTP: whoever asks for items drives them."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from app.engine.bank import FloatArray
+from app.engine.ranking.ranking import Ranking
+from app.engine.ranking.simulation import simulate_ranking
+from app.services.container import Services, open_services
+from app.services.rankings.run import RankingPlan
+from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.shown_figures import SpareTime
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.queue import JobQueue
+from tests.api.calls import posted, problem_of
+from tests.api.conftest import EVENTS, Client, NewClient
+from tests.api.test_projects import Member
+from tests.api.test_webhooks import HOOK
+from tests.demo_bank import install_demo_bank
+
+THETAS = {"weak": -1.6, "strong": 1.6, "middle": 0.0}
+RANKED = "/v1/rankings"
+
+
+@pytest.fixture(autouse=True)
+async def bank(database: Database) -> None:
+    await install_demo_bank(database)
+
+
+def ranking_of(*names: str, **said: Any) -> dict[str, Any]:
+    examinees = [{"name": name, "kind": "agent", "model": "m"} for name in names or THETAS]
+    return {"bank": "demo", "examinees": examinees, "seed": 5, **said}
+
+
+async def begun(client: Client, *names: str, **said: Any) -> str:
+    made = await posted(client, RANKED, ranking_of(*names, **said), 202)
+    assert (made["status"], made["self_reported"]) == ("running", True)
+    return f"{RANKED}/{made['id']}"
+
+
+async def fetched(client: Client, path: str, n: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await posted(client, f"{path}/next-items", {"n": n}, 200))[
+        "data"
+    ]
+    return found
+
+
+def answers(services: Services, items: Sequence[str]) -> dict[str, FloatArray]:
+    """What each examinee answers to each item, whenever it is asked."""
+    hardness = np.linspace(-2.0, 2.0, len(items))
+    return {
+        name: (np.random.default_rng(at).random(len(items)) < 1 / (1 + np.exp(hardness - theta)))
+        .astype(np.float64)
+        for at, (name, theta) in enumerate(THETAS.items())
+    }  # fmt: skip
+
+
+class Driver:
+    """A client with recorded answers."""
+
+    def __init__(self, client: Client, items: Sequence[str], rows: dict[str, FloatArray]) -> None:
+        self._client, self._rows = client, rows
+        self._position = {key: at for at, key in enumerate(items)}
+        #: Who was asked what, in order.
+        self.asked: list[tuple[str, int]] = []
+
+    async def tell(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Answer an item; the member's session after it."""
+        position = self._position[item["item"]["id"]]
+        self.asked.append((item["examinee"], position))
+        score = self._rows[item["examinee"]][position]
+        given = {"step_token": item["step_token"], "score": float(score)}
+        path = f"/v1/sessions/{item['session_id']}/responses"
+        return await posted(self._client, path, given, 201)
+
+    async def finish(self, path: str, n: int) -> dict[str, Any]:
+        """Answer to the end, with `n` items in hand; the ranking as it then is."""
+        items = await fetched(self._client, path, n)
+        while items:
+            items += (await self.tell(items.pop(0)))["next_items"]
+            assert len(items) <= n
+        ranking: dict[str, Any] = (await self._client.get(path)).json()
+        return ranking
+
+
+async def driver(client: Client, services: Services) -> Driver:
+    version = await services.versions.load(bank="demo")
+    keys = [version.key_at(position) for position in range(version.bank.n_items)]
+    return Driver(client, keys, answers(services, keys))
+
+
+OFFLINE: list[dict[str, Any]] = [
+    {},
+    {"metric": "theta"},
+    {"metric": "theta", "decision": "one_look", "shared_items": False},
+    {"budget": {"items": 45}, "tie_width": 0.1},
+]
+
+
+@pytest.mark.parametrize("said", OFFLINE, ids=str)
+async def test_it_asks_what_a_ranking_on_recorded_answers_asks_and_finds_the_same(
+    client: Client, app: FastAPI, said: dict[str, Any]
+) -> None:
+    services: Services = app.state.services
+    path = await begun(client, min_items=6, max_items=25, **said)
+    hand = await driver(client, services)
+    found = await hand.finish(path, 1)
+
+    version = await services.versions.load(bank="demo")
+    stored = await services.rankings.get(found["id"])
+    plan = RankingPlan.from_dict(stored.settings)
+    test = await services.versions.adaptive_test(version, plan.asking.design)
+    offline = Ranking(tests=(test,) * len(THETAS), rules=plan.rules, budget=plan.budget)
+    told: list[tuple[str, int]] = []
+    rows = [_Watched(hand._rows[name], name, told) for name in THETAS]
+    state, stop = simulate_ranking(offline, rows, seed=5)  # type: ignore[arg-type]  # rows that tell
+    assert hand.asked == told
+    assert (found["status"], found["stop_reason"]) == ("completed", stop.reason.value)
+    assert found["stop_detail"] == stop.detail
+    ranks = offline.ranks(state)
+    names = list(THETAS)
+    assert [one["name"] for one in found["order"]] == [names[at] for at in ranks.order]
+    assert [(one["rank_lo"], one["rank_hi"]) for one in found["order"]] == [
+        ranks.rank_ranges[at] for at in ranks.order
+    ]
+    assert {one["name"]: one["theta"] for one in found["order"]} == {
+        name: member.belief.theta for name, member in zip(names, state.members, strict=True)
+    }
+
+
+class _Watched:
+    """A row of scores that notes what is looked up."""
+
+    def __init__(self, row: FloatArray, name: str, told: list[tuple[str, int]]) -> None:
+        self._row, self._name, self._told = row, name, told
+
+    def __getitem__(self, item: int) -> float:
+        self._told.append((self._name, int(item)))
+        return float(self._row[item])
+
+
+SMALL = {"min_items": 5, "max_items": 8, "concurrency": 2}
+
+
+async def test_items_in_hand_are_never_more_than_asked_for_and_results_are_like_any(
+    client: Client, app: FastAPI
+) -> None:
+    services: Services = app.state.services
+    hook = await posted(client, "/v1/webhooks", {**HOOK, "events": ["ranking.completed"]}, 201)
+    path = await begun(client, **SMALL)
+    assert (await client.get(path)).json()["order"] == []
+    hand = await driver(client, services)
+    found = await hand.finish(path, 4)
+
+    assert (found["status"], found["self_reported"]) == ("completed", True)
+    assert [one["name"] for one in found["order"]] == ["strong", "middle", "weak"]
+    assert len(hand.asked) == len(set(hand.asked)) == found["progress"]["scored"]
+    assert found["progress"]["in_flight"] == 0
+    for one in found["order"]:
+        session = (await client.get(f"/v1/sessions/{one['session_id']}")).json()
+        assert (session["status"], session["mode"]) == ("completed", "manual")
+        assert (session["self_reported"], session["examinee"]["name"]) == (True, one["name"])
+        assert (session["score"], session["estimate"]["theta"]) == (one["score"], one["theta"])
+        assert session["progress"]["items"] == one["items"] <= 8
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert {(row["examinee"]["name"], row["self_reported"]) for row in board} == {
+        (name, True) for name in THETAS
+    }
+    told = EVENTS.validate_python((await client.get(f"{path}/events")).json()["data"])
+    assert (told[0].type, told[-1].type) == ("ranking.created", "ranking.completed")
+    assert {one.type for one in told[1:-1]} == {"ranking.updated"}
+    sent = (await client.get(f"/v1/webhooks/{hook['id']}/deliveries")).json()["data"]
+    assert [one["type"] for one in sent] == ["ranking.completed", "webhook.created"]
+    refused = await problem_of(client, f"{path}/next-items", {"n": 1}, 409, "invalid_state")
+    assert "is completed and asks nothing more" in refused["detail"]
+
+
+async def test_what_is_fetched_again_is_the_same_and_an_answer_counts_once(client: Client) -> None:
+    path = await begun(client, **SMALL)
+    items = await fetched(client, path, 3)
+    assert await fetched(client, path, 3) == items
+    assert await fetched(client, path, 2) == items[:2]
+    assert {one["examinee"] for one in items} == set(THETAS)
+    keyed = {"Idempotency-Key": "a"}
+    answer = {"step_token": items[0]["step_token"], "score": 1.0}
+    where = f"/v1/sessions/{items[0]['session_id']}/responses"
+    first, again = [await client.post(where, json=answer, headers=keyed) for _ in range(2)]
+    assert first.status_code == 201
+    assert again.content == first.content
+    late = await problem_of(client, where, answer, 409)
+    assert late["code"] in ("stale_step", "invalid_state")
+    (new,) = first.json()["next_items"]
+    assert await fetched(client, path, 3) == [*items[1:], new]
+    keyed = {"Idempotency-Key": "b"}
+    more, again = [
+        await client.post(f"{path}/next-items", json={"n": 5}, headers=keyed) for _ in range(2)
+    ]
+    assert more.content == again.content
+    assert len(more.json()["data"]) == 5
+    # Of each member as many as may be in flight, whatever is asked for.
+    assert len(await fetched(client, path, 64)) == 6
+
+
+async def test_answers_of_two_clients_that_come_at_once_are_all_counted_once(
+    client: Client,
+) -> None:
+    path = await begun(client, **SMALL)
+    items, counted = await fetched(client, path, 6), 0
+    while items:
+        replies = await asyncio.gather(
+            *(
+                client.post(
+                    f"/v1/sessions/{item['session_id']}/responses",
+                    json={"step_token": item["step_token"], "score": float(at % 2)},
+                )
+                for at, item in enumerate([*items, *items])
+            ),
+            *(client.post(f"{path}/next-items", json={"n": 6}) for _ in range(2)),
+        )
+        *told, one, other = replies
+        taken = [reply for reply in told if reply.status_code == 201]
+        assert {reply.status_code for reply in told} <= {201, 409}
+        assert len(taken) == len(items)
+        counted += len(items)
+        assert {one.status_code, other.status_code} <= {200, 409}
+        ranking = (await client.get(path)).json()
+        items = await fetched(client, path, 6) if ranking["status"] == "running" else []
+    ranking = (await client.get(path)).json()
+    assert ranking["status"] == "completed"
+    assert ranking["progress"] == {"items": counted, "scored": counted, "in_flight": 0}
+
+
+async def test_services_that_answer_by_turns_find_what_one_does(
+    app: FastAPI,
+    settings: Settings,
+    database: Database,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    services: Services = app.state.services
+    monkeypatch.setattr(SpareTime, "is_left", lambda _: False)  # a process that is busy
+    hand = await driver(client, services)
+    async with open_services(settings, database, JobQueue(database)) as others:
+        told = []
+        for turns in ([services], [services, others, others]):
+            path = await begun(client, **SMALL)
+            ranking_id, n = path.rsplit("/", 1)[1], 0
+            items = list(await services.manual_sessions.ranking_items(ranking_id, 3))
+            while items:
+                item, n = items.pop(0), n + 1
+                by_hand = turns[n % len(turns)].manual_sessions
+                examinee = item.record.examinee
+                assert examinee is not None
+                score = hand._rows[examinee.name][hand._position[item.item.key]]
+                answer = ManualAnswer(step_token=item.step_token, score=float(score))
+                items += (await by_hand.answer(item.record.id, answer)).next_items
+                record = await services.rankings.get(ranking_id)
+                for one in record.summary["order"]:
+                    del one["session_id"]
+                told.append({**record.summary, "pairs": record.stop_detail})
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
+    assert all(one["score"] for one in told[-1]["order"])
+
+
+async def test_a_members_own_calls_do_not_go_round_the_ranking(client: Client) -> None:
+    path = await begun(client, "weak", "strong", **SMALL)
+    (item,) = await fetched(client, path, 1)
+    own = f"/v1/sessions/{item['session_id']}"
+    assert await fetched(client, own, 64) == [item]
+    assert (await client.get(f"{own}/next-item")).json() == item
+    other = next(
+        one
+        for one in (await client.get("/v1/sessions")).json()["data"]
+        if one["examinee"]["name"] != item["examinee"]
+    )
+    theirs = f"/v1/sessions/{other['id']}"
+    answer = {"step_token": item["step_token"], "score": 1.0}
+    for call, body in (("/next-items", {}), ("/responses", answer), (":release", answer)):
+        body = {"step_token": answer["step_token"]} if call == ":release" else body
+        refused = await problem_of(client, f"{theirs}{call}", body, 409, "invalid_state")
+        assert "waits for no answer now: its ranking rnk_" in refused["detail"]
+    assert (await client.get(f"{theirs}/next-item")).status_code == 409
+    for call in (":cancel", ":pause"):
+        refused = await problem_of(client, f"{own}{call}", None, 409, "invalid_state")
+        assert "belongs to ranking" in refused["detail"]
+    both = await fetched(client, path, 2)
+    mixed = await problem_of(
+        client, f"{theirs}/responses", {"step_token": both[0]["step_token"], "score": 1.0}, 409
+    )
+    assert mixed["code"] == "stale_step"
+    assert (await client.get(path)).json()["progress"]["scored"] == 0
+
+    released = await posted(client, f"{own}:release", {"step_token": item["step_token"]}, 200)
+    assert released["item"] == item["item"]
+    await problem_of(client, f"{own}/responses", answer, 409, "stale_step")
+    told = {"step_token": released["step_token"], "score": 1.0}
+    assert (await posted(client, f"{own}/responses", told, 201))["progress"]["scored"] == 1
+
+
+async def test_what_is_not_answered_in_time_is_an_error_and_another_is_asked(
+    client: Client,
+) -> None:
+    path = await begun(client, answer_within=0.2, **SMALL)
+    items = await fetched(client, path, 3)
+    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    fresh = await fetched(client, path, 3)
+    assert {one["step"] for one in fresh} == {2}
+    where = f"/v1/sessions/{items[0]['session_id']}"
+    late = {"step_token": items[0]["step_token"], "score": 1.0}
+    await problem_of(client, f"{where}/responses", late, 409, "stale_step")
+    (row, _) = (await client.get(f"{where}/responses")).json()["data"]
+    assert (row["outcome"], row["error_code"]) == ("error", "timeout")
+    assert (await client.get(path)).json()["progress"]["items"] == 3
+
+
+async def test_a_ranking_whose_client_is_silent_ends_with_what_it_has(
+    client: Client, app: FastAPI
+) -> None:
+    services: Services = app.state.services
+    path, patient = [await begun(client, idle_timeout=s, **SMALL) for s in (0.2, 600)]
+    for item in await fetched(client, path, 2):
+        told = {"step_token": item["step_token"], "score": 1.0}
+        await posted(client, f"/v1/sessions/{item['session_id']}/responses", told, 201)
+    await asyncio.sleep(0.25)  # the limit itself is what is tested
+    assert await services.sessions.end_idle() == []
+    assert await services.rankings.end_idle() == [path.rsplit("/", 1)[1]]
+    ranking = (await client.get(path)).json()
+    assert (ranking["status"], ranking["progress"]["scored"]) == ("cancelled", 2)
+    assert "No answer came within idle_timeout" in ranking["stop_detail"]
+    member = (await client.get(f"/v1/sessions/{ranking['order'][0]['session_id']}")).json()
+    assert member["status"] == "cancelled"
+    assert (await client.get(patient)).json()["status"] == "running"
+
+
+async def test_no_worker_takes_it_and_cancelling_ends_it_for_its_client(
+    client: Client, client_with: NewClient, app: FastAPI
+) -> None:
+    services: Services = app.state.services
+    path = await begun(client, **SMALL)
+    ranking_id = path.rsplit("/", 1)[1]
+    (item,) = await fetched(client, path, 1)
+    no_time = timedelta()
+    async with services.database.unit_of_work() as uow:
+        assert await uow.rankings.stalled(grace=no_time, lease=no_time) == []
+        assert await uow.rankings.claim(ranking_id, worker_id="w", lease=no_time) is None
+    live = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
+    asked = [{"endpoint": live}, {"endpoint": {**live, "model": "n"}}]
+    other = await posted(client, RANKED, {"bank": "demo", "endpoints": asked}, 202)
+    refused = await problem_of(client, f"{RANKED}/{other['id']}/next-items", {}, 409)
+    assert "is live: the server asks the endpoints itself" in refused["detail"]
+
+    assert (await client.delete(path)).status_code == 409
+    assert (await posted(client, f"{path}:cancel", None))["status"] == "cancelled"
+    told = {"step_token": item["step_token"], "score": 1.0}
+    where = f"/v1/sessions/{item['session_id']}/responses"
+    late = await problem_of(client, where, told, 409, "invalid_state")
+    assert "is cancelled" in late["detail"]
+    assert (await client.get(path)).json()["progress"]["scored"] == 0
+    assert (await client.delete(path)).status_code == 204
+    assert (await client.get(where.removesuffix("/responses"))).status_code == 404
+    await begun(await client_with("run", "read"))  # the names went with it
+
+
+async def test_a_named_examinee_joins_and_only_it_is_asked(client: Client, app: FastAPI) -> None:
+    services: Services = app.state.services
+    path = await begun(client, "weak", "strong", **SMALL)
+    joining = {"examinee": {"name": "middle", "kind": "agent", "model": "m"}}
+    early = await problem_of(client, f"{path}:join", joining, 409, "invalid_state")
+    assert "only a completed one" in early["detail"]
+    hand = await driver(client, services)
+    first = await hand.finish(path, 2)
+    endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
+    wrong = await problem_of(client, f"{path}:join", {"endpoint": endpoint})
+    assert "takes an examinee, as all its members are" in wrong["detail"]
+    again = {"examinee": {**joining["examinee"], "name": "weak"}}
+    twice = await problem_of(client, f"{path}:join", again)
+    assert "Examinee weak is in the ranking twice" in twice["detail"]
+
+    joined = await posted(client, f"{path}:join", joining, 202)
+    assert joined["status"] == "running"
+    before = len(hand.asked)
+    second = await hand.finish(path, 2)
+    assert second["status"] == "completed"
+    assert [one["name"] for one in second["order"]] == ["strong", "middle", "weak"]
+    assert {name for name, _ in hand.asked[before:]} == {"middle"}
+    known = {one["name"]: (one["theta"], one["score"], one["items"]) for one in first["order"]}
+    for one in second["order"]:
+        assert known.get(one["name"], (one["theta"], one["score"], one["items"])) == (
+            one["theta"],
+            one["score"],
+            one["items"],
+        )
+
+
+async def test_budgets_hold_by_what_the_client_says_and_failures_end_it(client: Client) -> None:
+    path = await begun(client, "weak", "strong", **SMALL, budget={"usd": 30.0})
+    items, spent = await fetched(client, path, 2), 0.0
+    while items:
+        item, spent = items.pop(0), spent + 2.0
+        told = {"step_token": item["step_token"], "score": 1.0, "usd": 2.0}
+        where = f"/v1/sessions/{item['session_id']}/responses"
+        items += (await posted(client, where, told, 201))["next_items"]
+    ranking = (await client.get(path)).json()
+    assert (ranking["status"], ranking["usage"]["usd"]) == ("completed", spent)
+    assert (ranking["stop_reason"], spent <= 30.0) == ("budget_exhausted", True)
+
+    path = await begun(client, "weak", "strong", **SMALL)
+    items = await fetched(client, path, 1)
+    while items:
+        item = items.pop(0)
+        told = {"step_token": item["step_token"], "outcome": "error"}
+        where = f"/v1/sessions/{item['session_id']}/responses"
+        items += (await posted(client, where, told, 201))["next_items"]
+    ranking = (await client.get(path)).json()
+    assert (ranking["status"], ranking["stop_reason"]) == ("failed", "too_many_failures")
+    assert {one["rank_hi"] for one in ranking["order"]} == {2}
+
+
+UNRANKABLE: list[tuple[dict[str, Any], str]] = [
+    ({"examinees": None}, "give exactly one of endpoints and examinees"),
+    ({"endpoints": [{"endpoint_id": "a"}] * 2}, "give exactly one of endpoints and examinees"),
+    ({"examinees": [{"name": "a"}]}, "at least two examinees, got 1"),
+    ({"examinees": [{"name": "a"}, {"name": "a"}]}, "Examinee a is in the ranking twice"),
+    ({"examinees": [{"name": "a"}, {"name": "a", "model": "m"}]}, "/examinees/1"),
+    ({"examinees": [{"name": str(n)} for n in range(65)]}, "/examinees"),
+    ({"prompt": {"shots": 1}}, "a ranking of examinees puts no prompts: the client asks"),
+    ({"concurrency": 65}, "expected at most 64, got 65"),
+    ({"budget": {"items": 5}}, "too small for the warm-up"),
+    ({"answer_within": 0}, "/answer_within"),
+]
+
+
+async def test_what_cannot_be_ranked_is_a_problem_and_nothing_is_stored(client: Client) -> None:
+    for changes, words in UNRANKABLE:
+        refused = await client.post(RANKED, json={**ranking_of(), **changes})
+        assert refused.status_code == 422, changes
+        assert words in refused.text
+    endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
+    live = [{"endpoint": endpoint}, {"endpoint": {**endpoint, "model": "n"}}]
+    for limit in ("answer_within", "idle_timeout"):
+        body = {"bank": "demo", "endpoints": live, limit: 5}
+        assert "are for manual sessions" in (await problem_of(client, RANKED, body))["detail"]
+    assert (await client.get(RANKED)).json()["data"] == []
+    assert (await client.get("/v1/sessions")).json()["data"] == []
+    path = await begun(client)
+    for n in (10_000, 0):
+        refused = await client.post(f"{path}/next-items", json={"n": n})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/n")
+
+
+async def test_names_belong_to_the_key_that_first_used_them(
+    client: Client, client_with: NewClient
+) -> None:
+    mine, theirs, reading = [
+        await client_with(*scopes) for scopes in (("run", "read"), ("run", "read"), ("read",))
+    ]
+    path = await begun(mine)
+    taken = await problem_of(theirs, RANKED, ranking_of("weak", "another"), 403, "missing_scope")
+    assert "'weak' was named by another key" in taken["detail"]
+    assert len((await client.get(RANKED)).json()["data"]) == 1
+    await begun(mine)
+    await begun(client)
+    await problem_of(reading, f"{path}/next-items", {}, 403, "missing_scope")
+    other = ranking_of("weak", "another")
+    other["examinees"][0]["model"] = "m-2"
+    known = await problem_of(mine, RANKED, other, 409, "already_exists")
+    assert "this request says an agent (model m-2)" in known["detail"]
+
+
+async def test_rankings_that_name_somebody_at_once_name_the_same(client: Client) -> None:
+    names = list(THETAS)
+    made = await asyncio.gather(
+        *(
+            client.post(RANKED, json=ranking_of(*(names if n % 2 else reversed(names))))
+            for n in range(6)
+        )
+    )
+    assert [one.status_code for one in made] == [202] * 6
+    ids = set()
+    for one in made:
+        path = f"{RANKED}/{one.json()['id']}"
+        await fetched(client, path, 1)
+        ids |= {entry["endpoint_id"] for entry in (await client.get(path)).json()["order"]}
+    assert len(ids) == len(names)
+
+
+async def test_another_project_finds_nothing_of_it(
+    client: Client, app: FastAPI, database: Database
+) -> None:
+    path = await begun(client, **SMALL)
+    (item,) = await fetched(client, path, 1)
+    own = f"/v1/sessions/{item['session_id']}"
+    async with await Member(app, database, "theirs").client("admin") as other:
+        for call, body in (
+            (f"{path}/next-items", {"n": 3}),
+            (f"{path}:join", {"examinee": {"name": "weak"}}),
+            (f"{path}:cancel", None),
+            (f"{own}/next-items", {}),
+            (f"{own}/responses", {"step_token": item["step_token"], "score": 1.0}),
+        ):
+            await problem_of(other, call, body, 404, "not_found")
+    assert await fetched(client, path, 1) == [item]
