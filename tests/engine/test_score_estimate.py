@@ -192,6 +192,30 @@ def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -
         assert np.abs(np.sort(at[:count]) - (np.arange(count) + 0.5) / count).max() < 2.0 / count
 
 
+def test_each_test_chooses_from_a_half_of_the_bank_that_is_its_own() -> None:
+    n = 600
+    intercepts = np.random.default_rng(4).normal(size=n)
+    chance = expit(np.random.default_rng(5).normal(size=(40, 1)) + intercepts)
+    scores = (np.random.default_rng(6).random(chance.shape) < chance).astype(np.float64)
+    large, weights = fit_curves(scores), np.full(n, 1.0 / n)
+    sampled = Sampled.of(large, weights)
+    start = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_)).start()
+    halves = np.array([sampled.half(start.with_pending(ItemIndex(i), 0.01)) for i in range(n)])
+    assert halves.diagonal().all()
+    assert halves.mean(axis=1) == pytest.approx(0.5, abs=2 / n)
+    assert halves.mean(axis=0) == pytest.approx(0.5, abs=2 / n)  # no item is asked more by choice
+    by_difficulty = halves[:, np.argsort(large.intercept)].reshape(n, 10, n // 10)
+    assert by_difficulty.mean(axis=2) == pytest.approx(0.5, abs=0.05)
+    test = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_))
+    state, _ = take(test, scores[0], seed=[1])
+    first = state.responses[0]
+    assert first.draw is not None
+    assert first.draw.sampled
+    chosen = [one.item for one in state.responses if one.draw and not one.draw.sampled]
+    assert len(chosen) > 20
+    assert halves[first.item, chosen].all()
+
+
 def test_what_does_not_count_in_the_score_is_not_sampled(curves: ScoreCurves) -> None:
     weights = np.where(np.arange(N_ITEMS) < 50, 1.0 / 50, 0.0)
     test = score_test(explained(curves, 0), weights, 50, EVERY)
@@ -205,7 +229,7 @@ def test_whoever_does_not_follow_the_curves_is_no_worse_off_than_with_random_que
     curves: ScoreCurves, kind: str
 ) -> None:
     rng = np.random.default_rng(8)
-    records = drawn_records(rng.normal(0.3, 0.5, 24), 9)
+    records = drawn_records(rng.normal(0.3, 0.5, 72), 9)
     ease = np.argsort(curves.intercept)
     if kind == "reversed":
         records[:, ease] = records[:, ease[::-1]]

@@ -5,7 +5,9 @@ fifth at least: with few reference models that is nearly always, and the answers
 (`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
 score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
 what leaves the least variance of the score by the curves, among a random half of the difficulties,
-so that no test asks all its questions where one kind of examinee is told from another.
+so that no test asks all its questions where one kind of examinee is told from another, and in a
+half of the bank that is the test's own, so that two tests have few items in common: that half
+begins at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
 it counts in the score, and the k-th sampled question is the one nearest to u + k phi modulo 1, phi
@@ -24,6 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemIndex
+from app.engine.models.base import BoolArray
 from app.engine.models.multidimensional import with_answer
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
@@ -31,8 +34,8 @@ from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
-#: Share of the difficulties among which a step chooses.
-WINDOW = 0.5
+#: Share of the bank that one test chooses from, and of the difficulties that a step chooses from.
+_SHARE, _WINDOW = 0.5, 0.5
 _GOLDEN = 0.6180339887498949
 #: Items that a test for theta chooses before any is sampled, and that it samples at most.
 LEAD = 24
@@ -119,10 +122,12 @@ class Sampled:
         position: Where each item stands in that order, in (0, 1), each as wide as it counts in the
             score; NaN where it does not count. Shape (n_items,), as below.
         width: How wide it is.
+        circle: Where each item stands on a circle, in [0, 1): each arc has all difficulties.
     """
 
     position: FloatArray
     width: FloatArray
+    circle: FloatArray
 
     @classmethod
     def of(
@@ -142,7 +147,9 @@ class Sampled:
         position = np.empty(width.size)
         position[order] = np.cumsum(width[order]) - 0.5 * width[order]
         position[width <= 0.0] = np.nan
-        return cls(position=position, width=width)
+        circle = np.empty(width.size)
+        circle[order] = (np.arange(width.size) * _GOLDEN) % 1.0
+        return cls(position=position, width=width, circle=circle)
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
         """See `Selector`."""
@@ -158,6 +165,13 @@ class Sampled:
         target = self._next(state, rng)
         item = int(counts[np.abs(self.position[counts] - target).argmin()])
         return Chosen(ItemIndex(item), float(self.width[item] / self.width[counts].sum()))
+
+    def half(self, state: CatState) -> BoolArray:
+        """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
+        _, first = min((draw.step, item) for item, draw in draws_of(state))
+        ahead = self.circle - self.circle[first]
+        inside: BoolArray = (ahead >= 0.0) & (ahead < _SHARE) | (ahead < _SHARE - 1.0)
+        return inside
 
     def _next(self, state: CatState, rng: np.random.Generator) -> float:
         """Where the next sampled item should stand."""
@@ -196,15 +210,17 @@ class WantedOrSampled:
         chance = rng.random()
         # What takes longer to tell is asked only where it decides.
         if (
-            chance < LEAST_DOUBT
+            not draws_of(state)
+            or chance < LEAST_DOUBT
             or chance < self.estimator.explanations.doubt(state.responses)
             or self.estimator.estimate(state.responses).by_sample_alone
         ):
             return self.sampled.draw(pool, state, rng)
-        start = min(max(rng.random() - 0.5 * WINDOW, 0.0), 1.0 - WINDOW)
+        start = min(max(rng.random() - 0.5 * _WINDOW, 0.0), 1.0 - _WINDOW)
         position = self.sampled.position
         # Items that do not count may tell of those that do, from any window.
-        inside = ~((position < start) | (position > start + WINDOW))
+        inside = ~((position < start) | (position > start + _WINDOW))
+        inside &= self.sampled.half(state)
         item = self.wanted.select(pool.narrowed(inside), state, rng)
         if item is None:
             item = self.wanted.select(pool, state, rng)
