@@ -40,7 +40,7 @@ class BertScore(TextMetric):
         layer: Layer whose embeddings are compared: 40 of deberta-xlarge-mnli, 17 of roberta-large.
     """
 
-    libraries: ClassVar[tuple[str, ...]] = ("pandas", "app.scorers.bert_models")
+    libraries: ClassVar[tuple[str, ...]] = ("pandas", "app.scorers.libraries.bert_models")
     memory: ClassVar[int] = 1 << 30
 
     model: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -69,7 +69,7 @@ class BertScore(TextMetric):
     @override
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
         """In helper processes alone, which have loaded the models."""
-        from app.scorers.bert_models import f1
+        from app.scorers.libraries.bert_models import f1
 
         references = [target for target in targets if target.strip()]
         if not references:

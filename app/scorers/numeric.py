@@ -72,7 +72,7 @@ class Numeric(ScorerParams):
     """
 
     version: ClassVar[str] = "2"
-    libraries: ClassVar[tuple[str, ...]] = ("app.scorers.algebra",)
+    libraries: ClassVar[tuple[str, ...]] = ("app.scorers.libraries.algebra",)
 
     abs_tol: Annotated[float, Field(ge=0)] = 0.0
     rel_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-9
@@ -177,7 +177,7 @@ class Numeric(ScorerParams):
 
 def compare(job: Json) -> Json:
     """See `algebra.compare`."""
-    from app.scorers import algebra
+    from app.scorers.libraries import algebra
 
     return algebra.compare(job["answer"], job["targets"])
 

@@ -174,7 +174,7 @@ async def test_a_formula_whose_helper_process_is_killed_is_no_unreadable_answer(
     marking = asyncio.create_task(_mark("25", "The answer is 9**9**9**9", timeout_s=60))
     async with waiting() as pause:
         while not marking.done():
-            helper = _sandbox(("app.scorers.algebra",)).helper_pid
+            helper = _sandbox(("app.scorers.libraries.algebra",)).helper_pid
             if helper is not None:
                 os.kill(helper, signal.SIGKILL)
             await pause()

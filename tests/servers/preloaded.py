@@ -53,7 +53,9 @@ def preload() -> None:
     # Where it is installed, pyarrow loads it with the first column of numbers; nobody uses it here.
     sys.meta_path.insert(0, WithoutPandas())
     for module in pkgutil.walk_packages(app.__path__, "app."):
-        if module.name != "app.scorers.bert_models":  # loaded by helper processes, with an extra
+        if (
+            module.name != "app.scorers.libraries.bert_models"
+        ):  # loaded by helper processes, with an extra
             importlib.import_module(module.name)
     for name in _BESIDE:
         importlib.import_module(name)

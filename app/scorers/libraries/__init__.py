@@ -1,0 +1,1 @@
+"""What takes seconds to import: helper processes alone do so."""
