@@ -25,7 +25,7 @@ from tests.api.test_projects import Member
 from tests.api.test_webhooks import HOOK
 from tests.demo_bank import install_demo_bank
 
-THETAS = {"weak": -1.6, "strong": 1.6, "middle": 0.0}
+THETAS = {"weak": -2.4, "strong": 2.4, "middle": 0.0}
 RANKED = "/v1/rankings"
 
 
