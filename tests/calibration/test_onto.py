@@ -80,6 +80,18 @@ def test_an_item_beyond_the_examinees_does_not_bend_mean_sigma() -> None:
     assert found.linking.slope == pytest.approx(1.5, abs=0.1)
 
 
+@pytest.mark.parametrize("family", [Family.TWO_PL, Family.THREE_PL, Family.FOUR_PL])
+def test_with_every_item_fixed_the_examinees_alone_are_found(family: Family) -> None:
+    _, bank, matrix = _shifted(600)
+    settings = CalibrationSettings(family=family, with_errors=False)
+    known = matrix.select(items=np.arange(bank.n_items))
+    found = calibrate_linked(known, bank, LinkMethod.FIXED_ANCHOR, settings)
+    assert found.calibration.items.a == pytest.approx(bank.a)
+    assert found.calibration.b == pytest.approx(bank.b)
+    assert found.linking.slope == pytest.approx(1.5, abs=0.15)
+    assert found.linking.intercept == pytest.approx(0.4, abs=0.15)
+
+
 def test_fixed_anchors_cannot_be_used_afterwards() -> None:
     _, bank, matrix = _shifted(200)
     with pytest.raises(InvalidInputError, match="take part in the calibration"):

@@ -302,7 +302,8 @@ def _learned(
     matrix: ScoreMatrix, problem: Problem, settings: CalibrationSettings, rough: EmResult
 ) -> Problem:
     """With the prior of guessing that the answers ask for, unless the caller set the priors."""
-    if settings.priors is not None or problem.priors.guessing is None:
+    is_set = settings.priors is not None or problem.priors.guessing is None
+    if is_set or not problem.movable(matrix.n_items).size:
         return problem
     counts = expect(matrix, rough.curves.natural(), rough.density)
     guessing = guessing_prior(problem, rough.curves, counts, rough.density.nodes)
