@@ -122,7 +122,8 @@ class Sampled:
         position: Where each item stands in that order, in (0, 1), each as wide as it counts in the
             score; NaN where it does not count. Shape (n_items,), as below.
         width: How wide it is.
-        circle: Where each item stands on a circle, in [0, 1): each arc has all difficulties.
+        circle: Where each item stands on a circle, in [0, 1): each arc has all difficulties. Where
+            costs count, all stand together.
     """
 
     position: FloatArray
@@ -147,8 +148,9 @@ class Sampled:
         position = np.empty(width.size)
         position[order] = np.cumsum(width[order]) - 0.5 * width[order]
         position[width <= 0.0] = np.nan
-        circle = np.empty(width.size)
-        circle[order] = (np.arange(width.size) * _GOLDEN) % 1.0
+        circle = np.zeros(width.size)
+        if costs is None:  # else a cheap item is worth more than one that few are asked
+            circle[order] = (np.arange(width.size) * _GOLDEN) % 1.0
         return cls(position=position, width=width, circle=circle)
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
