@@ -32,7 +32,7 @@ _THINKS_S = 0.6
 @fail_clearly
 def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
-    seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
+    seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 3,
     concurrency: ConcurrencyOption = None,
     stay: Annotated[
         bool,

@@ -6,7 +6,7 @@ fifth at least: with few reference models that is nearly always, and the answers
 score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
 what leaves the least variance of the score by the curves, among a random half of the difficulties,
 so that no test asks all its questions where one kind of examinee is told from another, and in a
-half of the bank that is the test's own, so that two tests have few items in common: that half
+half of a large bank that is the test's own, so that two tests have few items in common: that half
 begins at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
@@ -34,8 +34,10 @@ from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
-#: Share of the bank that one test chooses from, and of the difficulties that a step chooses from.
-_SHARE, _WINDOW = 0.5, 0.5
+#: Share of the bank that one test chooses from, and how many items that are at least.
+_SHARE, _LEAST_ITEMS = 0.5, 300
+#: Share of the difficulties among which a step chooses.
+_WINDOW = 0.5
 _GOLDEN = 0.6180339887498949
 #: Items that a test for theta chooses before any is sampled, and that it samples at most.
 LEAD = 24
@@ -171,8 +173,9 @@ class Sampled:
     def half(self, state: CatState) -> BoolArray:
         """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
         _, first = min((draw.step, item) for item, draw in draws_of(state))
+        share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
         ahead = self.circle - self.circle[first]
-        inside: BoolArray = (ahead >= 0.0) & (ahead < _SHARE) | (ahead < _SHARE - 1.0)
+        inside: BoolArray = (ahead >= 0.0) & (ahead < share) | (ahead < share - 1.0)
         return inside
 
     def _next(self, state: CatState, rng: np.random.Generator) -> float:
