@@ -22,7 +22,7 @@ async def test_forty_items_are_put_to_a_real_model_and_every_outcome_is_counted(
         rows = await working.sessions.responses(created.id)
 
     outcomes = ended.summary["outcomes"]
-    assert ended.status == "completed"
+    assert ended.status == "completed", ended.stop_detail
     assert len(rows) == 40
     assert sum(outcomes.values()) == len(rows)
     assert outcomes["error"] == 0
