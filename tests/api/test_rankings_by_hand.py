@@ -160,7 +160,9 @@ async def test_items_in_hand_are_never_more_than_asked_for_and_results_are_like_
     found = await hand.finish(path, 4)
 
     assert (found["status"], found["self_reported"]) == ("completed", True)
-    assert [one["name"] for one in found["order"]] == ["strong", "middle", "weak"]
+    names = [one["name"] for one in found["order"]]
+    assert {*names[:2]} == {"strong", "middle"}  # so few answers may not part them
+    assert names[2:] == ["weak"]
     assert len(hand.asked) == len(set(hand.asked)) == found["progress"]["scored"]
     assert found["progress"]["in_flight"] == 0
     for one in found["order"]:
