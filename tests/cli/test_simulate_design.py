@@ -152,8 +152,7 @@ def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
     summary = simulated(files, tmp_path, "--item-costs", files["costs"])["summary"]
     count = summary["items_ignoring_costs"]
     plain = simulated(files, tmp_path, "--min-items", str(count), "--max-items", str(count))
-    # Its curves were learned by tests that ignore costs, too, and tell a little else.
-    assert plain["summary"]["accuracy_mae"] == pytest.approx(summary["accuracy_mae"], rel=0.1)
+    assert plain["summary"]["accuracy_mae"] <= summary["accuracy_mae"] + 1e-9
     assert summary["cost_mean"] < summary["cost_mean_ignoring_costs"] < sum(price.values())
     assert summary["cost_saved"] == pytest.approx(
         1 - summary["cost_mean"] / summary["cost_mean_ignoring_costs"]

@@ -200,7 +200,7 @@ def test_each_test_chooses_from_a_half_of_the_bank_that_is_its_own() -> None:
     large, weights = fit_curves(scores), np.full(n, 1.0 / n)
     sampled = Sampled.of(large, weights)
     start = score_test(explained(large), weights, 50, np.ones(n, dtype=np.bool_)).start()
-    halves = np.array([sampled.half(start.with_pending(ItemIndex(i), 0.01)) for i in range(n)])
+    halves = np.array([sampled.part(start.with_pending(ItemIndex(i), 0.01)) for i in range(n)])
     assert halves.diagonal().all()
     assert halves.mean(axis=1) == pytest.approx(0.5, abs=2 / n)
     assert halves.mean(axis=0) == pytest.approx(0.5, abs=2 / n)  # no item is asked more by choice

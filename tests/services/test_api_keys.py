@@ -22,7 +22,7 @@ def keys(database: Database) -> ApiKeyService:
 async def test_a_new_key_opens_the_door(keys: ApiKeyService) -> None:
     key, secret = await keys.create(name="ci", scopes=["run", "read"])
     assert secret.startswith("sxt_")
-    assert (await keys.authenticate(secret)).id == key.id
+    assert await keys.authenticate(secret) == key
     assert key.scopes == {Scope.RUN, Scope.READ}
 
 

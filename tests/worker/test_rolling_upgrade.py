@@ -119,10 +119,10 @@ async def test_sessions_run_on_while_everything_is_replaced(
         "endpoint": {
             "kind": "scripted",
             "model": "simulated",
-            "options": {"theta": 0.4, "seed": 3, "latency_ms": 300},
+            "options": {"theta": 0.4, "seed": 3, "latency_ms": 600},
         },
         "stopping": {"se": None, "max_items": N_ITEMS, "min_items": 1},
-        "concurrency": 1,  # of several in flight the order of the answers would choose
+        "selection": {"criterion": "random"},  # whichever of several answers comes first
         "seed": 7,
     }
     fleet = Fleet(settings, tmp_path)

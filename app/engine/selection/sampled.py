@@ -170,7 +170,7 @@ class Sampled:
         item = int(counts[np.abs(self.position[counts] - target).argmin()])
         return Chosen(ItemIndex(item), float(self.width[item] / self.width[counts].sum()))
 
-    def half(self, state: CatState) -> BoolArray:
+    def part(self, state: CatState) -> BoolArray:
         """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
         _, first = min((draw.step, item) for item, draw in draws_of(state))
         share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
@@ -225,7 +225,7 @@ class WantedOrSampled:
         position = self.sampled.position
         # Items that do not count may tell of those that do, from any window.
         inside = ~((position < start) | (position > start + _WINDOW))
-        inside &= self.sampled.half(state)
+        inside &= self.sampled.part(state)
         item = self.wanted.select(pool.narrowed(inside), state, rng)
         if item is None:
             item = self.wanted.select(pool, state, rng)

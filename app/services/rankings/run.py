@@ -209,7 +209,7 @@ class RankingRun:
                 status="completed", stop_reason=stop.reason.value, stop_detail=stop.detail
             )
         detail = (
-            f"Only {answering} of {len(self._members)} endpoints gave an answer that could be "
+            f"Only {answering} of {len(self._members)} examinees gave an answer that could be "
             "scored. "
         ) + " ".join(filter(None, map(self._why, range(len(self._members)))))
         return RankingEnd(
@@ -349,7 +349,7 @@ class RankingRun:
             if cap is not None and cap < warm_up:
                 return Stop(
                     StopReason.BUDGET_EXHAUSTED,
-                    f"{max(cap, 0)} {unit} are left by endpoints that failed, too few for the "
+                    f"{max(cap, 0)} {unit} are left by examinees that failed, too few for the "
                     f"warm-up of the others: they need {warm_up}.",
                 )
         costs = self._costs()

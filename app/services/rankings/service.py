@@ -412,7 +412,7 @@ def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence
 def _require_completed(record: RankingRecord) -> None:
     if record.status != "completed":
         raise InvalidStateError(
-            f"Ranking {record.id} is {record.status}; only a completed one takes another endpoint."
+            f"Ranking {record.id} is {record.status}; only a completed one takes another examinee."
         )
 
 
