@@ -210,7 +210,7 @@ async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
 
     assert ended.status == "failed"
     assert ended.failure is not None
-    assert "Only 0 of 2 endpoints" in ended.failure["detail"]
+    assert "Only 0 of 2 examinees" in ended.failure["detail"]
 
 
 async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None:
