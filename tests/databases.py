@@ -48,10 +48,18 @@ def drop_what_loops_left() -> None:
     for record in left:
         del _taken[record]
     if left:
-        with warnings.catch_warnings():
-            for of_lost_connections in (SAWarning, ResourceWarning):
-                warnings.simplefilter("ignore", of_lost_connections)
-            gc.collect()
+        collect_cancelled()
+
+
+def collect_cancelled() -> None:
+    """Collect the connections of tasks that were cancelled while they took them or gave them back.
+
+    SQLAlchemy leaves them to the garbage collector, which warns wherever it finds them.
+    """
+    with warnings.catch_warnings():
+        for of_lost_connections in (SAWarning, ResourceWarning):
+            warnings.simplefilter("ignore", of_lost_connections)
+        gc.collect()
 
 
 #: Removes all rows and ends all other connections, so that whoever is left in it holds no lock; of

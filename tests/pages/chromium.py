@@ -13,6 +13,7 @@ from app.main import ApiServer, create_app
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.databases import collect_cancelled
 
 
 @dataclass
@@ -49,3 +50,4 @@ async def served(settings: Settings, database: Database, port: int = 0) -> Async
         server.should_exit = True
         await serving
         listener.close()
+        collect_cancelled()  # the streams that were open
