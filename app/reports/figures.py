@@ -156,7 +156,7 @@ def provisional_caution(uncertainty: str | None, *, provisional: bool) -> str | 
         return uncertainty
     return (
         "The bank's parameters are a guess: they rest on no real model's answers. Do not decide "
-        "anything by ability (theta), or by a score that rests on it."
+        "anything by ability (theta)."
     )
 
 

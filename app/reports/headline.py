@@ -156,16 +156,19 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
         return Trust(level="fair", reason=f"{_BEYOND[PopulationPosition(standing)]}.")
     criterion = (session.design.get("selection") or {}).get("criterion")
     if standing is None and criterion in _SAMPLING:
-        reason = "The bank knows no reference models: only sampled questions count."
+        reason = "Too few reference models to place the model: mostly sampled questions count."
         return Trust(level="fair", reason=reason)
     if standing is None:
         reason = (
-            "The bank knows no reference models, and a test for ability samples no question: run "
-            "one for the score."
+            "Too few reference models to place the model, and a test for ability samples no "
+            "question: run one for the score."
         )
         return Trust(level="poor", reason=reason)
     if not stands["agrees"]:
         reason = "The answers do not follow the reference models: the sampled questions count."
+        return Trust(level="fair", reason=reason)
+    if (session.summary.get("person_fit") or {}).get("flagged"):
+        reason = "The answers do not go together as those of other models do."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."
     return Trust(level="good", reason=reason)

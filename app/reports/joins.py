@@ -32,7 +32,7 @@ def join_sentence(check: JoinCheck) -> str:
     elif check.verdict == "broken":
         told = (
             ": look whether the items stand in the order that their parameters were numbered in, "
-            "and whether answers are scored rightly."
+            "whether answers are scored rightly, and whether so few examinees answer as others do."
         )
     elif check.verdict == "doubtful":
         told = (

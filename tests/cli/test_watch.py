@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.terminal.watch import announce, report
+from app.cli.terminal.watch import _missed, announce, report
 from app.records.intervals import interval
 
 SESSION: dict[str, Any] = {
@@ -167,3 +167,22 @@ def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
     session["progress"] |= {"right": None, "mean": 0.625}
     report(session)
     assert "mean score 0.62 over 20 answers" in capsys.readouterr().out
+
+
+def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
+    outcomes = {"scored": 31, "refused": 0, "unparsed": 19, "error": 0, "truncated": 0}
+    session = {
+        "id": "ses_1",
+        "design": {"stopping": {"score_margin": 0.04}},
+        "score": {"interval": {"lo": 0.4, "hi": 0.6}},
+        "progress": {"items": 50, "scored": 31},
+        "precision_reached": False,
+        "headline": {"n_items": 360},
+        "outcomes": outcomes,
+        "unparsed": {"policy": "missing"},
+        "estimate": {"reason": None},
+    }
+    missed = _missed(session)
+    assert missed is not None
+    assert "38% of the answers have no score" in missed
+    assert "extend" not in missed

@@ -112,13 +112,19 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     assert trust_of(ended, standing="within", agrees=False)[0] == "fair"
     assert trust_of(ended) == (
         "fair",
-        "The bank knows no reference models: only sampled questions count.",
+        "Too few reference models to place the model: mostly sampled questions count.",
     )
     for_theta = replace(ended, design={**ended.design, "selection": MAXIMUM_INFORMATION})
     assert trust_of(for_theta) == (
         "poor",
-        "The bank knows no reference models, and a test for ability samples no question: run one "
-        "for the score.",
+        "Too few reference models to place the model, and a test for ability samples no "
+        "question: run one for the score.",
+    )
+    fit = {"flagged": True}
+    odd = replace(ended, summary={**ended.summary, "person_fit": fit})
+    assert trust_of(odd, standing="within", agrees=True) == (
+        "fair",
+        "The answers do not go together as those of other models do.",
     )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)

@@ -83,7 +83,7 @@ def from_results(
         ),
     ] = False,
     least_models: Annotated[
-        int | None, typer.Option(min=3, help="From so many models on it is calibrated; 20.")
+        int | None, typer.Option(min=3, help="From so many models on it is calibrated; 3.")
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Of the questions.")] = None,
     withheld: Annotated[

@@ -17,6 +17,7 @@ from app.reports.figures import (
     unscored,
     whole_bank,
 )
+from app.reports.formats import count
 from sextant_client import AsyncSextant
 
 
@@ -119,8 +120,8 @@ def report(session: dict[str, Any]) -> None:
     if fit.get("flagged") and (turned := fit.get("inversions")):
         table.add_row(
             "answers",
-            f"do not fit this ability: {turned['observed']:.0f} pairs with a hard item right and "
-            f"an easy one wrong, {turned['expected']:.0f} expected",
+            f"do not fit this ability: {count(round(turned['observed']), 'pair')} with a hard item "
+            f"right and an easy one wrong, {turned['expected']:.0f} expected",
         )
     if session["stop_reason"] is not None:
         table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
@@ -145,6 +146,13 @@ def _missed(session: dict[str, Any]) -> str | None:
         return None
     from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
 
+    missing = unscored(session)
+    if share := missing.share_left_out + missing.share_wrong:
+        return (
+            f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: {share:.0%} of the answers have "
+            f"no score or could not be parsed. More questions do not mend that: read them with "
+            f"sextant sessions answers {session['id']}"
+        )
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
     return (
         f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: about {needed} questions would do "

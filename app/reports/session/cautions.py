@@ -109,8 +109,8 @@ def _of_answers(
         told = (
             ""
             if turned is None
-            else f": {turned['observed']:.0f} times a hard question was right and an easier one "
-            f"wrong, where {turned['expected']:.0f} such pairs were to be expected"
+            else f": {count(round(turned['observed']), 'time')} a hard question was right and an "
+            f"easier one wrong, where {turned['expected']:.0f} is usual"
         )
         # Who has hard questions right and easy ones wrong may know them; who has none may not.
         seen = turned is None or turned["observed"] > turned["expected"]

@@ -21,7 +21,7 @@ STOP_WORDS: Mapping[str, str] = {
     "low_information": "no question was left that would have told much",
     "bank_exhausted": "every question that tests may ask was asked",
     "score_margin": "the score was known as exactly as was asked for",
-    "too_many_failures": "too many calls failed",
+    "too_many_failures": "too many questions got no score",
     "cancelled": "somebody cancelled it",
     "custom": "the person who ran it ended it",
 }

@@ -35,7 +35,7 @@ from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
 #: Models from which a calibration is begun; what is learned from fewer holds for nobody else.
-LEAST_MODELS = 20
+LEAST_MODELS = 3
 #: Share of the right and of the wrong recorded answers, each, that the scorer has to mark as they
 #: were: below it live tests would measure something else.
 _LEAST_AGREEMENT = 0.9
