@@ -147,6 +147,12 @@ async def test_nothing_to_import_is_refused(banks: BankService) -> None:
         await banks.get_bank("sums")
 
 
+async def test_guesses_do_not_take_the_place_of_parameters(banks: BankService) -> None:
+    await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("q1")))
+    with pytest.raises(InvalidStateError, match="Bank sums has version 1 with parameters"):
+        await banks.import_bank(SUMS, BankImport(provisional=True))
+
+
 async def test_a_dry_run_says_the_same_and_writes_nothing(
     banks: BankService, versions: VersionService
 ) -> None:

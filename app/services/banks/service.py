@@ -380,6 +380,12 @@ class BankService:
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         if guesses:
             latest = (await uow.versions.latest([bank.id])).get(bank.id)
+            if latest is not None and not latest.provisional:
+                raise InvalidStateError(
+                    f"Bank {bank.name} has version {latest.number} with parameters that are no "
+                    "guesses: a provisional import would put guesses in their place. Import into "
+                    "another bank."
+                )
             before = {} if latest is None else latest.knowledge
             request = await asyncio.to_thread(with_guesses, request, outlines, before)
             table = request.parameters
