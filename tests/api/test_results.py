@@ -114,9 +114,10 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     await posted(client, "/v1/banks/demo/imports", {"parameters": {"content": parameters}})
     new = await measured(client, working, "weak", -1.0)
 
-    await problem_of(
-        client, "/v1/comparisons", {"session_ids": [old["id"], new["id"]]}, 422, "scale_mismatch"
-    )
+    both = {"session_ids": [old["id"], new["id"]]}
+    refused = await problem_of(client, "/v1/comparisons", both, 422, "scale_mismatch")
+    assert refused["detail"].startswith("The scores are of different questions. The abilities ")
+    assert "version 1 of 'demo' and version 2 of 'demo': link" in refused["detail"]
     board = (await client.get("/v1/banks/demo/leaderboard")).json()
     assert [entry["session_id"] for entry in board["data"]] == [new["id"]]
     (other,) = board["other_scales"]
