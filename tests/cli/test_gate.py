@@ -55,6 +55,24 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert told["session_id"] != found["session_id"]
 
 
+@pytest.mark.usefixtures("own_database")
+def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
+    policy, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
+    policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1"))
+    files = ("--junit", str(xml), "--markdown", str(comment), "--json", "-")
+    failed = gate("--policy", str(policy), "--quiet", *files)
+    assert failed.exit_code == 1
+    assert failed.stderr.startswith("Error: No decision was reached. The session failed: ")
+    told = json.loads(failed.stdout)
+    assert {told["outcome"], *(one["outcome"] for one in told["rules"])} == {"error"}
+    assert [one.get("type") for one in ET.parse(xml).getroot().iter("error")] == ["error"]
+    assert "### ⚠️ error" in comment.read_text()
+    # With --session alike.
+    again = gate("--session", told["rules"][0]["session_id"], "--threshold", "0.5", "--json", "-")
+    assert (again.exit_code, json.loads(again.stdout)["outcome"]) == (1, "error")
+    assert "inconclusive" not in sextant("gates", "list").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

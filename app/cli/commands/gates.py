@@ -63,7 +63,8 @@ def show(
 
 
 def _outcome(gate: dict[str, Any]) -> str:
-    return str(gate["outcome"] or gate["status"]).replace("_", " ")
+    has_none = gate["outcome"] is not None and gate["value"] is None  # as `sextant gate` says it
+    return "error" if has_none else str(gate["outcome"] or gate["status"]).replace("_", " ")
 
 
 def _threshold(gate: dict[str, Any]) -> str:
