@@ -71,6 +71,10 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     again = gate("--session", told["rules"][0]["session_id"], "--threshold", "0.5", "--json", "-")
     assert (again.exit_code, json.loads(again.stdout)["outcome"]) == (1, "error")
     assert "inconclusive" not in sextant("gates", "list").stdout
+    policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1").replace("tokens", "usd"))
+    priceless = gate("--policy", str(policy), "--quiet")
+    assert priceless.exit_code == 64
+    assert f"budget.usd in {policy}: set price on the endpoint" in priceless.stderr
 
 
 @pytest.mark.parametrize(

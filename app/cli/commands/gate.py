@@ -13,6 +13,7 @@ No other command uses 64: 2, which means wrong input elsewhere, is taken here.
 """
 
 import functools
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -232,8 +233,10 @@ def command(
     if session is None:
         require_fitting(rules.endpoint, rules.model, asked_model)
 
+    names = _OPTIONS if policy is None else _fields_of(policy)
+
     async def decide() -> list[Verdict]:
-        own = connected(server, server_key, bank=rules.rules[0].bank, options=_OPTIONS)
+        own = connected(server, server_key, bank=rules.rules[0].bank, options=names)
         async with own as client:
             asked: dict[str, Any] = {}
             if session is None:
@@ -280,6 +283,13 @@ def command(
         why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")
         show_error(SextantError(f"No decision was reached. {why.gate['detail']}"))
     raise typer.Exit(EXIT_CODES[whole])
+
+
+def _fields_of(policy: Path) -> dict[str, str]:
+    """Fields of a gate by what a policy calls them."""
+    dotted = {field: field[1:].replace("/", ".") for field in _OPTIONS}
+    own = {at: re.sub(r"^session\.(?=bank|budget|endpoint)", "", it) for at, it in dotted.items()}
+    return {field: f"{name} in {policy}" for field, name in own.items()}
 
 
 def _rule(bank: str | None, **said: Any) -> Rule:
