@@ -297,7 +297,9 @@ def _rule(bank: str | None, **said: Any) -> Rule:
     mark = [said[name] is None for name in ("threshold", "baseline", "tolerance")]
     if mark not in ([False, True, True], [True, False, False]):
         raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
-    return Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+    rule = Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+    rule.require_points()
+    return rule
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:
