@@ -6,6 +6,9 @@ from typing import Any
 
 from app.errors import FieldProblem, InvalidInputError
 
+#: From 0, logits that theta may be held against.
+_FURTHEST = 50
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
@@ -93,6 +96,9 @@ class GateSpec:
             raise InvalidInputError(
                 f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
             )
+        elif abs(self.threshold) > _FURTHEST:
+            detail = f"threshold: expected at most {_FURTHEST} logits, got {self.threshold:g}."
+            raise InvalidInputError.at("/threshold", detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

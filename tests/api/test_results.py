@@ -114,9 +114,10 @@ async def test_thetas_on_other_scales_are_refused_and_listed_apart(
     await posted(client, "/v1/banks/demo/imports", {"parameters": {"content": parameters}})
     new = await measured(client, working, "weak", -1.0)
 
-    await problem_of(
-        client, "/v1/comparisons", {"session_ids": [old["id"], new["id"]]}, 422, "scale_mismatch"
-    )
+    both = {"session_ids": [old["id"], new["id"]]}
+    refused = await problem_of(client, "/v1/comparisons", both, 422, "scale_mismatch")
+    assert refused["detail"].startswith("The scores are of different questions. The abilities ")
+    assert "version 1 of 'demo' and version 2 of 'demo': link" in refused["detail"]
     board = (await client.get("/v1/banks/demo/leaderboard")).json()
     assert [entry["session_id"] for entry in board["data"]] == [new["id"]]
     (other,) = board["other_scales"]
@@ -162,7 +163,7 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     await until(working, longer.json()["id"])
     again = {**body, "session_id": longer.json()["id"]}
     looked = (await client.post("/v1/gates", json=again)).json()
-    assert "95% interval, adjusted for 2 looks" in looked["detail"]
+    assert "95 % interval, adjusted for 2 looks" in looked["detail"]
     extended = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()
     lo, hi = ends(extended["estimate"]["interval"])
     assert lo is not None
@@ -198,8 +199,9 @@ async def test_what_cannot_be_gated_or_compared_is_a_clear_problem(client: Clien
     nobody = "ses_00000000000000000000000000"
     assert (await client.post("/v1/gates", json={"threshold": 0.0})).status_code == 422
     await problem_of(client, "/v1/gates", {"session_id": nobody, "threshold": 0.0}, 404)
-    share = {"session_id": nobody, "threshold": 1.5, "metric": "score"}
-    assert (await client.post("/v1/gates", json=share)).status_code == 422
+    for mark, words in (("score", "a share from 0 to 1, got 60"), ("theta", "50 logits, got 60")):
+        far = {"session_id": nobody, "threshold": 60, "metric": mark}
+        assert words in (await problem_of(client, "/v1/gates", far))["detail"]
     for body in ({}, {"session_ids": [nobody]}, {"response_set": "x"}):
         assert (await client.post("/v1/comparisons", json=body)).status_code == 422
     await problem_of(client, "/v1/comparisons", {"session_ids": [nobody, nobody]})

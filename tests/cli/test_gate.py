@@ -53,6 +53,37 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     told = json.loads(after.stdout)
     assert (after.exit_code, told["outcome"], told["threshold"]) == (0, "go", -0.4)
     assert told["session_id"] != found["session_id"]
+    # People read percent and points.
+    listed = sextant("gates", "list").stdout
+    assert "score above main -40.0 points at 95 %" in listed
+    assert "score above 10 % at 95 %" in listed
+    shown = gate("--session", found["session_id"], "--threshold", "0.1").stdout
+    assert re.search(r"score \d+\.\d %, .* % \(95 % interval\), lies above .* 10 %\.", shown)
+    for threshold in ("40", "60"):
+        amiss = gate("--session", found["session_id"], "--threshold", threshold)
+        assert (amiss.exit_code, "a share from 0 to 1, got" in amiss.stderr) == (64, True)
+
+
+@pytest.mark.usefixtures("own_database")
+def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
+    policy, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
+    policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1"))
+    files = ("--junit", str(xml), "--markdown", str(comment), "--json", "-")
+    failed = gate("--policy", str(policy), "--quiet", *files)
+    assert failed.exit_code == 1
+    assert failed.stderr.startswith("Error: No decision was reached. The session failed: ")
+    told = json.loads(failed.stdout)
+    assert {told["outcome"], *(one["outcome"] for one in told["rules"])} == {"error"}
+    assert [one.get("type") for one in ET.parse(xml).getroot().iter("error")] == ["error"]
+    assert "### ⚠️ error" in comment.read_text()
+    # With --session alike.
+    again = gate("--session", told["rules"][0]["session_id"], "--threshold", "0.5", "--json", "-")
+    assert (again.exit_code, json.loads(again.stdout)["outcome"]) == (1, "error")
+    assert "inconclusive" not in sextant("gates", "list").stdout
+    policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1").replace("tokens", "usd"))
+    priceless = gate("--policy", str(policy), "--quiet")
+    assert priceless.exit_code == 64
+    assert f"budget.usd in {policy}: set price on the endpoint" in priceless.stderr
 
 
 @pytest.mark.parametrize(
@@ -62,6 +93,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
         (("--baseline", "main"), "--threshold, or --baseline with --tolerance"),
         (("--threshold", "x"), "unable to parse string as a number"),
         (("--threshold", "1", "--metric", "iq"), "metric"),
+        (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),
         (("--threshold", "1"), "--endpoint, --model and --bank"),
         (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),
         (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
@@ -188,6 +220,14 @@ def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
         (
             "endpoint: m\nrules: [{name: a, bank: b, threshold: .nan}]",
             "rules.0.threshold: input should be a finite number",
+        ),
+        (
+            "endpoint: m\nrules: [{name: a, bank: b, threshold: 60}]",
+            "rules.0: threshold: expected a share from 0 to 1, got 60;",
+        ),
+        (
+            "endpoint: m\nrules: [{name: a, bank: b, baseline: c, tolerance: 0.05}]",
+            "rules.0: tolerance: expected points, got 0.05; for 5 points say 5.",
         ),
         (
             "endpoint: m\nsession: {bank: c}\nrules: [{name: a, bank: b, threshold: 1}]",

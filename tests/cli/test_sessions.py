@@ -64,6 +64,13 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     assert longer.exit_code == 0, longer.stderr
     gone_on = json.loads(longer.stdout)
     assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)
+    # The goal that was missed still ends it.
+    assert gone_on["design"]["stopping"]["score_margin"] == 0.04
+    wider = ("sessions", "extend", old["id"], "--max-items", "300", "--margin", "20")
+    reached = json.loads(sextant(*wider, "--json", "-").stdout)
+    assert reached["stop_reason"] == "score_margin"
+    beyond = sextant("sessions", "extend", reached["id"], "--max-items", "40", "--json", "-")
+    assert json.loads(beyond.stdout)["progress"]["items"] == 40
     assert "Say until when" in sextant("sessions", "extend", old["id"]).stderr
 
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')

@@ -61,7 +61,9 @@ class GateCreate(Input):
         description="With `score` and a version of several abilities: of whose items it is; null: "
         "of the whole bank.",
     )
-    threshold: Annotated[float, Field(ge=-50, le=50)] | None = None
+    threshold: float | None = Field(
+        default=None, description="A share from 0 to 1 of the score, or logits of theta, to ±50."
+    )
     baseline: Name | None = Field(
         default=None,
         description="In place of a threshold: name of a baseline, or id of an ended session. A "

@@ -3,8 +3,8 @@
 | exit code | meaning |
 |---|---|
 | 0 | go |
-| 1 | no go |
-| 2 | inconclusive, also when the session failed |
+| 1 | no go, or no result: the session failed, or has too few scored answers |
+| 2 | inconclusive |
 | 64 | the gate could not be asked: wrong options, no such session, server away |
 | 70 | a fault of Sextant itself |
 | 130 | interrupted |
@@ -13,6 +13,7 @@ No other command uses 64: 2, which means wrong input elsewhere, is taken here.
 """
 
 import functools
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -27,7 +28,7 @@ from app.cli.gating.policy import Budget, Policy, Rule, read_policy
 from app.cli.gating.reports import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, given, run_to_the_end
 from app.cli.servers.logins import target
-from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
+from app.cli.terminal.console import err, fail_clearly, require_writable, show_error, write_json
 from app.cli.terminal.examinees import examinee, is_url, require_fitting
 from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
@@ -43,7 +44,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, report, watch
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, SextantError
 
 #: As in sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
@@ -62,7 +63,8 @@ _OPTIONS = {
 }
 #: Metric, direction, confidence and kind, where nothing is said.
 _USUAL = ("score", "above", 0.95, "openai_chat")
-EXIT_CODES = {"go": 0, "no_go": 1, "inconclusive": 2}
+#: No result is no 2: pipelines let what is inconclusive pass, and must not let a broken run.
+EXIT_CODES = {"go": 0, "no_go": 1, "error": 1, "inconclusive": 2}
 
 
 class Command(TyperCommand):
@@ -175,7 +177,8 @@ def command(
     """Decide by one test whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
 
     Holds --session against --threshold or --baseline, or tests --endpoint on --bank first; with
-    --policy every rule of a file. Wrong options and servers that are away give exit code 64.
+    --policy every rule of a file. A test without a result gives exit code 1, wrong options and
+    servers that are away 64.
     """
     for target_file in (json, junit_file, markdown_file):
         require_writable(target_file)
@@ -230,8 +233,10 @@ def command(
     if session is None:
         require_fitting(rules.endpoint, rules.model, asked_model)
 
+    names = _OPTIONS if policy is None else _fields_of(policy)
+
     async def decide() -> list[Verdict]:
-        own = connected(server, server_key, bank=rules.rules[0].bank, options=_OPTIONS)
+        own = connected(server, server_key, bank=rules.rules[0].bank, options=names)
         async with own as client:
             asked: dict[str, Any] = {}
             if session is None:
@@ -263,14 +268,28 @@ def command(
     if "-" not in (json, junit_file, markdown_file):
         for verdict in verdicts:
             _show(verdict, named=policy is not None)
-    told = [{**one.gate, "rule": one.rule.name, "tier": one.rule.tier} for one in verdicts]
-    write_json(json, {"outcome": whole, "rules": told} if policy is not None else verdicts[0].gate)
+    told = [
+        {**one.gate, "outcome": one.outcome, "rule": one.rule.name, "tier": one.rule.tier}
+        for one in verdicts
+    ]
+    alone = {**verdicts[0].gate, "outcome": whole}
+    write_json(json, {"outcome": whole, "rules": told} if policy is not None else alone)
     if junit_file is not None:
         write_file(junit_file, junit(verdicts))
     if markdown_file is not None:
         named = target(server, server_key)
         write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
+    if whole == "error":
+        why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")
+        show_error(SextantError(f"No decision was reached. {why.gate['detail']}"))
     raise typer.Exit(EXIT_CODES[whole])
+
+
+def _fields_of(policy: Path) -> dict[str, str]:
+    """Fields of a gate by what a policy calls them."""
+    dotted = {field: field[1:].replace("/", ".") for field in _OPTIONS}
+    own = {at: re.sub(r"^session\.(?=bank|budget|endpoint)", "", it) for at, it in dotted.items()}
+    return {field: f"{name} in {policy}" for field, name in own.items()}
 
 
 def _rule(bank: str | None, **said: Any) -> Rule:
@@ -278,7 +297,9 @@ def _rule(bank: str | None, **said: Any) -> Rule:
     mark = [said[name] is None for name in ("threshold", "baseline", "tolerance")]
     if mark not in ([False, True, True], [True, False, False]):
         raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
-    return Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+    rule = Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+    rule.require_points()
+    return rule
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:

@@ -63,12 +63,15 @@ def show(
 
 
 def _outcome(gate: dict[str, Any]) -> str:
-    return str(gate["outcome"] or gate["status"]).replace("_", " ")
+    has_none = gate["outcome"] is not None and gate["value"] is None  # as `sextant gate` says it
+    return "error" if has_none else str(gate["outcome"] or gate["status"]).replace("_", " ")
 
 
 def _threshold(gate: dict[str, Any]) -> str:
     what = gate["metric"] + (f" of {gate['tag']}" if gate["tag"] else "")
-    mark = f"{gate['threshold']:g}"
+    is_score, held = gate["metric"] == "score", gate["threshold"]
+    mark = f"{100 * held:g} %" if is_score else f"{held:g}"
     if gate["baseline"] is not None:
-        mark = f"{gate['baseline']} {gate['threshold']:+g}"
-    return f"{what} {gate['direction']} {mark} at {gate['confidence']:.0%}"
+        less = f"{100 * held:+.1f} points" if is_score else f"{held:+g}"
+        mark = f"{gate['baseline']} {less}"
+    return f"{what} {gate['direction']} {mark} at {100 * gate['confidence']:g} %"

@@ -103,7 +103,10 @@ def extend(
         str | None, typer.Option("--json", help="Write the new session as JSON; - for stdout.")
     ] = None,
 ) -> None:
-    """Go on with an ended session until another end. It makes a new one; the old one stays."""
+    """Go on with an ended session until another end. It makes a new one; the old one stays.
+
+    A goal that it missed still ends the new one, unless --margin says another.
+    """
     told = given(score_margin=share_of(margin), max_items=max_items)
     if not told:
         raise InvalidInputError("Say until when to go on: --margin, --max-items or both.")
@@ -113,9 +116,11 @@ def extend(
     async def go_on() -> dict[str, Any]:
         async with connected(server, server_key, bank=None, options=options) as client:
             known = await client.request("GET", path)
-            # A goal that was reached would end it at once.
-            stopping = {**known["design"]["stopping"], "se": None, "score_margin": None, **told}
-            body = {"stopping": stopping}
+            goals = ("se_target", "score_margin")
+            # A goal that was reached would end it at once; one that was not still holds.
+            is_over = margin is not None or known["stop_reason"] in goals
+            old = {"se": None, "score_margin": None} if is_over else {}
+            body = {"stopping": {**known["design"]["stopping"], **old, **told}}
             made = await client.request("POST", f"{path}:extend", json=body)
             async with ended_with_us(client, "sessions", made["id"]):
                 return await watch(client, made["id"], quiet=json == "-")

@@ -39,8 +39,8 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """`go`, `no_go` or `inconclusive`."""
-        return str(self.gate["outcome"])
+        """`go`, `no_go`, `inconclusive`, or `error`: there is no result that could decide."""
+        return "error" if self.gate["value"] is None else str(self.gate["outcome"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Judge:
             session["status"] == "completed"
             and session["stop_reason"] not in _NO_MORE
             and asked < (self.policy.extend_to or 0)
-            and any(one.outcome == _OPEN for one in verdicts)
+            and any(one.gate["outcome"] == _OPEN for one in verdicts)
         )
 
     async def _known(self, bank: str, metadata: dict[str, str]) -> dict[str, Any] | None:
@@ -166,4 +166,4 @@ class Judge:
 def outcome_of(verdicts: Sequence[Verdict]) -> str:
     """Of the release: by what it must hold."""
     must = {one.outcome for one in verdicts if one.rule.tier == "must"}
-    return "no_go" if "no_go" in must else _OPEN if _OPEN in must else "go"
+    return next((outcome for outcome in ("no_go", "error", _OPEN) if outcome in must), "go")

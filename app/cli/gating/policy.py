@@ -9,9 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
+from app.records.gates import GateSpec
 
 #: Characters of a policy: some rules, and not a bank.
 _LONGEST = 100_000
+#: Points of a tolerance below which it is surely meant as a share: no test is so exact.
+_LEAST_TOLERANCE = 0.1
 
 
 class _Part(BaseModel):
@@ -43,7 +46,19 @@ class Rule(_Part):
             raise ValueError("give threshold, or baseline with tolerance")
         if (self.baseline is None) != (self.tolerance is None):
             raise ValueError("baseline and tolerance go together")
+        self.require_points()
+        # Before a test is paid for whose result it cannot be held against.
+        GateSpec(metric=self.metric, tag=self.tag, threshold=self.threshold or 0.0)
         return self
+
+    def require_points(self) -> None:
+        """Refuse a tolerance on the score that is given as a share."""
+        given = self.tolerance
+        if self.metric == "score" and given is not None and 0 < given < _LEAST_TOLERANCE:
+            raise InvalidInputError(
+                f"tolerance: expected points, got {given:g}; for {100 * given:g} points say "
+                f"{100 * given:g}."
+            )
 
     def body(self) -> dict[str, object]:
         """The gate as the API takes it, but for its session."""
@@ -113,7 +128,7 @@ def read_policy(path: Path) -> Policy:
     except ValidationError as error:
         (first, *_) = error.errors()
         place = ".".join(map(str, first["loc"])) or "the whole"
-        said = first["msg"].removeprefix("Value error, ")
+        said = first["msg"].removeprefix("Value error, ").removesuffix(".")
         given = first["input"]
         came = f", got {given!r:.80}" if isinstance(given, str | int | float | None) else ""
         raise InvalidInputError(f"{path}, {place}: {said[:1].lower()}{said[1:]}{came}.") from error

@@ -8,7 +8,7 @@ from app.printable import printable
 
 #: By it the comment of an earlier run is found.
 COMMENT = "<!-- sextant gate -->"
-_SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive"}
+_SIGNS = {"go": "✅ go", "no_go": "❌ no go", "inconclusive": "❔ inconclusive", "error": "⚠️ error"}
 
 
 def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
@@ -45,15 +45,18 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
 
 
 def junit(verdicts: Sequence[Verdict]) -> bytes:
-    """A suite of one test a rule: no go is a failure, an open one an error, a should is skipped."""
-    kinds = {"no_go": "failure", "inconclusive": "error"}
+    """A suite of one test a rule: no go is a failure, an open one an error, a should is skipped.
+
+    One without a result is an error of the type `error`.
+    """
+    kinds = {"no_go": "failure", "inconclusive": "error", "error": "error"}
     must = [one.outcome for one in verdicts if one.rule.tier == "must"]
     suite = ET.Element(
         "testsuite",
         name="sextant gate",
         tests=str(len(verdicts)),
         failures=str(must.count("no_go")),
-        errors=str(must.count("inconclusive")),
+        errors=str(must.count("inconclusive") + must.count("error")),
         skipped=str(sum(one.rule.tier != "must" and one.outcome != "go" for one in verdicts)),
     )
     for one in verdicts:

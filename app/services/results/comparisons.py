@@ -102,13 +102,17 @@ class ComparisonService:
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
         one, other = await self._measured(first), await self._measured(second)
-        scales = [side.measured.version.bank.scale for side in (one, other)]
+        versions = [side.measured.version for side in (one, other)]
+        scales = [version.bank.scale for version in versions]
         if scales[0] != scales[1]:
-            raise ScaleMismatchError(
-                f"Session {first} is on scale {scales[0]!r} and session {second} on "
-                f"{scales[1]!r}: their thetas do not compare. Link the banks' versions, or replay "
-                "one session on the other's version."
+            asked = " and ".join(f"version {one.number} of {one.bank_name!r}" for one in versions)
+            said = (
+                f"The abilities are on different scales, of {asked}: link the banks' versions, or "
+                "replay one session on the other's version."
             )
+            if versions[0].item_ids != versions[1].item_ids:
+                said = f"The scores are of different questions. {said}"
+            raise ScaleMismatchError(said)
         common = [item for item in one.scores if item in other.scores]
         version = one.measured.version
         groups = dict(zip(version.item_ids, version.groups, strict=True))

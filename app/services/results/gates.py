@@ -356,25 +356,27 @@ def _describe(
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
     over = f", adjusted for {looks} looks" if looks > 1 else ""
-    of_interval = f"({record.confidence:.0%} interval{over})"
+    of_interval = f"({100 * record.confidence:g} % interval{over})"
+    is_score = record.metric == "score"
+    times = 100 if is_score else 1
+    value, lo, hi, mark = (times * one for one in (value, lo, hi, record.threshold))
     if record.baseline is not None:
-        times, unit = (100, "points") if record.metric == "score" else (1, "logits")
-        value, lo, hi = (times * one for one in (value, lo, hi))
+        unit = "points" if is_score else "logits"
         more = "less" if record.direction == "above" else "more"
         said = (
             f"{name} {value:+.3g} {unit} from that of {record.baseline_name}, {lo:+.3g} to "
-            f"{hi:+.3g} {of_interval}: up to {abs(times * record.threshold):.3g} {unit} {more} may "
-            "pass."
+            f"{hi:+.3g} {of_interval}: up to {abs(mark):.3g} {unit} {more} may pass."
         )
         is_open = decision.outcome is GateOutcome.INCONCLUSIVE
         return f"{said} {found.advice}" if is_open else said
-    interval = f"{lo:.3f} to {hi:.3f} {of_interval}"
+    digits, unit = (1, " %") if is_score else (3, "")
+    interval = f"{lo:.{digits}f} to {hi:.{digits}f}{unit} {of_interval}"
     where = {
         GateOutcome.INCONCLUSIVE: "includes",
         GateOutcome.GO: f"lies {record.direction}",
         GateOutcome.NO_GO: f"lies {'below' if record.direction == 'above' else 'above'}",
     }[decision.outcome]
-    said = f"{name} {value:.3f}, {interval}, {where} the threshold {record.threshold:g}."
+    said = f"{name} {value:.{digits}f}{unit}, {interval}, {where} the threshold {mark:g}{unit}."
     if decision.outcome is GateOutcome.INCONCLUSIVE:
         said += f" {found.advice}"
     return said
