@@ -126,7 +126,7 @@ def take_all(browser: Browser, base_url: str, key: str) -> None:
         take(page, running, "live.png", 1060, f"#step-{WATCHED} .mark:is(.right, .wrong)")
         (saved,) = client.request("GET", "/v1/endpoints?name=medium")["data"]
         new = f"/sessions/new?bank=demo&endpoint_id={saved['id']}"
-        take(page, new, "new.png", 620, "#takes-exact b")
+        take(page, new, "new.png", 720, "#takes-exact b")
         take(page, "/banks/demo/versions/1/items", "items.png", 560)
         take(page, "/banks/demo/leaderboard", "board.png", 760)
         found = page.request.get(

@@ -18,6 +18,7 @@ from app.pages.access import visitor
 from app.pages.static import address
 from app.reports.charts import interval_bar
 from app.reports.figures import answers_right, headline_lines, uncounted, whole_bank
+from app.reports.formats import short_digests
 from app.reports.rendering import environment
 from app.reports.session.words import scored_on
 
@@ -113,7 +114,7 @@ def who(session: Any) -> str:
 
 def _name(text: object) -> Markup:
     """A name that somebody gave: shortened, and whatever its script, it turns nothing around it."""
-    line = short(text)
+    line = short_digests(short(text))
     title = Markup("") if line == text else Markup(' title="{}"').format(short(text, 400))
     return Markup("<bdi{}>{}</bdi>").format(title, escape(line))
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import floor, log10
 from typing import Any
 
 from app.items import Outcome
@@ -56,8 +57,10 @@ def begins_alike(texts: Sequence[str]) -> int:
 
 
 def dollars(usd: float) -> str:
-    """An amount of money; of small ones the parts of a cent."""
-    return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"
+    """An amount of money; of small ones the parts of a cent, of tiny ones two digits."""
+    if usd >= 1 or usd <= 0:
+        return f"${usd:,.2f}"
+    return f"${usd:.{4 if usd >= 0.0001 else 1 - floor(log10(usd))}f}"
 
 
 def is_surprising(score: float | None, expected: float | None) -> bool:

@@ -1,4 +1,21 @@
-"""Numbers as people read them."""
+"""Numbers, and digests, as people read them."""
+
+import re
+
+from markupsafe import Markup
+
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
+
+
+def short_digests(text: str) -> str:
+    """A text of whose digests, such as an item may be called by, only the beginnings are left."""
+    return _DIGEST.sub(r"\1…", text)
+
+
+def item_name(key: str) -> Markup | str:
+    """What an item is called, with its whole key as title where that is shortened."""
+    line = short_digests(key)
+    return line if line == key else Markup('<span title="{}">{}</span>').format(key, line)
 
 
 def number(value: object, digits: int) -> str:

@@ -12,7 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.reports.figures import dollars, took
-from app.reports.formats import count, duration, number, percent, signed
+from app.reports.formats import count, duration, item_name, number, percent, signed
 from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS
 
 #: What a page may load: its own style sheet and nothing else.
@@ -56,6 +56,7 @@ def environment(*packages: str) -> Environment:
     made.filters |= {
         "dollars": dollars,
         "duration": duration,
+        "item_name": item_name,
         "mark": lambda score: {0.0: "wrong", 1.0: "right"}.get(score, f"score {score:.2f}"),
         "number": number,
         "outcome": lambda word: OUTCOME_NAMES.get(word, word),

@@ -24,18 +24,27 @@ _STOPPING = {"stopping": {"score_margin": None, "max_items": 6}}
 
 
 async def _by_hand(client: Client, name: str) -> str:
-    """Id of an ended session of an agent of this name."""
+    """Id of an ended session of an agent of this name, one of whose answers has no score."""
     agent = {"examinee": {"name": name, "kind": "agent"}}
     made = await posted(
         client, "/v1/sessions", {"mode": "manual", "bank": "demo", **agent, **_STOPPING}, 201
     )
-    scores = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0, 1.0)]
-    ended = await answered(client, made["id"], *scores)
+    scores = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0)]
+    ended = await answered(client, made["id"], *scores, {"outcome": "refused"})
     assert ended["status"] == "completed"
     return str(made["id"])
 
 
-async def test_models_of_one_name_show_what_differs(
+def _notes(text: str) -> dict[str, list[str]]:
+    """By session what stands below its name."""
+    return {
+        found[1]: re.findall(r'<div class="note">(.*?)</div>', row)
+        for row in text.split("<tr")
+        if (found := re.search(r'<th scope="row" class="name"><a href="/sessions/(\w+)">', row))
+    }
+
+
+async def test_models_of_one_name_show_what_differs_and_each_how_far_to_trust_it(
     database: Database, browser_with: NewBrowser, client: Client, working: Services
 ) -> None:
     await install_demo_bank(database)
@@ -45,16 +54,18 @@ async def test_models_of_one_name_show_what_differs(
         client, "/v1/sessions", {"bank": "demo", "endpoint": endpoint, **_STOPPING}, 202
     )
     await until(working, made["id"])
-    text = (await (await browser_with("read")).get("/banks/demo/leaderboard")).text
+    reader = await browser_with("read")
+    text = (await reader.get("/banks/demo/leaderboard")).text
     Page(text)
-    notes = {
-        found[1]: re.findall(r'<div class="note">(.*?)</div>', row)
-        for row in text.split("<tr")
-        if (found := re.search(r'<th scope="row" class="name"><a href="/sessions/(\w+)">', row))
-    }
     hand = ["self-reported agent"]
-    assert notes == {by_hand: hand, alone: hand, made["id"]: ["model &lt;i&gt;"]}
+    assert _notes(text) == {by_hand: hand, alone: hand, made["id"]: ["model &lt;i&gt;"]}
     assert text.count("provisional parameters") == 1
+    first_page = (await reader.get("/")).text
+    assert _notes(first_page) == {by_hand: [], alone: [], made["id"]: ["model &lt;i&gt;"]}
+    beside = f"/compare?first={by_hand}&second={alone}"
+    lists = [(await reader.get(path)).text for path in ("/sessions", "/compare", beside)]
+    for shown in (text, first_page, *lists):
+        assert shown.count('title="17% of the answers have no score.">trust: fair<') == 2
 
 
 async def test_as_little_is_shown_as_tells_namesakes_from_each_other(

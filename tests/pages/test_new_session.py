@@ -20,6 +20,9 @@ async def test_a_test_is_forecast_looked_at_and_started(
     text = (await browser.get(f"{FORM}?bank=demo")).text
     Page(text)
     assert "demo (360 items)" in text
+    # Enter starts the test, whatever is to be looked at before.
+    assert re.findall(r'name="do" value="(\w+)"', text)[:2] == ["start", "preview"]
+    assert text.index("What it will ask") < text.index(">Start<")
     told = await browser.form(FORM, of=FORM, do="forecast", **SCRIPTED, input_per_1m="1",
                               output_per_1m="2", latency_ms="100")  # fmt: skip
     assert told.status_code == 200, told.text

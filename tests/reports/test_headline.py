@@ -9,7 +9,7 @@ import pytest
 from app.demo.scripted_model import ScriptedModel
 from app.records.intervals import ends
 from app.records.sessions import SessionRecord
-from app.reports.figures import headline_lines
+from app.reports.figures import dollars, headline_lines
 from app.reports.headline import headline_of
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
@@ -35,6 +35,14 @@ HEADLINE: dict[str, Any] = {
     "se": 0.18,
     "theta_reason": None,
 }
+
+
+@pytest.mark.parametrize(
+    ("usd", "said"),
+    [(0.0, "$0.00"), (0.0000123, "$0.000012"), (0.0004, "$0.0004"), (1234.5, "$1,234.50")],
+)
+def test_small_amounts_keep_their_digits(usd: float, said: str) -> None:
+    assert dollars(usd) == said
 
 
 def test_four_lines_say_what_people_pass_on() -> None:

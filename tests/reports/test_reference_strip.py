@@ -52,6 +52,9 @@ def test_the_strip_has_a_dot_for_each_model_and_says_how_many_are_weaker() -> No
     assert len(dots) == 40
     assert "better than 80\u00a0%" in page.text
     assert "<b>" in page.text
+    # The score's own interval stands beside it.
+    assert "Place among 40 reference models, by ability" in page.text
+    assert "interval" not in page.text
     assert "unknown" not in page.text
     assert "Their answers" not in page.text
     named = strip(replace(BY_POSITION, source="40 <i>simulated</i> models"), [("m", at)])

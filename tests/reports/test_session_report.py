@@ -13,6 +13,7 @@ from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
 from app.records.intervals import Interval
+from app.reports.formats import item_name
 from app.reports.rendering import STYLE
 from app.reports.session.build import MAX_ITEMS, Asked, Ended
 from app.reports.session.facts import SessionReport
@@ -147,8 +148,15 @@ def test_the_page_is_whole_safe_and_accessible(kind: str) -> None:
             assert attributes["aria-label"]
     assert tags.count("svg") == tags.count("desc")
     assert tags.count("table") == tags.count("caption") > 2
+    assert "<caption>Show" not in text  # nothing to be clicked at
     for word in ("nan", "none", "null", "inf"):
         assert not re.search(rf"\b{word}\b", page.text.lower()), word
+
+
+def test_an_item_called_by_a_digest_is_shortened() -> None:
+    key, name = "task/" + 5 * "0123456789abcdef", "repo__issue-12345678901234567890"
+    assert item_name(key) == f'<span title="{key}">task/0123456789ab…</span>'
+    assert item_name(name) == name
 
 
 def test_untrusted_text_is_shown_as_it_is() -> None:

@@ -130,4 +130,6 @@ class ComparisonRead(Output):
                 ("theta", found.theta),
             )
         }
-        return cls.model_validate({**shallow(found), **differences}, from_attributes=True)
+        told = shallow(found)
+        told["caution"] = " ".join(filter(None, (found.caution, told.pop("untried")))) or None
+        return cls.model_validate({**told, **differences}, from_attributes=True)

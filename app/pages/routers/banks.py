@@ -24,6 +24,7 @@ from app.pages.rendering import page
 from app.pages.reports import version_sections
 from app.pages.routing import router as make_router
 from app.records.sessions import SessionFilter, SessionRecord
+from app.reports.headline import headline_of
 from app.reports.version.words import FLAG_WORDS
 from app.storage.paging import PageRequest
 
@@ -223,6 +224,7 @@ async def leaderboard(
         metadata=known,
         kept=kept,
         apart=apart,
+        trust={one.id: told.trust for one in sessions if (told := headline_of(one))},
     )
 
 

@@ -1,12 +1,14 @@
 """The first page: what runs, what came out last, where to begin."""
 
 from fastapi import Request, Response
+from markupsafe import Markup
 
 from app.api.schemas.banks.banks import BankRead
 from app.api.schemas.sessions.sessions import SessionRead
 from app.deps import AllServices
 from app.pages.access import Visit
 from app.pages.latest import LOOKED_AT, last_results
+from app.pages.namesakes import namesakes
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.records.sessions import SessionFilter
@@ -26,6 +28,7 @@ async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
     running: list[SessionRead] = []
     results: dict[str, list[SessionRead]] = {}
     banks: list[BankRead] = []
+    apart: dict[str, Markup] = {}
     if visit.may("read"):
         for status in _RUNNING:
             found = await opened.sessions.list_page(
@@ -36,6 +39,16 @@ async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
             PageRequest(limit=LOOKED_AT), SessionFilter(status="completed")
         )
         results = last_results(done.items, visit.view)
+        records = {record.id: record for record in done.items}
+        for shown in results.values():
+            apart |= namesakes(records[one.id] for one in shown)
         known = await opened.banks.list_banks(PageRequest(limit=_SHOWN))
         banks = [BankRead.of(overview, visit.view) for overview in known.items]
-    return await page(request, "home.html", running=running[:_SHOWN], results=results, banks=banks)
+    return await page(
+        request,
+        "home.html",
+        running=running[:_SHOWN],
+        results=results,
+        banks=banks,
+        apart=apart,
+    )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from app.reports.charts import Line, histogram, line_chart
-from app.reports.formats import signed
+from app.reports.formats import item_name, short_digests, signed
 from app.reports.joins import join_sentence
 from app.reports.rendering import document, fragment
 from app.reports.version.build import FLAGGED
@@ -63,7 +63,7 @@ def sections(report: VersionReport) -> Markup:
         n_models=sum(models),
         of_item=of_item,
         examples=[(item, _item_chart(item, curves.theta, of_item)) for item in report.examples],
-        item_columns=[(item.key, item.probability) for item in report.examples],
+        item_columns=[(item_name(item.key), item.probability) for item in report.examples],
         tags=tags,
         fit_words=FIT_WORDS,
         flag_words=FLAG_WORDS,
@@ -133,7 +133,7 @@ def _item_chart(item: ItemCurve, theta: Sequence[float], what: str) -> Markup:
     return line_chart(
         theta,
         [Line(values=item.probability, style=style)],
-        title=f"Curve of question {item.key}",
+        title=f"Curve of question {short_digests(item.key)}",
         description=f"{item.chosen}; {what} by ability.",
         y_label=what,
         top=1.0,

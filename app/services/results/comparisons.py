@@ -55,8 +55,8 @@ class Comparison:
         common: Mean difference on the common items; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few marked answers.
-        caution: In which ways two sessions were not asked alike, and whether nobody knows how far
-            off their abilities are; None where there is nothing to say.
+        caution: In which ways two sessions were not asked alike; None where they were.
+        untried: What to keep in mind where nobody knows how far off their abilities are.
     """
 
     first: Compared
@@ -69,6 +69,7 @@ class Comparison:
     theta: Difference | None
     reason: str | None = None
     caution: str | None = None
+    untried: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +136,8 @@ class ComparisonService:
             else _difference(mine, theirs, [groups[item] for item in common], confidence),
             theta=None if reasons else between_abilities(one.measured, other.measured, confidence),
             reason=" ".join(reasons) or None,
-            caution=" ".join(
-                filter(None, (apart([one.record, other.record]), _untried(one, other)))
-            )
-            or None,
+            caution=apart([one.record, other.record]),
+            untried=_untried(one, other),
         )
 
     async def examinees(
