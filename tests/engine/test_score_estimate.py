@@ -102,7 +102,7 @@ def test_the_doubt_is_that_of_bayes_rule(curves: ScoreCurves) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_reference", "doubt"), [(0, 1.0), (10, 0.8), (40, 0.5), (160, 0.2), (3000, 0.2)]
+    ("n_reference", "doubt"), [(0, 1.0), (10, 0.8), (40, 0.5), (60, 0.4), (3000, 0.4)]
 )
 def test_few_reference_models_leave_more_doubt(n_reference: int, doubt: float) -> None:
     assert prior_doubt(n_reference) == pytest.approx(doubt)
@@ -118,7 +118,7 @@ def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> N
     sampled = way.estimate(answers_to(items, scores, sampled=True))
     assert (chosen.sampled, sampled.sampled) == (0, 60)
     mean = float(scores[items].mean())
-    assert abs(sampled.value - mean) < 0.25 * abs(chosen.value - mean)
+    assert abs(sampled.value - mean) < 0.7 * abs(chosen.value - mean)
     assert sampled.lo <= scores.mean() <= sampled.hi
 
 
@@ -477,7 +477,7 @@ def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) ->
     along = held.intercept - held.intercept.mean()
     bend = along**2 / along.std()
     flatter = 1 / np.sqrt(1 + np.pi / 8)
-    wide = flatter * np.vstack([held.slopes, along, bend - bend.mean()])
+    wide = flatter * np.vstack([held.slopes, np.ones(N_ITEMS), along, bend - bend.mean()])
     left = weights.copy()
     left[items] = 0.0
     certain = weights[items] @ scores
@@ -502,10 +502,18 @@ def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) ->
         variance = (ends[0] - ends[1]) ** 2 / 4 + 0.7 * np.sum(left**2 * p * (1 - p))
         return float(certain + left @ p), float(variance), mode, covariance, p
 
-    value, variance, mode, _, _ = explained_by(held.slopes, held.intercept, np.array([4.0, 1.0]))
-    free_value, free_variance, _, covariance, p = explained_by(
-        wide, flatter * held.intercept, np.array([4.0, 1.0, 1.0, 0.5])
+    value, variance, mode, _, p_held = explained_by(
+        held.slopes, held.intercept, np.array([4.0, 1.0])
     )
+    free_value, free_variance, _, covariance, p = explained_by(
+        wide, flatter * held.intercept, np.array([4.0, 1.0, 1.0, 1.0, 0.5])
+    )
+    squares = [
+        np.sum((scores - each[items]) ** 2) / np.sum(0.7 * (each * (1 - each))[items])
+        for each in (p_held, p)
+    ]
+    wider = min(max((8 + 14 * min(squares)) / (8 + 14), 1.0), 1 / 0.7)
+    variance, free_variance = wider * variance, wider * free_variance
     some, bias = items[:n_sampled], 1.5 * free_variance
     if n_sampled >= 3:
         share = weights[some] / chance[:n_sampled]
@@ -573,3 +581,40 @@ def test_a_blend_weighs_by_precisions_and_is_wider_by_what_the_models_differ_by(
     assert told.value == pytest.approx(mean)
     half = 1.959964 * variance**0.5
     assert (told.lo, told.hi) == pytest.approx((mean - half, mean + half), abs=1e-6)
+
+
+def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
+    curves: ScoreCurves,
+) -> None:
+    """Means of twenty runs vary by a twentieth of what one run does."""
+    rng = np.random.default_rng(21)
+    steady = replace(curves, dispersion=0.05)
+    chance = expit(rng.normal(size=(60, len(curves.slopes))) @ curves.slopes + curves.intercept)
+    rows = (rng.random(chance.shape) < chance).astype(float)
+    way = estimator(steady)
+    held = 0
+    for row in rows:
+        told = way.estimate(answers_to(rng.permutation(N_ITEMS)[:30], row, sampled=True))
+        held += told.lo <= row.mean() <= told.hi
+    assert held >= 50
+    own = rows[0], np.arange(30)
+    assert explained(curves).overdispersion(own[1], own[0][:30]) == 1.0
+
+
+def test_an_examinee_that_has_its_own_level_is_followed() -> None:
+    """All reference models guess; the curves are flat, so that no ability moves them."""
+    flat = ScoreCurves(np.full((1, N_ITEMS), 1e-3), np.zeros(N_ITEMS))
+    row = (np.random.default_rng(22).random(N_ITEMS) < 0.9).astype(float)
+    told = estimator(flat).estimate(answers_to(np.arange(0, N_ITEMS, 4), row, sampled=True))
+    assert told.doubt > 0.99
+    assert told.lo <= row.mean() <= told.hi
+    assert told.value == pytest.approx(row.mean(), abs=0.07)
+
+
+def test_items_alike_are_sampled_in_no_order_of_the_file() -> None:
+    """A file may go from easy to hard in each topic, in step with the sequence."""
+    n = 440
+    flat = ScoreCurves(np.ones((1, n)), np.zeros(n))
+    position = Sampled.of(flat, np.full(n, 1.0 / n)).position
+    assert abs(np.corrcoef(position, np.arange(n))[0, 1]) < 0.15
+    assert sorted(position) == pytest.approx((np.arange(n) + 0.5) / n)

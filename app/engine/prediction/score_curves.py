@@ -23,10 +23,10 @@ from app.errors import InvalidInputError
 #: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
 #: of answers outweighs it, and there, for without it all answers right would put no end to it.
 PRIOR_SD = 4.0
-#: Prior of an examinee that need not follow the curves: standard deviations of how strongly it
-#: follows the difficulties (0 is as the curves have it, -1 not at all), of how far it bends with
-#: them, and of what each item departs by, logits.
-_ALONG_SD, _BEND_SD, _DEPARTURE_SD = 1.0, 0.5, 1.0
+#: Prior of an examinee that need not follow the curves: standard deviations of its own level, of
+#: how strongly it follows the difficulties (0 is as the curves have it, -1 not at all), of how far
+#: it bends with them, and of what each item departs by, logits.
+_LEVEL_SD, _ALONG_SD, _BEND_SD, _DEPARTURE_SD = 1.0, 1.0, 0.5, 1.0
 _LEAST_SPREAD = 1e-9  # of difficulties: items that are all alike
 _SURE = 1e-3  # no answer is foretold to be less likely than that
 _TOLERANCE = 1e-7  # gradient of the log-posterior, per unit of ability
@@ -262,17 +262,17 @@ def _sigmoid(logits: FloatArray) -> FloatArray:
 def freed(curves: ScoreCurves) -> ScoreCurves:
     """The same curves for an examinee who need not follow them, shared by all who ask.
 
-    How strongly it follows the items' difficulties is an ability of its own, and so is how far it
-    bends with them; each item departs from its curve by a normal of one logit, which flattens the
-    curves as a probit's mean does.
+    Its level on all items is an ability of its own, and so are how strongly it follows their
+    difficulties and how far it bends with them; each item departs from its curve by a normal of one
+    logit, which flattens the curves as a probit's mean does.
     """
     along = curves.intercept - curves.intercept.mean()
     bend = along**2 / max(float(along.std()), _LEAST_SPREAD)
     flatter = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * _DEPARTURE_SD**2)
     return ScoreCurves(
-        flatter * np.vstack([curves.slopes, along, bend - bend.mean()]),
+        flatter * np.vstack([curves.slopes, np.ones_like(along), along, bend - bend.mean()]),
         flatter * curves.intercept,
         curves.dispersion,
         curves.prior_sd,
-        free_sds=(_ALONG_SD, _BEND_SD),
+        free_sds=(_LEVEL_SD, _ALONG_SD, _BEND_SD),
     )

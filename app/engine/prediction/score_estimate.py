@@ -36,7 +36,7 @@ from app.engine.state import Belief, Response, answered
 
 #: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
 #: least doubt: many models tell no more of a new one than that it may be like them.
-REFERENCES, LEAST_DOUBT = 40.0, 0.2
+REFERENCES, LEAST_DOUBT = 40.0, 0.4
 #: Of the second explanation: variance of its bias, in those of its estimate, and what its standard
 #: deviation is multiplied by, for its prior is wider than most examinees need.
 _BIAS, _WIDTH = 1.5, 0.8
@@ -44,6 +44,8 @@ _BIAS, _WIDTH = 1.5, 0.8
 LEAST_SAMPLED = 3
 #: Sampled questions from which on they bound the interval, and how many times theirs it may be.
 LEAST_ALONE, _WIDEST = 5, 1.25
+#: Answers that the variance of the reference models is worth, beside an examinee's own.
+_AS_REFERENCES = 8.0
 _LEAST_UNSEEN = 0.2  # share of a residual that is left once the model has seen its answer
 _EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
 _LEAST = 1e-9  # of scores that are told apart from 0 and 1
@@ -78,10 +80,27 @@ class Explanations:
     def evidence(self, responses: Sequence[Response]) -> float:
         """Logarithm of L' / L: how much likelier the answers are if the curves do not hold."""
         items, scores = answered(responses)
-        return (
-            self.free.locate(items, scores).log_likelihood
-            - self.curves.locate(items, scores).log_likelihood
-        )
+        free, held = (each.locate(items, scores) for each in (self.free, self.curves))
+        return (free.log_likelihood - held.log_likelihood) / self.overdispersion(items, scores)
+
+    def overdispersion(self, items: IntArray, scores: FloatArray) -> float:
+        """How many times the variance about the curves is that of the reference models' scores.
+
+        Scores that are means of several runs vary less than those of one run. The better of both
+        explanations tells, and no score varies more than one that is 0 or 1.
+        """
+        least = self.curves.dispersion
+        if least == 1.0 or not items.size:
+            return 1.0
+        found = []
+        for curves in (self.curves, self.free):
+            logits = curves.locate(items, scores).mean @ curves.slopes[:, items]
+            expected = expit(logits + curves.intercept[items])
+            squares = float(((scores - expected) ** 2).sum())
+            found.append(squares / float((expected * (1.0 - expected)).sum()))
+        n = items.size
+        of_all = (_AS_REFERENCES + n * min(found) / least) / (_AS_REFERENCES + n)
+        return min(max(of_all, 1.0), 1.0 / least)
 
     def doubt(self, responses: Sequence[Response]) -> float:
         """D: how likely it is, after these answers, that the curves do not hold."""
@@ -145,7 +164,12 @@ class _Explained:
 
     @classmethod
     def of(
-        cls, curves: ScoreCurves, weights: FloatArray, items: IntArray, scores: FloatArray
+        cls,
+        curves: ScoreCurves,
+        weights: FloatArray,
+        items: IntArray,
+        scores: FloatArray,
+        overdispersion: float = 1.0,
     ) -> "_Explained":
         """Once `items` had `scores`."""
         at = curves.locate(items, scores)
@@ -153,7 +177,8 @@ class _Explained:
         left[items] = 0.0
         noise = curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
         value = float(weights[items] @ scores + left @ expected)
-        return cls(curves, at, left, expected, value, curves.doubt(at, left, expected) + noise)
+        variance = overdispersion * (curves.doubt(at, left, expected) + noise)
+        return cls(curves, at, left, expected, value, variance)
 
     def on_logits(self) -> tuple[float, float]:
         """Logit of the score, and its standard deviation."""
@@ -267,17 +292,19 @@ class ScoreEstimator:
     def _estimate(self, responses: Sequence[Response], weights: FloatArray) -> ScoreReading:
         items, scores = answered(responses)
         certain = Certain.after(weights, items, scores)
-        held = _Explained.of(self.explanations.curves, weights, items, scores)
+        both = self.explanations
+        wider = both.overdispersion(items, scores)
+        held = _Explained.of(both.curves, weights, items, scores, wider)
         chance = np.array([1.0 if one.draw is None else one.draw.probability for one in responses])
         sampled = (chance < 1.0) & (weights[items] > 0.0)
         if self.askable is not None:
             sampled &= self.askable[items]
         some = items[sampled]
-        free = _Explained.of(self.explanations.free, weights, items, scores)
+        free = _Explained.of(both.free, weights, items, scores, wider)
         free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
-        evidence = free.at.log_likelihood - held.at.log_likelihood
-        doubt = self.explanations.weigh(evidence)
-        value, lo, hi = self._quantiles(held, free, doubt, certain)
+        evidence = (free.at.log_likelihood - held.at.log_likelihood) / wider
+        doubt = both.weigh(evidence)
+        value, lo, hi = self._quantiles(held, free, doubt, certain, wider)
         is_alone = False
         if some.size >= LEAST_ALONE:
             counts = weights[some] / chance[sampled]
@@ -299,12 +326,14 @@ class ScoreEstimator:
         )
 
     def _quantiles(
-        self, held: _Explained, free: _Explained, doubt: float, certain: Certain
+        self, held: _Explained, free: _Explained, doubt: float, certain: Certain, wider: float
     ) -> tuple[float, float, float]:
         """Median of the score's distribution, and the ends of its central 95 %."""
         if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
             return certain.clip(held.value, held.value, held.value)
         factor, degrees = self.error.spread_at(held.at.position)
+        # That errors are smaller than stated was learned of scores that vary as little as theirs.
+        factor = max(factor, 1.0 - (1.0 - factor) / wider)
         (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
         middle = np.array([m, m_free])[:, None]
         spread = np.maximum(np.array([factor * s, _WIDTH * s_free]), _LEAST)[:, None]

@@ -1,7 +1,7 @@
 """Questions that the curves want most, and questions that are sampled whatever the curves say.
 
-Each step samples with the probability that the curves do not hold for this examinee, and with a
-fifth at least: with few reference models that is nearly always, and the answers themselves move it
+Each step samples with the probability that the curves do not hold for this examinee, and with two
+fifths at least: with few reference models that is nearly always, and the answers themselves move it
 (`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
 score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
 what leaves the least variance of the score by the curves, among a random half of the difficulties,
@@ -146,7 +146,9 @@ class Sampled:
         # For one budget the variance of the estimate is least so (Neyman allocation).
         width = weights if costs is None else weights / np.sqrt(costs)
         width = width / width.sum()
-        order = np.argsort(curves.intercept, kind="stable")
+        # Items alike stand in no order of the file, which may follow topics or difficulty.
+        shuffled = np.random.default_rng(width.size).permutation(width.size)
+        order = np.lexsort((shuffled, curves.intercept))
         position = np.empty(width.size)
         position[order] = np.cumsum(width[order]) - 0.5 * width[order]
         position[width <= 0.0] = np.nan
