@@ -140,7 +140,7 @@ def test_what_a_margin_takes_is_told_in_questions_time_and_money() -> None:
     margin = f"+-{100 * short.margin.median:.0f} points"
     assert exact == f"10 of 120 questions: {margin}; all 120 cost 12 times as much."
     assert told == (
-        "+-3 points take 102 of 120 questions: this bank saves nothing. Ask them all, "
+        "+-3 points take 106 of 120 questions: this bank saves nothing. Ask them all, "
         "6 minutes, $0.24."
     )
     few = calls_of(24, tokens_in=100, tokens_out=20, price_in=10.0, price_out=50.0, pace_s=3.0)
