@@ -109,16 +109,18 @@ def test_few_reference_models_leave_more_doubt(n_reference: int, doubt: float) -
 
 
 def test_sampled_questions_correct_what_the_second_explanation_gets_wrong() -> None:
-    """Curves without a clue: the mean of the sampled answers is all there is."""
+    """Curves without a clue, and chosen questions all right: the sampled ones tell of the rest."""
     curves = ScoreCurves(np.full((1, N_ITEMS), 1e-6), np.zeros(N_ITEMS))
-    scores = (np.random.default_rng(4).random(N_ITEMS) < 0.9).astype(float)
-    items = np.random.default_rng(5).permutation(N_ITEMS)[:60]
+    scores = (np.random.default_rng(4).random(N_ITEMS) < 0.4).astype(float)
+    items = np.random.default_rng(5).permutation(N_ITEMS)[:80]
+    scores[items[:40]] = 1.0
+    of_chosen, last = answers_to(items[:40], scores, sampled=False), items[40:]
     way = estimator(curves, n_reference=0)
-    chosen = way.estimate(answers_to(items, scores, sampled=False))
-    sampled = way.estimate(answers_to(items, scores, sampled=True))
-    assert (chosen.sampled, sampled.sampled) == (0, 60)
-    mean = float(scores[items].mean())
-    assert abs(sampled.value - mean) < 0.7 * abs(chosen.value - mean)
+    chosen = way.estimate(of_chosen + answers_to(last, scores, sampled=False))
+    sampled = way.estimate(of_chosen + answers_to(last, scores, sampled=True))
+    assert (chosen.sampled, sampled.sampled) == (0, 40)
+    wanted = float(scores[items].sum() + (N_ITEMS - 80) * scores[last].mean()) / N_ITEMS
+    assert abs(sampled.value - wanted) < 0.25 * abs(chosen.value - wanted)
     assert sampled.lo <= scores.mean() <= sampled.hi
 
 
@@ -464,15 +466,20 @@ def test_once_everything_was_asked_it_is_the_score(curves: ScoreCurves) -> None:
     assert part.lo == part.value == part.hi == pytest.approx(row[:60].mean())
 
 
-@pytest.mark.parametrize("n_sampled", [0, 2, 8])
-def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) -> None:
+@pytest.mark.parametrize(("n_sampled", "within"), [(0, 0.1), (2, 0.1), (8, 0.1), (8, -0.3)])
+def test_a_reading_is_that_of_plain_sums(
+    curves: ScoreCurves, n_sampled: int, within: float
+) -> None:
+    """Where errors are smaller than stated, the answers are 0 or 1 and vary more than theirs."""
     rng = np.random.default_rng(12)
     held = ScoreCurves(curves.slopes[:2], curves.intercept, dispersion=0.7)
-    error = ModelError(0.1, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)
+    error = ModelError(within, above=0.2, below=0.3, above_sd=0.1, below_sd=0.2)
     weights = rng.random(N_ITEMS)
     weights /= weights.sum()
     items = rng.permutation(N_ITEMS)[:14]
     scores = rng.random(14)
+    if within < 0:
+        scores = (scores < 0.5).astype(float)
     chance = np.where(np.arange(14) < n_sampled, rng.uniform(0.01, 0.1, 14), 1.0)
     along = held.intercept - held.intercept.mean()
     bend = along**2 / along.std()
@@ -513,15 +520,16 @@ def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) ->
         for each in (p_held, p)
     ]
     wider = min(max((8 + 14 * min(squares)) / (8 + 14), 1.0), 1 / 0.7)
+    assert (wider > 1.05) == (within < 0)
     variance, free_variance = wider * variance, wider * free_variance
     some, bias = items[:n_sampled], 1.5 * free_variance
     if n_sampled >= 3:
         share = weights[some] / chance[:n_sampled]
         share /= share.sum()
-        within = p[some] * (1 - p[some])
-        told = np.array([wide[:, i] @ covariance @ wide[:, i] for i in some]) * within / 0.7
+        spread = p[some] * (1 - p[some])
+        told = np.array([wide[:, i] @ covariance @ wide[:, i] for i in some]) * spread / 0.7
         residual = (scores[:n_sampled] - p[some]) / np.maximum(1 - told, 0.2)
-        noise = max(np.sum((share * residual) ** 2), np.sum(share**2 * within * 0.7))
+        noise = max(np.sum((share * residual) ** 2), np.sum(share**2 * spread * 0.7))
         noise *= n_sampled / (n_sampled - 1) * left.sum()
         seen = left.sum() * (share @ residual)
         bias = max(bias, seen**2 - noise)
@@ -533,7 +541,10 @@ def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) ->
         Response(ItemIndex(int(i)), float(s), draw=Draw(n, float(c)))
         for n, (i, s, c) in enumerate(zip(items, scores, chance, strict=True), 1)
     ]
-    told_score = ScoreEstimator(explained(held, 60), weights, error).estimate(answers)
+    both = explained(held, 60)
+    told_score = ScoreEstimator(both, weights, error).estimate(answers)
+    free, own_way = (one.locate(items, scores).log_likelihood for one in (both.free, held))
+    assert told_score.evidence == pytest.approx((free - own_way) / wider, abs=1e-6)
     assert told_score.by_curves == pytest.approx(value, abs=1e-6)
     assert told_score.by_sample == pytest.approx(free_value, abs=1e-6)
     assert told_score.position == pytest.approx(mode[0], abs=1e-6)
@@ -544,7 +555,8 @@ def test_a_reading_is_that_of_plain_sums(curves: ScoreCurves, n_sampled: int) ->
     away = min(max(abs(mode[0]) - 1.0, 0.0), 6.0)
     slope, sd = (0.2, 0.1) if mode[0] > 0 else (0.3, 0.2)
     degrees = max(1 / (1 / 8 + 2 * (sd * away) ** 2), 3.0)
-    factor = np.exp(0.1 + slope * away)
+    factor = np.exp(within + slope * away)
+    factor = max(factor, 1 - (1 - factor) / wider)
     own = student(degrees, logit(value), factor * variance**0.5 / (value * (1 - value)))
     other_sd = 0.8 * free_variance**0.5 / (free_value * (1 - free_value))
     other = student(8.0, logit(free_value), other_sd)
@@ -597,8 +609,7 @@ def test_intervals_hold_for_one_run_where_reference_scores_are_means_of_many(
         told = way.estimate(answers_to(rng.permutation(N_ITEMS)[:30], row, sampled=True))
         held += told.lo <= row.mean() <= told.hi
     assert held >= 50
-    own = rows[0], np.arange(30)
-    assert explained(curves).overdispersion(own[1], own[0][:30]) == 1.0
+    assert explained(curves).overdispersion(np.arange(30), rows[0][:30]) == 1.0
 
 
 def test_an_examinee_that_has_its_own_level_is_followed() -> None:

@@ -287,9 +287,11 @@ def command(
 
 def _fields_of(policy: Path) -> dict[str, str]:
     """Fields of a gate by what a policy calls them."""
-    dotted = {field: field[1:].replace("/", ".") for field in _OPTIONS}
-    own = {at: re.sub(r"^session\.(?=bank|budget|endpoint)", "", it) for at, it in dotted.items()}
-    return {field: f"{name} in {policy}" for field, name in own.items()}
+    names = {}
+    for field in _OPTIONS:
+        own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # stand at a policy's top
+        names[field] = f"{own[1:].replace('/', '.')} in {policy}"
+    return names
 
 
 def _rule(bank: str | None, **said: Any) -> Rule:

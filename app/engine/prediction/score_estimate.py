@@ -89,18 +89,18 @@ class Explanations:
         Scores that are means of several runs vary less than those of one run. The better of both
         explanations tells, and no score varies more than one that is 0 or 1.
         """
-        least = self.curves.dispersion
-        if least == 1.0 or not items.size:
+        dispersion = self.curves.dispersion
+        if dispersion == 1.0 or not items.size:
             return 1.0
-        found = []
+        ratios = []
         for curves in (self.curves, self.free):
             logits = curves.locate(items, scores).mean @ curves.slopes[:, items]
             expected = expit(logits + curves.intercept[items])
             squares = float(((scores - expected) ** 2).sum())
-            found.append(squares / float((expected * (1.0 - expected)).sum()))
+            ratios.append(squares / float((expected * (1.0 - expected)).sum()) / dispersion)
         n = items.size
-        of_all = (_AS_REFERENCES + n * min(found) / least) / (_AS_REFERENCES + n)
-        return min(max(of_all, 1.0), 1.0 / least)
+        ratio = (_AS_REFERENCES + n * min(ratios)) / (_AS_REFERENCES + n)
+        return min(max(ratio, 1.0), 1.0 / dispersion)
 
     def doubt(self, responses: Sequence[Response]) -> float:
         """D: how likely it is, after these answers, that the curves do not hold."""
@@ -302,7 +302,7 @@ class ScoreEstimator:
         some = items[sampled]
         free = _Explained.of(both.free, weights, items, scores, wider)
         free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
-        evidence = (free.at.log_likelihood - held.at.log_likelihood) / wider
+        evidence = both.evidence(responses)
         doubt = both.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain, wider)
         is_alone = False
