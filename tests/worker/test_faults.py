@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from typing import Any
 
 import procrastinate
@@ -10,6 +11,8 @@ import pytest
 from procrastinate.exceptions import ConnectorException
 
 from app import scorers
+from app.adapters.base import Completion, CompletionRequest
+from app.adapters.scripted import Scripted
 from app.calling import GenerationParams
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.records.endpoints import Limits, Price
@@ -84,17 +87,23 @@ async def test_a_session_that_an_unexpected_fault_ends_says_so_in_its_last_event
 
 
 async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_endpoint(
-    working: Services,
+    working: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    answer, answered = Scripted.complete, itertools.count(1)
+
+    async def silent_in_the_end(self: Scripted, request: CompletionRequest) -> Completion:
+        if next(answered) > 12:
+            await asyncio.Event().wait()
+        return await answer(self, request)
+
+    monkeypatch.setattr(Scripted, "complete", silent_in_the_end)
     plan = {
         "stopping": {"se": None, "max_items": 300},
         "budget": {"seconds": 3.0},
         "concurrency": 64,
     }
     # Each round of answers doubles what is in flight, from four.
-    created = await working.sessions.create(
-        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=700))
-    )
+    created = await working.sessions.create(spec(plan=plan, endpoint=scripted(theta=0.0)))
 
     ended = await until(working, created.id)
 
