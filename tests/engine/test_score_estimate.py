@@ -62,10 +62,13 @@ def estimator(
 
 
 def answers_to(items: IntArray, scores: FloatArray, *, sampled: bool) -> list[Response]:
-    """Answers in this order, each sampled or chosen."""
-    chance = 0.01 if sampled else 1.0
+    """Answers in this order, each sampled as an even sample does it, or chosen."""
     return [
-        Response(ItemIndex(int(item)), float(scores[item]), draw=Draw(step, chance))
+        Response(
+            ItemIndex(int(item)),
+            float(scores[item]),
+            draw=Draw(step, 1.0 / (N_ITEMS + 1 - step) if sampled else 1.0),
+        )
         for step, item in enumerate(items, 1)
     ]
 
@@ -146,6 +149,25 @@ def test_the_correction_is_that_of_the_concepts_page(curves: ScoreCurves, agrees
     b = max(1.5 * v, r**2 - variance)
     told = estimator(curves).estimate(answers_to(items, scores, sampled=True))
     assert told.by_sample == pytest.approx(s + r * b / (b + variance), rel=1e-12)
+
+
+def test_questions_that_count_much_are_sampled_and_count_for_what_they_are() -> None:
+    """Twenty of 420 questions count half and are right, the others are wrong."""
+    weights = np.r_[np.full(20, 0.5 / 20), np.full(400, 0.5 / 400)]
+    curves = ScoreCurves(np.full((1, 420), 1e-6), np.zeros(420))
+    way = ScoreEstimator(explained(curves, 0), weights, ModelError())
+    test = score_test(way.explanations, weights, 30, np.ones(420, dtype=np.bool_))
+    scores = np.r_[np.ones(20), np.zeros(400)]
+    firsts, told = [], []
+    for seed in range(200):
+        state, _ = take(test, scores, seed=[seed])
+        firsts.append(state.responses[0].item < 20)
+        told.append(way.estimate(state.responses))
+    assert np.mean(firsts) == pytest.approx(0.5, abs=0.11)  # three binomial standard errors
+    assert np.mean([one.by_sample for one in told]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([one.lo <= 0.5 <= one.hi for one in told]) >= 0.95
+    other_order = way.estimate(state.responses[::-1])
+    assert other_order.by_sample == pytest.approx(told[-1].by_sample, rel=1e-12)
 
 
 @pytest.mark.parametrize("right", [False, True])
@@ -481,6 +503,7 @@ def test_a_reading_is_that_of_plain_sums(
     if within < 0:
         scores = (scores < 0.5).astype(float)
     chance = np.where(np.arange(14) < n_sampled, rng.uniform(0.01, 0.1, 14), 1.0)
+    chance[1] = 0.5 if n_sampled >= 3 else chance[1]
     along = held.intercept - held.intercept.mean()
     bend = along**2 / along.std()
     flatter = 1 / np.sqrt(1 + np.pi / 8)
@@ -524,7 +547,16 @@ def test_a_reading_is_that_of_plain_sums(
     variance, free_variance = wider * variance, wider * free_variance
     some, bias = items[:n_sampled], 1.5 * free_variance
     if n_sampled >= 3:
-        share = weights[some] / chance[:n_sampled]
+        # In proportion to the widths, so many in all, and none more often than once.
+        widths = np.array([chance[j] * np.prod(1 - chance[:j]) for j in range(n_sampled)])
+
+        def sampled_by(rate: float) -> FloatArray:
+            return np.minimum(rate * widths, 1.0)
+
+        rest = 1.0 - widths.sum()
+        rate = brentq(lambda r: sampled_by(r).sum() + r * rest - n_sampled, 0.0, 1e4, xtol=1e-13)
+        share = weights[some] * (1 / sampled_by(rate) - 1)
+        assert np.count_nonzero(share) == 6  # two of them were sure to be sampled
         share /= share.sum()
         spread = p[some] * (1 - p[some])
         told = np.array([wide[:, i] @ covariance @ wide[:, i] for i in some]) * spread / 0.7

@@ -32,7 +32,7 @@ from app.engine.prediction.p_irt import (
 )
 from app.engine.prediction.sample_size import sample_interval
 from app.engine.prediction.score_curves import Located, ScoreCurves, freed
-from app.engine.state import Belief, Response, answered
+from app.engine.state import Belief, Draw, Response, answered
 
 #: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
 #: least doubt: many models tell no more of a new one than that it may be like them.
@@ -191,12 +191,11 @@ class _Explained:
         Args:
             some: Items that were sampled, shape (n_sampled,).
             scores: Theirs.
-            counts: For how many others each of them stands, but for a constant.
+            counts: For how much of what is left each of them stands, summing to 1.
         """
         bias, n = _BIAS * self.variance, some.size
         if n < LEAST_SAMPLED:
             return replace(self, variance=self.variance + bias)
-        counts = counts / counts.sum()
         across, expected = self.curves.slopes[:, some], self.expected[some]
         variance = self.curves.dispersion * expected * (1.0 - expected)
         seen = np.einsum("kn,kl,ln->n", across, self.at.covariance, across)
@@ -295,20 +294,23 @@ class ScoreEstimator:
         both = self.explanations
         wider = both.overdispersion(items, scores)
         held = _Explained.of(both.curves, weights, items, scores, wider)
-        chance = np.array([1.0 if one.draw is None else one.draw.probability for one in responses])
-        sampled = (chance < 1.0) & (weights[items] > 0.0)
+        draws = [one.draw or Draw(step=1) for one in responses]
+        is_sampled = np.array([draw.sampled for draw in draws], dtype=bool) & (weights[items] > 0.0)
         if self.askable is not None:
-            sampled &= self.askable[items]
-        some = items[sampled]
+            is_sampled &= self.askable[items]
+        sampled = np.array(
+            sorted(np.flatnonzero(is_sampled), key=lambda i: draws[i].step), dtype=np.intp
+        )
+        chances = np.array([draws[i].probability for i in sampled])
+        some, counts = items[sampled], _stands_for(weights[items[sampled]], chances)
         free = _Explained.of(both.free, weights, items, scores, wider)
-        free = free.corrected(some, scores[sampled], weights[some] / chance[sampled])
+        free = free.corrected(some, scores[sampled], counts)
         evidence = both.evidence(responses)
         doubt = both.weigh(evidence)
         value, lo, hi = self._quantiles(held, free, doubt, certain, wider)
         is_alone = False
         if some.size >= LEAST_ALONE:
-            counts = weights[some] / chance[sampled]
-            first, last = _by_sample_alone(weights, items, scores, sampled, counts / counts.sum())
+            first, last = _by_sample_alone(weights, items, scores, counts, scores[sampled])
             if is_alone := _WIDEST * (last - first) < hi - lo:
                 middle, half = (first + last) / 2.0, _WIDEST * (last - first) / 2.0
                 value, lo, hi = certain.clip(value, middle - half, middle + half)
@@ -352,32 +354,54 @@ class ScoreEstimator:
 
 
 def _by_sample_alone(
-    weights: FloatArray, items: IntArray, scores: FloatArray, sampled: BoolArray, counts: FloatArray
+    weights: FloatArray, items: IntArray, scores: FloatArray, counts: FloatArray, seen: FloatArray
 ) -> tuple[float, float]:
     """Ends of the interval by the sampled questions, whatever the curves say.
 
-    Those that were chosen stand for themselves; the sampled ones for themselves and all the rest,
-    of which a whole number is right.
+    All that were asked stand for themselves; the sampled ones tell, too, how many of the rest are
+    right.
 
     Args:
         weights: What each item counts in the score, shape (n_items,).
         items: Asked, shape (n_asked,).
         scores: Theirs.
-        sampled: Which of them were sampled.
-        counts: For how much each of these stands, summing to 1.
+        counts: For how much of the rest each sampled one stands, summing to 1.
+        seen: Scores of the sampled ones.
     """
     left = weights.copy()
     left[items] = 0.0
     n_left, of_left = int(np.count_nonzero(left)), float(left.sum())
-    seen, of_sampled = float(weights[items] @ scores), float(weights[items[sampled]].sum())
+    asked = float(weights[items] @ scores)
     if not n_left:
-        return seen, seen
-    n = 1.0 / float(counts @ counts)
-    ends = sample_interval(float(counts @ scores[sampled]), n, n + n_left)
-    known = float(weights[items[sampled]] @ scores[sampled])
-    lo, hi = (((of_sampled + of_left) * end - known) / of_left * n_left for end in ends)
+        return asked, asked
+    n, mean = 1.0 / float(counts @ counts), float(counts @ seen)
+    ends = sample_interval(mean, n, n + n_left)
+    lo, hi = ((n + n_left) * end - n * mean for end in ends)
     right = max(math.floor(lo), 0), min(math.ceil(hi), n_left)
-    return seen + of_left * right[0] / n_left, seen + of_left * right[1] / n_left
+    return asked + of_left * right[0] / n_left, asked + of_left * right[1] / n_left
+
+
+def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
+    """For how much of what is left each sampled item stands, summing to 1.
+
+    An item that counts w and was to be sampled by now with the probability p stands for
+    w (1 / p - 1) of the others: what was all but certain to be sampled stands for itself alone.
+
+    Source: Sarndal, Swensson & Wretman (1992), sections 2.8 and 3.6.
+
+    Args:
+        weights: What each sampled item counts, in the order of asking; shape (n_sampled,).
+        chances: With which its step sampled it, of all that were open then.
+    """
+    n = weights.size
+    widths = chances * np.concatenate([[1.0], np.cumprod(1.0 - chances)])[:-1]
+    wide = np.sort(widths)[::-1]
+    # With the m widest sure to be sampled, the others are in proportion to their widths.
+    rates = (n - np.arange(n)) / np.maximum(1.0 - (np.cumsum(wide) - wide), _LEAST)
+    fits = rates * wide <= 1.0
+    rate = rates[fits.argmax()] if fits.any() else math.inf
+    counts = weights * np.maximum(1.0 / np.minimum(rate * widths, 1.0) - 1.0, _LEAST)
+    return counts / counts.sum()
 
 
 def logit_of(score: float) -> float:

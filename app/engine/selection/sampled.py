@@ -10,9 +10,9 @@ half of a large bank that is the test's own, so that two tests have few items in
 begins at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
-it counts in the score, and the k-th sampled question is the one nearest to u + k phi modulo 1, phi
-the golden ratio. Every beginning of that sequence is nearly even, so that a test may end anywhere.
-Where no order of the items is known it is a random sample.
+it counts in the score, and the k-th sampled question is the one that u + k phi modulo 1 meets, or
+the nearest that is open, phi the golden ratio. Every beginning of that sequence is nearly even, so
+that a test may end anywhere. Where no order of the items is known it is a random sample.
 
 A sampled question carries a probability below 1 with its answer, a chosen one 1.
 
@@ -169,8 +169,9 @@ class Sampled:
         if not counts.size:
             return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
         target = self._next(state, rng)
-        item = int(counts[np.abs(self.position[counts] - target).argmin()])
-        return Chosen(ItemIndex(item), float(self.width[item] / self.width[counts].sum()))
+        width = self.width[counts]
+        nearest = (np.abs(self.position[counts] - target) - 0.5 * width).argmin()
+        return Chosen(ItemIndex(int(counts[nearest])), float(width[nearest] / width.sum()))
 
     def part(self, state: CatState) -> BoolArray:
         """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
