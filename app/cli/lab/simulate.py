@@ -15,6 +15,7 @@ from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.curve_errors import learn_curves
 from app.cli.lab.inputs import (
     JsonOption,
+    KnownBank,
     LowerIsBetterOption,
     OptionalBankOption,
     ScaleOption,
@@ -229,9 +230,14 @@ def command(
         refuse_without_answers(train, reference)
         if bank is None:
             raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
-        known = load_bank(bank, several=True)
+        known = KnownBank.load(bank)
+        if known.knowledge is None and design.stopping.score_margin is not None:
+            _note(
+                f"{bank.name} carries no reference models, so a session may need fewer questions. "
+                "A bundle carries them: sextant banks export NAME --bundle."
+            )
         calls = calls_of(
-            known.n_items,
+            known.bank.n_items,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             price_in=price_in,
