@@ -46,7 +46,7 @@ async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
         client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
     )
     assert found["reached"] == 0.0
-    assert "0% of the simulated tests become as exact as asked for" in found["caution"]
+    assert "0 % of the simulated tests become as exact as asked for" in found["caution"]
     assert (await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3}))[
         "caution"
     ] is None

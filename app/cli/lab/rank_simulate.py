@@ -31,6 +31,7 @@ from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 from app.exchange.names import align
+from app.printable import percent
 
 
 @fail_clearly
@@ -311,8 +312,8 @@ def _show(screen: Console, document: dict[str, Any]) -> None:
     for tie in document["ties"]:
         screen.print(f"Tied: {', '.join(tie)}.", markup=False)
     screen.print(
-        f"{document['items_total']} items, {document['share_of_full']:.1%} of the recorded scores; "
-        f"tau {document['tau']:.2f}. {document['stop_detail']}",
+        f"{document['items_total']} items, {percent(document['share_of_full'], 1)} of the "
+        f"recorded scores; tau {document['tau']:.2f}. {document['stop_detail']}",
         markup=False,
     )
 

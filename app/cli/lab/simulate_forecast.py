@@ -14,6 +14,7 @@ from app.engine.simulation.forecast import drawn, forecast
 from app.engine.simulation.forecast_words import summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
+from app.printable import percent
 
 #: Figures that the screen shows.
 _SHOWN = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
@@ -52,7 +53,7 @@ def show_forecast(
     for sentence in summary(found):
         screen.print(sentence, markup=False, soft_wrap=True)
     if found.reached is not None:
-        screen.print(f"{found.reached:.0%} are as exact as asked for.", markup=False)
+        screen.print(f"{percent(found.reached)} are as exact as asked for.", markup=False)
     write_json(
         json,
         {
