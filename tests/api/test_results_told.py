@@ -205,7 +205,7 @@ async def test_failures_are_watched_from_the_tenth_item_on(
     limits = {"failures": {"max_share": 0.5}}
     session = await answered(client, dict.fromkeys(range(1, 41), "unparsed"), **limits)
     assert (session["status"], session["progress"]["items"]) == ("failed", 10)
-    assert "10 of 10 answers could not be scored (limit 50 %)" in session["stop_detail"]
+    assert "10 of 10 answers could not be scored (limit 50 %). Read some" in session["stop_detail"]
     assert nothing_told(session)
 
     unlucky: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
