@@ -298,7 +298,9 @@ def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
     asked = taken(bank, bank.bank.expected_score(0.5), 3)
     right = sum(one.score or 0 for one in asked)
     found = report(bank, asked, ended=ended, status="failed")
-    text = " ".join(summary(replace(found, score=None)))
+    progress = {**found.figures["progress"], "right": int(right), "mean": right / 3}
+    early = replace(found, score=None, figures={**found.figures, "progress": progress})
+    text = " ".join(summary(early))
     assert f"failed after 3 answers: {detail}" in text
     assert f"Of the questions asked: {right:.0f} of 3 right." in text
 
