@@ -49,7 +49,7 @@ def command(
         typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(help="Stop when this is spent, by --costs.")
+        float | None, typer.Option(help="Stop when so many US dollars are spent, by --costs.")
     ] = None,
     min_items: Annotated[int, typer.Option(help="Warm-up: items of each model.")] = 10,
     max_items: Annotated[int, typer.Option(help="Most items of one model.")] = 100,

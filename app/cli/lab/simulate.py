@@ -119,7 +119,7 @@ def command(
         int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
     ] = None,
     se_target: Annotated[
-        float | None, typer.Option(help="Stop at this standard error of theta.")
+        float | None, typer.Option(help="Stop at this standard error of theta, logits.")
     ] = None,
     margin: MarginOption = None,
     min_items: Annotated[
@@ -169,7 +169,7 @@ def command(
         Path | None,
         file_option(help="Item ids, one a line: a published short form as one more baseline."),
     ] = None,
-    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 100,
+    examinees: Annotated[int, typer.Option(min=1, help="Forecast: models to simulate.")] = 100,
     tokens_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
     ] = None,
