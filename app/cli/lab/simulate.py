@@ -97,7 +97,7 @@ def command(
         Path | None,
         file_option(
             help="Recorded scores of the examinees to test, as for the other commands; without "
-            "them: a forecast for examinees drawn from the prior."
+            "them: a forecast for simulated models."
         ),
     ] = None,
     bank: OptionalBankOption = None,
