@@ -1,4 +1,4 @@
-"""Text of others, made fit for a terminal."""
+"""Text made fit for people: that of others without what a terminal obeys, shares in percent."""
 
 import re
 
@@ -8,6 +8,11 @@ import re
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent, as in 38 %."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def printable(text: str) -> str:

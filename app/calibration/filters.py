@@ -17,6 +17,7 @@ import numpy as np
 from app.calibration.matrix import BoolArray, ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError, InvalidInputError
+from app.printable import percent
 
 Table = TypeVar("Table")
 #: Share of the items that may be left out, and by how much the mean score may move, without a word.
@@ -243,7 +244,7 @@ def not_the_whole(
         return ()
     said = (
         f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
-        f"score {whole:.1%} on all and {rest:.1%} on these."
+        f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these."
     )
     if left_out > len(constants):
         said += (

@@ -371,9 +371,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="sextant demo-model", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
     )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
-    parser.add_argument("--theta", type=float, default=0.8, help="ability of the simulated model")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0, the default, takes any free port")
+    parser.add_argument("--theta", type=float, default=0.8, help="ability, logits; 0.8")
     parser.add_argument(
         "--skill",
         type=_skill,
@@ -382,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="TASK=THETA",
         help="another ability for items whose key begins so, such as dates=-1; may be repeated",
     )
-    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=7, help="random seed; 7")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--api-key", help="bearer key that every call must carry")
     parser.add_argument(

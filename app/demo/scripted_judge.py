@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 
+from app.printable import percent
 from app.scorers.exact import stated_answer
 from app.scorers.overlap import f1, squad_normal
 
@@ -57,7 +58,9 @@ class ScriptedJudge:
         lowest, highest = (int(scale[1]), int(scale[2])) if scale else (1, 10)
         likeness = _likeness(prompt)
         score = lowest + round(likeness * (highest - lowest))
-        return json.dumps({"reason": f"It shares {likeness:.0%} of the words.", "score": score})
+        return json.dumps(
+            {"reason": f"It shares {percent(likeness)} of the words.", "score": score}
+        )
 
 
 def embedding(text: str) -> list[float]:

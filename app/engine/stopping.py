@@ -21,6 +21,7 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.p_irt import Predictor, allowing_for_nonresponse
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
+from app.printable import percent
 
 #: Answers in a row that must leave theta in place before a plateau is believed: one small step is
 #: often luck.
@@ -119,8 +120,8 @@ class DecisionByInterval:
         side = "above" if told.theta > self.cut else "below"
         return Stop(
             StopReason.DECISION_REACHED,
-            f"Theta {told.theta:.3f}, {lo:.3f} to {hi:.3f} ({self.confidence:.0%}, adjusted for "
-            f"repeated looks), is {side} the cut score {self.cut:g}.",
+            f"Theta {told.theta:.3f}, {lo:.3f} to {hi:.3f} ({percent(self.confidence)}, adjusted "
+            f"for repeated looks), is {side} the cut score {self.cut:g}.",
         )
 
 

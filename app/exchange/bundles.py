@@ -20,6 +20,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from app.engine.bank import ItemBank
+from app.engine.lint import Finding, lint, quarantine
+from app.engine.models.base import BoolArray
+from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import FileFormatError
 from app.exchange.bundle_head import check_head
 from app.exchange.item_record import ItemRecord, parse_item
@@ -27,6 +33,8 @@ from app.items import ItemContent
 
 FORMAT, FORMAT_VERSION = "sextant-bank", 1
 SUFFIX = "sextant-bank.jsonl"
+#: How every bundle begins, whatever its form.
+BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,36 @@ class Bundle:
     bank: Mapping[str, Any]
     version: Mapping[str, Any]
     items: tuple[Mapping[str, Any], ...]
+
+    def parameters(self, name: str) -> ItemBank:
+        """The items that have parameters, with the abilities that the version knows.
+
+        Raises:
+            FileFormatError: There are none.
+            ItemBankError: Numbers that are no item's.
+        """
+        records = [item_of(fields, row, name) for row, fields in enumerate(self.items, start=4)]
+        known = {one.key: one.parameters for one in records if one.parameters is not None}
+        if not known:
+            raise FileFormatError(f"{name} has no parameters.")
+        table = [(one.a, one.intercept, one.c, one.d, one.k) for one in known.values()]
+        a, intercept, c, d, k = np.array(table, dtype=np.float64).T
+        bank = ItemBank.from_intercepts(
+            a=a,
+            intercept=intercept,
+            c=c,
+            d=d,
+            k=None if np.isnan(k).any() else k,
+            item_ids=tuple(known),
+            scale=self.version["scale"],
+        )
+        return with_abilities(bank, self.version["knowledge"])
+
+    def active(self, bank: ItemBank) -> BoolArray:
+        """Which items of `bank` neither parameters nor answers set aside, shape (n_items,)."""
+        told = [Finding(**finding) for finding in self.version["findings"]]
+        found = quarantine([*lint(bank), *told], allow=self.version["allow"])
+        return ~np.isin(bank.item_ids, list(found - set(self.version["keep"])))
 
 
 def line(document: Mapping[str, Any]) -> bytes:

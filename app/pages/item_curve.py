@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from app.printable import percent
 from app.records.banks import ItemAnswer
 from app.reports.charts import Line, line_chart
 from app.services.banks.loaded import LoadedVersion
@@ -63,7 +64,7 @@ def item_curve(
     said = f"; {len(points)} points show what tests saw" if points else ""
     if theta is not None:
         here = float(version.bank.expected_score(theta, [position])[0])
-        said = f"; at the ability {theta:+.2f} a mean score of {here:.0%} is expected"
+        said = f"; at the ability {theta:+.2f} a mean score of {percent(here)} is expected"
         band = (max(theta - edge / 125, -edge), min(theta + edge / 125, edge))
     picture = line_chart(
         grid.tolist(),

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.printable import percent
+
 #: Part of a bank version's knowledge.
 PROVISIONAL = "provisional"
 #: Standard errors of theta that uncertain items widen by less are those of a calibrated bank.
@@ -52,7 +54,7 @@ class Provisional:
 
 def provisional_words(known: Provisional) -> str:
     """In a sentence or two, for whoever reads a result."""
-    wider = f"Standard errors include that, and are {known.widening:.0%} wider for it"
+    wider = f"Standard errors include that, and are {percent(known.widening)} wider for it"
     if not known.n_examinees:
         return (
             "Difficulties are guesses: no model has answered these questions yet. "

@@ -8,6 +8,7 @@ from app.engine.design.selection import CriterionName
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
+from app.printable import percent
 from app.records.intervals import IntervalJson
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
@@ -134,10 +135,10 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     lost = unscored(session.summary)
     if (share := lost.share_left_out) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
-        return Trust(level=level, reason=f"{share:.0%} of the answers have no score.")
+        return Trust(level=level, reason=f"{percent(share)} of the answers have no score.")
     if (share := lost.share_wrong) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
-        reason = f"{share:.0%} of the answers could not be parsed, and count as wrong."
+        reason = f"{percent(share)} of the answers could not be parsed, and count as wrong."
         return Trust(level=level, reason=reason)
     if score["interval"] is None:
         return Trust(level="good", reason="All questions were asked.")

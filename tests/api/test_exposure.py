@@ -3,6 +3,7 @@
 import pytest
 
 from app.engine.inference.diagnostics import exposure_rates, overlap
+from app.printable import percent
 from app.services.banks.uses import LEAST_TESTS
 from app.storage.database import Database
 from tests.api.conftest import Client
@@ -50,4 +51,4 @@ async def test_exposure_is_that_of_the_tests_that_asked_anything(client: Client)
     dates = next(one for one in shown["tasks"] if one["tag"] == "dates")
     of_dates = sum(name.startswith("dates") for test in asked for name in test)
     assert (dates["asked"], dates["bank"]) == pytest.approx((of_dates / (3 * LEAST_TESTS), 1 / 6))
-    assert f"one item was in {rates.max():.0%} of the tests (guide: 30%)" in shown["caution"]
+    assert f"one item was in {percent(rates.max())} of the tests (guide: 30 %)" in shown["caution"]

@@ -244,9 +244,9 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     (
         {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
         {},
-        "No scorer reproduces at least 90% of the recorded scores",
+        "No scorer reproduces at least 90 % of the recorded scores",
     ),
-    (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
+    (MOSTLY_RIGHT, {}, "numeric 100.0 % of 19 right and 0.0 % of 1 wrong; exact"),
     ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
     ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
     ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
@@ -272,7 +272,7 @@ async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_to
     client: Client,
 ) -> None:
     found = await begun(client, MOSTLY_RIGHT, default_scorer={"name": "numeric"})
-    assert found["marking"]["agreement"]["words"] == "100.0% of 19 right and 0.0% of 1 wrong"
+    assert found["marking"]["agreement"]["words"] == "100.0 % of 19 right and 0.0 % of 1 wrong"
     assert (found["marking"]["n_differing"], len(found["marking"]["differing"])) == (1, 1)
 
 

@@ -127,7 +127,7 @@ async def test_a_gate_says_what_its_session_is_warned_of(
 
     assert gate["outcome"] == "go"
     assert "The bank's parameters are a guess" in gate["detail"]
-    assert f"33% of the answers have no score: {room}." in gate["detail"]
+    assert f"33 % of the answers have no score: {room}." in gate["detail"]
 
 
 async def test_a_session_tells_nothing_until_the_fifth_mark(
@@ -196,7 +196,7 @@ async def test_unmarked_answers_widen_the_predicted_score(
     ranked = [await services.sessions.get(session["id"]) for session in (full, holes)]
     assert left_unmarked(ranked[:1]) is None
     assert "no score in 1 of 2 sessions, most in that of" in str(left_unmarked(ranked))
-    assert "(20%)" in str(left_unmarked(ranked))
+    assert "(20 %)" in str(left_unmarked(ranked))
 
 
 async def test_failures_are_watched_from_the_tenth_item_on(
@@ -205,7 +205,7 @@ async def test_failures_are_watched_from_the_tenth_item_on(
     limits = {"failures": {"max_share": 0.5}}
     session = await answered(client, dict.fromkeys(range(1, 41), "unparsed"), **limits)
     assert (session["status"], session["progress"]["items"]) == ("failed", 10)
-    assert "10 of 10 answers could not be scored (limit 50 %)" in session["stop_detail"]
+    assert "10 of 10 answers could not be scored (limit 50 %). Read some" in session["stop_detail"]
     assert nothing_told(session)
 
     unlucky: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)

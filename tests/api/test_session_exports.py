@@ -54,7 +54,7 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert theta["score_details"]["score"] == session["estimate"]["theta"]
     assert theta["score_details"]["details"]["not_scored_refused"] == "1"
     # What its page warns of goes with the figures.
-    left_out = "17% of the answers have no score: "
+    left_out = "17 % of the answers have no score: "
     for result, room in ((accuracy, "the lower end of the score's"), (theta, "ability and its")):
         assert f"{left_out}{room}" in result["score_details"]["details"]["caution"]
     interval = theta["score_details"]["uncertainty"]["confidence_interval"]

@@ -1,10 +1,16 @@
 """Forecasts over REST."""
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from fastapi import FastAPI
+from typer.testing import CliRunner
 
+from app.cli.lab import simulate
 from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.services.banks.imports import BankImport
@@ -14,6 +20,8 @@ from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 
 URL = "/v1/simulations"
+command = typer.Typer()
+command.command()(simulate.command)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +46,7 @@ async def test_a_goal_that_few_tests_reach_is_said(client: Client) -> None:
         client, n_examinees=5, stopping={"score_margin": 0.01, "max_items": 12}
     )
     assert found["reached"] == 0.0
-    assert "0% of the simulated tests become as exact as asked for" in found["caution"]
+    assert "0 % of the simulated tests become as exact as asked for" in found["caution"]
     assert (await forecast_of(client, n_examinees=5, stopping={"score_margin": 0.3}))[
         "caution"
     ] is None
@@ -125,3 +133,25 @@ async def test_what_cannot_be_forecast_is_refused_with_the_reason(
     assert "at most 10 examinees" in long["detail"]
     missing = await client.post(URL, json={"bank": "nobody"})
     assert missing.status_code == 404
+
+
+async def test_a_bundle_gives_the_same_forecast_without_a_server(
+    client: Client, tmp_path: Path
+) -> None:
+    asked = {"stopping": {"score_margin": 0.05}, "n_examinees": 20}
+    over_rest = await forecast_of(client, **asked)
+    files = {"bundle": tmp_path / "demo.sextant-bank.jsonl", "export": tmp_path / "demo.csv"}
+    offline, said = {}, {}
+    for way, path in files.items():
+        path.write_bytes((await client.get(f"/v1/banks/demo/versions/latest/{way}")).content)
+        out = tmp_path / f"{way}.json"
+        flags = ["--bank", path, "--margin", "5", "--examinees", "20", "--json", out]
+        result = await asyncio.to_thread(CliRunner().invoke, command, list(map(str, flags)))
+        assert result.exit_code == 0, result.output
+        offline[way], said[way] = json.loads(out.read_text())["forecast"], result.output
+    assert {name: over_rest[name] for name in ("items", "margin", "reached")} == {
+        name: offline["bundle"][name] for name in ("items", "margin", "reached")
+    }
+    assert offline["export"]["margin"]["lo"] > offline["bundle"]["margin"]["median"]
+    assert "demo.csv carries no reference models" in " ".join(said["export"].split())
+    assert "carries no" not in said["bundle"]

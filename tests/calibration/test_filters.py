@@ -14,6 +14,7 @@ from app.calibration.filters import (
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.errors import CalibrationError, InvalidInputError
+from app.printable import percent
 from tests.calibration.simulated import simulate
 
 NAN = float("nan")
@@ -88,7 +89,9 @@ def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     means = matrix.item_means()
     (warning,) = apply_filters(matrix, published()).warnings
     assert "are of 2 items, not of all 6" in warning
-    assert f"{means.mean():.1%} on all and {means[4:].mean():.1%} on these" in warning
+    assert (
+        f"{percent(means.mean(), 1)} on all and {percent(means[4:].mean(), 1)} on these" in warning
+    )
     assert "--keep-for-score" in warning
     for keeping in (FilterSettings.none(), KEEPING):
         assert apply_filters(matrix, keeping).warnings == ()

@@ -79,7 +79,10 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     # With --session alike.
     again = gate("--session", told["rules"][0]["session_id"], "--threshold", "0.5", "--json", "-")
     assert (again.exit_code, json.loads(again.stdout)["outcome"]) == (1, "error")
-    assert "inconclusive" not in sextant("gates", "list").stdout
+    listed = sextant("gates", "list").stdout
+    assert "inconclusive" not in listed
+    shown = sextant("gates", "show", re.findall(r"\bgat\w*_\w+", listed)[0]).stdout
+    assert re.search(r"gate +error", shown)
     policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1").replace("tokens", "usd"))
     priceless = gate("--policy", str(policy), "--quiet")
     assert priceless.exit_code == 64

@@ -89,7 +89,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     # By the pattern every answer is right.
     compared = sextant("compare", old["id"], found["session"]["id"])
     assert compared.exit_code == 0, compared.stderr
-    assert " points in score (95% interval " in compared.stdout
+    assert " points in score (95 % interval " in compared.stdout
     named = ", ".join(one["item_id"] for one in wrong)
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
 

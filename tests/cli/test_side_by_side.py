@@ -28,7 +28,7 @@ def test_it_says_how_many_random_questions_were_as_exact() -> None:
     ]
     lo, hi = sample_interval(0.7, 20, 360)
     assert [line for line in lines if line][1] == (
-        f"20 random questions: score 70.0%, {lo:.1%} to {hi:.1%}"
+        f"20 random questions: score 70.0 %, {100 * lo:.1f} % to {100 * hi:.1f} %"
     )
     needed = next(n for n in range(1, 61) if _width(n) <= 0.82 - 0.58)
     assert shown.verdict() == (

@@ -84,7 +84,7 @@ def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
     )
     assert "2 refused (kept out of the estimate)" in mixed
     assert "unparseable 3, counted as wrong" in mixed
-    assert "has room for the 9% without a score" in mixed
+    assert "has room for the 9 % without a score" in mixed
 
 
 def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,5 +184,5 @@ def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     }
     missed = _missed(session)
     assert missed is not None
-    assert "38% of the answers have no score" in missed
+    assert "38 % of the answers have no score" in missed
     assert "extend" not in missed

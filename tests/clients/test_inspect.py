@@ -200,7 +200,7 @@ async def test_failures_are_no_wrong_answers_and_faults_end_the_task(
     for log, words in zip(
         rest,
         [
-            "answers could not be scored (limit 50 %). Ended by",
+            "does not fit the model. Ended by",
             "expected C, P, I, N or a number from 0 to 1, got 7.0",
             "expected C, P, I, N or a number from 0 to 1, got 'x'",
             "each of the 300 items of bank 'arith', by id: 20 of the task's 20",

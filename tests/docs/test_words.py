@@ -50,3 +50,10 @@ def test_people_read_the_words_that_everybody_knows() -> None:
         for word in _OTHER_WORDS.finditer(text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_percent_stands_apart_from_its_number() -> None:
+    close = re.compile(r":[+,]?\.\d%\}|(?<!\\u00a)\d%[ ,.;:)]")
+    files = sorted((ROOT / "app").rglob("*.py"))
+    found = [file.name for file in files if close.search(file.read_text(encoding="utf-8"))]
+    assert not found, "write 38 %, as app.printable.percent does"

@@ -160,7 +160,7 @@ def test_acceptance_needs_a_cap() -> None:
 def test_a_cap_below_the_average_use_is_refused() -> None:
     """Ten of thirty items in each test are a third on average, whatever is accepted."""
     plan = {"selection": {"exposure": {"max_rate": 0.2}}, "stopping": {"max_items": 10}}
-    with pytest.raises(InvalidInputError, match=r"in 33\.3% of them on average") as told:
+    with pytest.raises(InvalidInputError, match=r"in 33\.3 % of them on average") as told:
         fit_acceptance(Design.from_dict(plan), clean_bank(1, 30), seed=1)
     assert [problem.pointer for problem in told.value.problems] == ["/selection/exposure/max_rate"]
 

@@ -144,7 +144,7 @@ def test_right_options_that_no_target_names_are_told_by_the_marks() -> None:
     assert [item["target"] for item in found.items] == [["jar"], ["box"]]
     assert list(found.left_out) == ["it has no right answer"]
     assert "likeliest where an answer was scored as right" in found.choices[-1].detail
-    with pytest.raises(FileFormatError, match=r"explains 50% of the recorded scores only"):
+    with pytest.raises(FileFormatError, match=r"explains 50 % of the recorded scores only"):
         found_in([_gap(0, 2, True), _gap(0, 1, True)])
     other = [{**each, "metrics": ["odd"], "odd": each["acc"]} for each in rows]
     with pytest.raises(FileFormatError, match=r"odd does not tell them: choose a metric"):
@@ -211,7 +211,7 @@ def test_of_several_wordings_that_of_most_is_taken_or_of_whom_is_wanted() -> Non
 def test_marks_that_the_likeliest_option_does_not_explain_are_refused() -> None:
     sent = [("Q?", " a"), ("Q?", " b")]
     rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
-    with pytest.raises(FileFormatError, match="explains 50% of the recorded scores only"):
+    with pytest.raises(FileFormatError, match="explains 50 % of the recorded scores only"):
         found_in(rows)
 
 

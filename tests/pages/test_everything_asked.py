@@ -50,3 +50,13 @@ async def test_a_bank_that_was_asked_to_its_end_tells_a_score_without_interval(
     gate = {"session_id": session["id"], "threshold": 0.7}
     decided = (await client.post("/v1/gates", json=gate)).json()
     assert (decided["metric"], decided["outcome"]) == ("score", "go")
+
+    # Ended before anything was answered: no result that could decide, and no open question either.
+    none = (await client.post("/v1/sessions", json=body)).json()
+    await client.post(f"/v1/sessions/{none['id']}:cancel")
+    gate = {"session_id": none["id"], "threshold": 0.7}
+    undecided = (await client.post("/v1/gates", json=gate)).json()
+    for path in ("/gates", f"/gates/{undecided['id']}"):
+        shown = Page((await browser.get(path)).text).text.lower()
+        assert "error" in shown
+        assert "inconclusive" not in shown

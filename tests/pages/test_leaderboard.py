@@ -65,7 +65,7 @@ async def test_models_of_one_name_show_what_differs_and_each_how_far_to_trust_it
     beside = f"/compare?first={by_hand}&second={alone}"
     lists = [(await reader.get(path)).text for path in ("/sessions", "/compare", beside)]
     for shown in (text, first_page, *lists):
-        assert shown.count('title="17% of the answers have no score.">trust: fair<') == 2
+        assert shown.count('title="17 % of the answers have no score.">trust: fair<') == 2
 
 
 async def test_as_little_is_shown_as_tells_namesakes_from_each_other(

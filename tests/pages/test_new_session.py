@@ -2,6 +2,7 @@
 
 import re
 
+from app.calling import GenerationParams
 from app.storage.database import Database
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
@@ -23,6 +24,9 @@ async def test_a_test_is_forecast_looked_at_and_started(
     # Enter starts the test, whatever is to be looked at before.
     assert re.findall(r'name="do" value="(\w+)"', text)[:2] == ["start", "preview"]
     assert text.index("What it will ask") < text.index(">Start<")
+    # What reasoning models need is folded away, and says what goes for others.
+    default = f'name="max_tokens" inputmode="numeric" placeholder="{GenerationParams().max_tokens}"'
+    assert default in text.partition("<summary>More</summary>")[2]
     told = await browser.form(FORM, of=FORM, do="forecast", **SCRIPTED, input_per_1m="1",
                               output_per_1m="2", latency_ms="100")  # fmt: skip
     assert told.status_code == 200, told.text
@@ -105,7 +109,8 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
 ) -> None:
     browser = await browser_with("read", "run")
     fields = {"name": "mine", "kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1",
-              "model": "m", "api_key": "sk-secret", "input_per_1m": "0.5", "rpm": "60"}  # fmt: skip
+              "model": "m", "api_key": "sk-secret", "input_per_1m": "0.5", "rpm": "60",
+              "max_tokens": "16000"}  # fmt: skip
     refused = await browser.form("/endpoints", of="/endpoints", **{**fields, "rpm": "-1"})
     assert refused.status_code == 422
     saved = await browser.form("/endpoints", of="/endpoints", **fields)
@@ -117,6 +122,7 @@ async def test_an_endpoint_is_saved_and_never_shows_its_key(
         assert "sk-secret" not in text
     (stored,) = (await client.get("/v1/endpoints")).json()["data"]
     assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
+    assert "16,000 tokens an answer" in (await browser.get(path)).text
     probed = await browser.form(f"{path}/probe", of=path)
     assert probed.status_code == 424  # nobody listens there
     gone = await browser.form(f"{path}/delete", of=path, revision=str(stored["revision"]))

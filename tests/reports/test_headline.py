@@ -141,13 +141,13 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     some = replace(ended, summary={**ended.summary, "outcomes": outcomes, "progress": progress})
     assert trust_of(some, standing="within", agrees=True) == (
         "fair",
-        "11% of the answers have no score.",
+        "11 % of the answers have no score.",
     )
     unread = {**ended.summary["outcomes"], "scored": 5, "unparsed": 3}
     mute = replace(ended, summary={**ended.summary, "outcomes": unread})
     assert trust_of(mute, standing="below", agrees=True) == (
         "poor",
-        "38% of the answers could not be parsed, and count as wrong.",
+        "38 % of the answers could not be parsed, and count as wrong.",
     )
     curves = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})

@@ -288,6 +288,23 @@ def test_long_tests_are_shown_in_part_and_say_so() -> None:
     assert f"The first {MAX_ITEMS} of {len(asked)} questions." in Page(render(found)).text
 
 
+def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
+    bank = known(plain_bank())
+    detail = "5 calls in a row failed. Repair the endpoint, then continue the session."
+    failure = {"code": "endpoint_unavailable", "detail": "HTTP 500."}
+    ended = Ended(
+        reason="too_many_failures", detail=detail, precision_reached=False, failure=failure
+    )
+    asked = taken(bank, bank.bank.expected_score(0.5), 3)
+    right = sum(one.score or 0 for one in asked)
+    found = report(bank, asked, ended=ended, status="failed")
+    progress = {**found.figures["progress"], "right": int(right), "mean": right / 3}
+    early = replace(found, score=None, figures={**found.figures, "progress": progress})
+    text = " ".join(summary(early))
+    assert f"failed after 3 answers: {detail}" in text
+    assert f"Of the questions asked: {right:.0f} of 3 right." in text
+
+
 def test_failures_stand_beside_the_score() -> None:
     found = failing()
     assert found.score is None

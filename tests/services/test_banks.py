@@ -151,6 +151,11 @@ async def test_guesses_do_not_take_the_place_of_parameters(banks: BankService) -
     await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("q1")))
     with pytest.raises(InvalidStateError, match="Bank sums has version 1 with parameters"):
         await banks.import_bank(SUMS, BankImport(provisional=True))
+    # Provisional, too, and yet taught by reference models.
+    demo = await banks.ensure_demo_bank()
+    assert demo.provisional
+    with pytest.raises(InvalidStateError, match="or curves that are no guesses"):
+        await banks.import_bank(BankSpec(name="demo"), BankImport(provisional=True))
 
 
 async def test_a_dry_run_says_the_same_and_writes_nothing(

@@ -113,6 +113,7 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert ended.status == "failed"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
+    assert "Repair the endpoint, then continue the session." in str(ended.stop_detail)
     assert ended.summary["estimate"]["theta"] is None
     assert ended.summary["estimate"]["reason"].startswith("Needs at least 5 scored answers, has 0")
 

@@ -38,6 +38,7 @@ from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
+from app.printable import percent
 
 _BOUND = 6.0
 _ROUGH_NODES, _MOST_NODES = 121, 961
@@ -383,8 +384,8 @@ def _warnings(at: _Moved, cycles: int, converged: bool) -> tuple[str, ...]:
     share = float((at.df / (at.df + at.df_common)).mean())
     if share < _MOSTLY_OWN and at.df.mean() < _MANY:
         found.append(
-            f"An item's own answers decide its dispersion to {share:.0%} on average, those to all "
-            f"items the rest; slopes vary among the items with a standard deviation of "
+            f"An item's own answers decide its dispersion to {percent(share)} on average, those to "
+            f"all items the rest; slopes vary among the items with a standard deviation of "
             f"{at.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
         )
     return tuple(found)

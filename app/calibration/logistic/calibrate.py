@@ -29,6 +29,7 @@ from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
 from app.errors import InvalidInputError
+from app.printable import percent
 
 LEAST_ANSWERS: Mapping[Family, int] = {
     Family.RASCH: 100,  # Linacre (1994), Rasch Measurement Transactions 7
@@ -386,5 +387,5 @@ def _warnings(
         found.append(f"{falling} items have a negative slope.")
     edge = float(result.density.weights[[0, -1]].sum())
     if edge > 1e-3:
-        found.append(f"{edge:.1%} of the population lies at the ends of the quadrature.")
+        found.append(f"{percent(edge, 1)} of the population lies at the ends of the quadrature.")
     return tuple(found)

@@ -16,6 +16,7 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, target_of
 from app.engine.bank import FloatArray
 from app.engine.lint import Finding
+from app.printable import percent
 
 DRIFT = "drift"
 """Lint code of an item whose new answers leave its old curve."""
@@ -123,7 +124,7 @@ def drift_message(
         way = "separates examinees differently than it did"
     else:
         side = "easier" if easier > 0 else "harder"
-        way = f"has become {side}: {abs(easier):.0%} {'more' if easier > 0 else 'fewer'} right"
+        way = f"has become {side}: {percent(abs(easier))} {'more' if easier > 0 else 'fewer'} right"
     return (
         f"Item {key!r} {way}; {n_answers} new answers put its difficulty at {new_b:.2f}, it was "
         f"{old_b:.2f} (z = {z:.1f})."

@@ -120,8 +120,8 @@ def export(
         bool,
         typer.Option(
             "--bundle",
-            help="All of it as one file: questions, parameters, what is known of them, licence, "
-            "and a hash over it.",
+            help="All of it as one file: questions, parameters, what reference models taught, "
+            "licence, and a hash over it.",
         ),
     ] = False,
     server: AskServerOption = None,

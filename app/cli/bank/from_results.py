@@ -21,6 +21,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
+from app.printable import percent
 
 if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
@@ -293,7 +294,7 @@ def _show(
         row = card["rows"][0]
         lines.append(
             f"  Cross-validation: {row['items_mean']:.0f} questions, error {row['theta_mae']:.2f} "
-            f"of theta, coverage {row['coverage95']:.0%} (target 95 %)"
+            f"of theta, coverage {percent(row['coverage95'])} (target 95 %)"
         )
     for line in lines:
         out.say(line)

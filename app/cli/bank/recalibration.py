@@ -42,7 +42,10 @@ _OPTIONS = {
 
 Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 Responses = Annotated[
-    str, typer.Option(help="Response set of the new answers, by name or id; see `collect`.")
+    str,
+    typer.Option(
+        help="Response set of the new answers, by name or id; see `response-sets collect`."
+    ),
 ]
 
 

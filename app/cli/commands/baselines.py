@@ -10,6 +10,7 @@ from app.cli.terminal.console import fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import show_table, when
 from app.errors import InvalidInputError
+from app.printable import percent
 
 app = typer.Typer(no_args_is_help=True, help="Name results that gates hold later ones against.")
 
@@ -72,7 +73,7 @@ def list_baselines(
                     one["name"],
                     one["examinee"],
                     one["bank"],
-                    "-" if one["score"] is None else f"{one['score']:.1%}",
+                    "-" if one["score"] is None else percent(one["score"], 1),
                     str(one["n_items"]),
                     when(one["set_at"]),
                 )

@@ -9,6 +9,7 @@ from app.cli.servers.connection import asked
 from app.cli.terminal.console import fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
 from app.cli.terminal.tables import interval, number
+from app.printable import percent
 from app.reports.figures import dollars, took
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
@@ -94,7 +95,7 @@ def _took(side: dict[str, Any]) -> str:
 def _show(found: dict[str, Any]) -> None:
     for side in ("first", "second"):
         out.say(f"{side:8}{found[side]['label']}{_took(found[side])}")
-    sure = f"{found['confidence']:.0%}"
+    sure = percent(found["confidence"])
     if found["reason"]:
         out.say(found["reason"])
     for side in ("first", "second"):

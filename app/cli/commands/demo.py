@@ -31,7 +31,7 @@ _THINKS_S = 0.15
 
 @fail_clearly
 def command(
-    theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
+    theta: Annotated[float, typer.Option(help="True ability of the scripted model, logits.")] = 0.8,
     seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 3,
     stay: Annotated[
         bool,

@@ -94,7 +94,8 @@ class Command(TyperCommand):
 @functools.partial(fail_clearly, code=USAGE)
 def command(
     threshold: Annotated[
-        float | None, typer.Option(help="What the metric is held against.")
+        float | None,
+        typer.Option(help="Held against the score (a share, 0 to 1) or theta (logits)."),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -141,7 +142,7 @@ def command(
     prediction: PredictionOption = None,
     margin: MarginOption = None,
     se_target: Annotated[
-        float | None, typer.Option(help="Stop at this standard error of the ability.")
+        float | None, typer.Option(help="Stop at this standard error of the ability, logits.")
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     concurrency: ConcurrencyOption = None,
@@ -158,7 +159,8 @@ def command(
     commit: Annotated[
         str | None,
         typer.Option(
-            help="What is tested: a policy tests it once.", envvar=["GITHUB_SHA", "CI_COMMIT_SHA"]
+            help="Commit that is tested; a policy tests each once.",
+            envvar=["GITHUB_SHA", "CI_COMMIT_SHA"],
         ),
     ] = None,
     quiet: QuietOption = False,

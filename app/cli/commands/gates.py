@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import typer
 
+from app.cli.gating.judging import outcome_in
 from app.cli.servers.connection import asked
 from app.cli.terminal.console import fail_clearly, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
@@ -30,7 +31,7 @@ def list_gates(
             (
                 (
                     one["id"],
-                    _outcome(one),
+                    outcome_in(one).replace("_", " "),
                     _threshold(one),
                     one["session_id"],
                     when(one["created_at"]),
@@ -54,17 +55,12 @@ def show(
     write_json(json, found)
     if json != "-":
         facts = {
-            "gate": _outcome(found),
+            "gate": outcome_in(found).replace("_", " "),
             "because": found["detail"],
             "held against": _threshold(found),
             "session": found["session_id"],
         }
         show_facts(found["id"], facts)
-
-
-def _outcome(gate: dict[str, Any]) -> str:
-    has_none = gate["outcome"] is not None and gate["value"] is None  # as `sextant gate` says it
-    return "error" if has_none else str(gate["outcome"] or gate["status"]).replace("_", " ")
 
 
 def _threshold(gate: dict[str, Any]) -> str:

@@ -68,9 +68,11 @@ def command(
         typer.Option(help="Difference that does not matter: a share of the score, or logits."),
     ] = None,
     budget_items: Annotated[int | None, typer.Option(help="Most items of all.")] = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
-    selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="Criterion that chooses items, such as random.")
+    ] = None,
     prediction: PredictionOption = None,
     shots: Shots = None,
     system: System = None,

@@ -108,19 +108,23 @@ def command(
         typer.Option(help="URL of the model's API, such as .../v1, or a saved endpoint."),
     ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
-    model: Annotated[
-        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
-    preset: Annotated[str | None, typer.Option(help="score, ability or atlas.")] = None,
-    selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="What is measured, score or ability; or atlas, a published test."),
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="Criterion that chooses items, such as random.")
+    ] = None,
     prediction: PredictionOption = None,
     margin: MarginOption = None,
     se_target: Annotated[
         float | None,
         typer.Option(
-            help="Stop at this standard error of the ability; asks for that in place of the score."
+            help="Stop at this standard error of the ability, logits; asks for that in place of "
+            "the score."
         ),
     ] = None,
     min_items: Annotated[
@@ -133,9 +137,9 @@ def command(
         typer.Option(help="Items without parameters to ask beside the test, unscored."),
     ] = None,
     concurrency: ConcurrencyOption = None,
-    budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
-    budget_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    budget_seconds: Annotated[float | None, typer.Option(help="Stop at so many seconds.")] = None,
     price_input: PriceInputOption = None,
     price_output: PriceOutputOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,

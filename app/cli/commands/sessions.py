@@ -21,7 +21,6 @@ from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     AskServerOption,
-    MarginOption,
     SameAsJsonOption,
     ServerKeyOption,
     ServerOption,
@@ -63,7 +62,7 @@ def rescore(
         typer.Option("--json", help="Write session and changes as JSON; - for stdout."),
     ] = None,
 ) -> None:
-    """Mark a session's stored answers again; no model is asked.
+    """Score a session's stored answers again; no model is asked.
 
     Makes a new session and shows what has changed; the old one stays as it is.
     """
@@ -93,7 +92,15 @@ def rescore(
 @fail_clearly
 def extend(
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
-    margin: MarginOption = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=50.0,
+            metavar="POINTS",
+            help="Stop when the score is known to so many points either way.",
+        ),
+    ] = None,
     max_items: Annotated[
         int | None, typer.Option(help="Ask at most so many items, with those asked before.")
     ] = None,

@@ -22,6 +22,16 @@ _OPEN = "inconclusive"
 _NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
 
 
+def outcome_in(gate: Mapping[str, Any]) -> str:
+    """What came out of a gate as the API gives it.
+
+    `go`, `no_go`, `inconclusive`, `pending`, or `error`: there is no result that could decide.
+    """
+    if gate["outcome"] is None:
+        return str(gate["status"])
+    return "error" if gate["value"] is None else str(gate["outcome"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A rule, and what came out.
@@ -39,8 +49,8 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """`go`, `no_go`, `inconclusive`, or `error`: there is no result that could decide."""
-        return "error" if self.gate["value"] is None else str(self.gate["outcome"])
+        """As `outcome_in` of an ended test."""
+        return outcome_in(self.gate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt
+from app.printable import percent
 from app.reports.version.words import shift_words
 
 #: Figures of a report card that the screen shows.
@@ -322,7 +323,7 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
         for count in ("8", "16", "32", "64"):
             if count in errors:
                 screen.print(
-                    f"  {count:>3} items predict the whole score to {errors[count]:.1%}.",
+                    f"  {count:>3} items predict the whole score to {percent(errors[count], 1)}.",
                     markup=False,
                 )
         return

@@ -38,6 +38,7 @@ from app.errors import InvalidInputError
 from app.exchange.forms import lm_eval_run, write_form
 from app.exchange.item_facts import read_costs
 from app.exchange.response_files import ResponseFormat, files_at, sources_of
+from app.printable import percent
 from sextant_client import AsyncSextant
 
 #: Lengths of the form whose error is shown.
@@ -236,10 +237,10 @@ def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None
         table = Table("items", "mean error of the score", title="Forms of this benchmark")
         for count, error in errors.items():
             if count in _SHOWN:
-                table.add_row(str(count), f"{error:.2%}")
+                table.add_row(str(count), percent(error, 2))
         screen.print(table)
     screen.print(
-        f"The form's score holds to +-{form.half_width:.2%} for 95 of 100 "
+        f"The form's score holds to +-{percent(form.half_width, 2)} for 95 of 100 "
         "examinees like those it was built from.",
         markup=False,
     )

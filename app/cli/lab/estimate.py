@@ -65,7 +65,7 @@ def command(
     prediction: Annotated[
         Prediction,
         typer.Option(
-            help="How accuracy is predicted: by the model, or by the published rule that takes "
+            help="How the score is predicted: by the model, or by the published rule that takes "
             "a1 <= 0 as c."
         ),
     ] = Prediction.P_IRT,

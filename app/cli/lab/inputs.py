@@ -2,18 +2,26 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.cli.terminal.options import file_option
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.models.base import BoolArray
+from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.multidimensional.knowledge import targets_of
+from app.engine.prediction.correction import correction_in
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
+from app.exchange.bundles import BEGINNING, read_bundle
 from app.exchange.cells import plain
 from app.exchange.files import SCORE_RANGE, as_text
 from app.exchange.parameters import read_parameters
@@ -22,16 +30,16 @@ BankOption = Annotated[
     Path,
     file_option(
         "--bank",
-        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
-        " continuous scores; .csv or .csv.gz.",
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a"
+        " bundle.",
     ),
 ]
 OptionalBankOption = Annotated[
     Path | None,
     file_option(
         "--bank",
-        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
-        " continuous scores; .csv or .csv.gz.",
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a"
+        " bundle.",
     ),
 ]
 ResponsesOption = Annotated[
@@ -77,8 +85,55 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
     return ResponseTable(table.examinees, table.items, unit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownBank:
+    """A bank with what its file knows of it beside parameters.
+
+    Attributes:
+        bank: The parameters.
+        knowledge: As a bank version keeps it; None in a file of parameters alone.
+        active: Which items may be asked, shape (n_items,); None leaves it to the design.
+    """
+
+    bank: ItemBank
+    knowledge: Mapping[str, Any] | None = None
+    active: BoolArray | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> "KnownBank":
+        """Read a bundle or a parameter file.
+
+        Raises:
+            InvalidInputError: The file cannot be opened, or is not what it should be.
+        """
+        try:
+            with path.open("rb") as stream:
+                if not stream.peek(len(BEGINNING)).startswith(BEGINNING):
+                    return cls(bank=read_parameters(stream, name=path.name))
+                bundle = read_bundle(stream.read(), path.name)
+        except OSError as exc:
+            raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+        bank = bundle.parameters(path.name)
+        return cls(bank=bank, knowledge=bundle.version["knowledge"], active=bundle.active(bank))
+
+    def test(self, design: Design) -> AdaptiveTest:
+        """The test of a design, as sessions take it.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this bank.
+        """
+        knowledge = self.knowledge or {}
+        return design.build(
+            self.bank,
+            active=self.active,
+            correction=correction_in(knowledge),
+            targets=targets_of(self.bank, knowledge, ()),
+            curves=curves_of(self.bank, knowledge),
+        )
+
+
 def load_bank(path: Path, *, several: bool = False) -> ItemBank:
-    """The bank in a parameter file.
+    """The bank in a bundle or a parameter file.
 
     Args:
         path: The file.
@@ -87,11 +142,7 @@ def load_bank(path: Path, *, several: bool = False) -> ItemBank:
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.
     """
-    try:
-        with path.open("rb") as stream:
-            bank = read_parameters(stream, name=path.name)
-    except OSError as exc:
-        raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+    bank = KnownBank.load(path).bank
     if bank.abilities is not None and not several:
         names = ", ".join(bank.abilities.items.names)
         raise InvalidInputError(

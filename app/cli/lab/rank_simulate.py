@@ -31,6 +31,7 @@ from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 from app.exchange.names import align
+from app.printable import percent
 
 
 @fail_clearly
@@ -48,7 +49,7 @@ def command(
         typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(help="Stop when this is spent, by --costs.")
+        float | None, typer.Option(help="Stop when so many US dollars are spent, by --costs.")
     ] = None,
     min_items: Annotated[int, typer.Option(help="Warm-up: items of each model.")] = 10,
     max_items: Annotated[int, typer.Option(help="Most items of one model.")] = 100,
@@ -311,8 +312,8 @@ def _show(screen: Console, document: dict[str, Any]) -> None:
     for tie in document["ties"]:
         screen.print(f"Tied: {', '.join(tie)}.", markup=False)
     screen.print(
-        f"{document['items_total']} items, {document['share_of_full']:.1%} of the recorded scores; "
-        f"tau {document['tau']:.2f}. {document['stop_detail']}",
+        f"{document['items_total']} items, {percent(document['share_of_full'], 1)} of the "
+        f"recorded scores; tau {document['tau']:.2f}. {document['stop_detail']}",
         markup=False,
     )
 

@@ -15,6 +15,7 @@ from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.curve_errors import learn_curves
 from app.cli.lab.inputs import (
     JsonOption,
+    KnownBank,
     LowerIsBetterOption,
     OptionalBankOption,
     ScaleOption,
@@ -96,7 +97,7 @@ def command(
         Path | None,
         file_option(
             help="Recorded scores of the examinees to test, as for the other commands; without "
-            "them: a forecast for examinees drawn from the prior."
+            "them: a forecast for simulated models."
         ),
     ] = None,
     bank: OptionalBankOption = None,
@@ -118,7 +119,7 @@ def command(
         int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
     ] = None,
     se_target: Annotated[
-        float | None, typer.Option(help="Stop at this standard error of theta.")
+        float | None, typer.Option(help="Stop at this standard error of theta, logits.")
     ] = None,
     margin: MarginOption = None,
     min_items: Annotated[
@@ -168,7 +169,7 @@ def command(
         Path | None,
         file_option(help="Item ids, one a line: a published short form as one more baseline."),
     ] = None,
-    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 100,
+    examinees: Annotated[int, typer.Option(min=1, help="Forecast: models to simulate.")] = 100,
     tokens_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
     ] = None,
@@ -229,9 +230,14 @@ def command(
         refuse_without_answers(train, reference)
         if bank is None:
             raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
-        known = load_bank(bank, several=True)
+        known = KnownBank.load(bank)
+        if known.knowledge is None and design.stopping.score_margin is not None:
+            _note(
+                f"{bank.name} carries no reference models, so a session may need fewer questions. "
+                "A bundle carries them: sextant banks export NAME --bundle."
+            )
         calls = calls_of(
-            known.n_items,
+            known.bank.n_items,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             price_in=price_in,

@@ -6,27 +6,37 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from app.cli.lab.inputs import KnownBank
 from app.cli.terminal import console
 from app.cli.terminal.console import write_json
-from app.engine.bank import ItemBank
 from app.engine.design.design import Design
-from app.engine.simulation.forecast import forecast
+from app.engine.simulation.forecast import drawn, forecast
 from app.engine.simulation.forecast_words import summary
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
+from app.printable import percent
 
 #: Figures that the screen shows.
 _SHOWN = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
 
 
 def show_forecast(
-    bank: ItemBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
+    known: KnownBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
 ) -> None:
-    """Simulate examinees drawn from the design's prior; show and write what their tests took."""
+    """Simulate examinees; show and write what their tests took.
+
+    They are drawn from the reference models' abilities where the file tells them, else from the
+    design's prior.
+    """
     rng = np.random.default_rng(seed)
-    thetas = prior_thetas(bank, design.estimator, n_examinees, rng)
+    bank, knowledge = known.bank, known.knowledge or {}
+    abilities = knowledge.get("reference_abilities", {}).get("quantiles", ())
+    if abilities and bank.abilities is None:
+        thetas = drawn(abilities, n_examinees, rng)
+    else:
+        thetas = prior_thetas(bank, design.estimator, n_examinees, rng)
     found = forecast(
-        design.build(bank),
+        known.test(design),
         thetas,
         seed=seed,
         concurrency=design.concurrency,
@@ -43,7 +53,7 @@ def show_forecast(
     for sentence in summary(found):
         screen.print(sentence, markup=False, soft_wrap=True)
     if found.reached is not None:
-        screen.print(f"{found.reached:.0%} are as exact as asked for.", markup=False)
+        screen.print(f"{percent(found.reached)} are as exact as asked for.", markup=False)
     write_json(
         json,
         {

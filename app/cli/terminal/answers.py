@@ -9,6 +9,7 @@ import typer
 from app.cli.servers.connection import asked
 from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.printable import percent
 from app.reports.figures import is_surprising
 
 #: Of an answer without a score, what became of it.
@@ -79,7 +80,7 @@ def _lines(one: dict[str, Any]) -> Iterator[str]:
     mark = {None: one["outcome"] or "pending", 0.0: "wrong", 1.0: "right"}.get(
         one["score"], f"score {one['score']}"
     )
-    expected = "" if one["expected"] is None else f", expected {one['expected']:.0%}"
+    expected = "" if one["expected"] is None else f", expected {percent(one['expected'])}"
     tried = ", trial question" if one["pretest"] else ""
     yield f"{one['step']:>4}. {one['item_id']}  {mark}{expected}{tried}"
     for name in ("question", "answer", "reason"):

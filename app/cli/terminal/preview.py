@@ -33,9 +33,7 @@ def preview(
             help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
         ),
     ],
-    model: Annotated[
-        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
@@ -54,7 +52,7 @@ def preview(
         str | None, typer.Option("--json", help="Write the preview as JSON; - for stdout.")
     ] = None,
 ) -> None:
-    """Put one item to an endpoint: the exact request, its answer, and how it is marked.
+    """Put one item to an endpoint: the exact request, its answer, and how it is scored.
 
     Nothing is stored; without --no-call the endpoint is really called, once or for each option.
     """

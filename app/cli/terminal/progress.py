@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.terminal.tables import interval, number
+from app.printable import percent
 from app.records.intervals import ends
 
 #: Answers kept in sight while the test runs.
@@ -102,7 +103,7 @@ def headline(figures: dict[str, Any]) -> str:
             if score["interval"] is None
             else f" (95 %: {interval(score['interval'], '.1%')})"
         )
-        said = f"score {score['value']:.1%}{known}   {said}"
+        said = f"score {percent(score['value'], 1)}{known}   {said}"
     return said
 
 

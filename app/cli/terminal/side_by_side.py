@@ -13,6 +13,7 @@ from app.cli.servers.connection import events
 from app.cli.terminal.console import err
 from app.cli.terminal.progress import Progress
 from app.engine.prediction.sample_size import sample_interval
+from app.printable import percent
 from sextant_client import AsyncSextant
 
 #: Columns of a bar that runs from a score of 0 to 100 %.
@@ -41,7 +42,7 @@ class _Score(NamedTuple):
 
     @override
     def __str__(self) -> str:
-        return f"score {self.value:.1%}, {self.lo:.1%} to {self.hi:.1%}"
+        return f"score {percent(self.value, 1)}, {percent(self.lo, 1)} to {percent(self.hi, 1)}"
 
 
 class SideBySide:

@@ -32,7 +32,7 @@ def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None
 
 def number(value: float | None, pattern: str = "+.2f") -> str:
     """A number that may be unknown."""
-    return "-" if value is None else format(value, pattern)
+    return "-" if value is None else format(value, pattern).replace("%", " %")
 
 
 def interval(

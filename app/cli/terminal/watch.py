@@ -9,6 +9,7 @@ from app.cli.servers.connection import events
 from app.cli.terminal.console import err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import interval
+from app.printable import percent
 from app.reports.figures import (
     answers_right,
     headline_lines,
@@ -79,7 +80,7 @@ def report(session: dict[str, Any]) -> None:
     elif (right := answers_right(progress)) is not None:
         table.add_row("answers", right)
     if score is not None and score["nonresponse"]:
-        share = f"{score['nonresponse']:.0%}"
+        share = percent(score["nonresponse"])
         table.add_row("score", f"its lower end has room for the {share} without a score")
     if estimate["reason"] is None:
         table.add_row(
@@ -149,9 +150,9 @@ def _missed(session: dict[str, Any]) -> str | None:
     missing = unscored(session)
     if share := missing.share_left_out + missing.share_wrong:
         return (
-            f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: {share:.0%} of the answers have "
-            f"no score or could not be parsed. More questions do not mend that: read them with "
-            f"sextant sessions answers {session['id']}"
+            f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: {percent(share)} of the answers "
+            f"have no score or could not be parsed. More questions do not mend that: read them "
+            f"with sextant sessions answers {session['id']}"
         )
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
     return (
@@ -167,7 +168,7 @@ def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]
     rows = [
         (
             f"  {_target({task['tag']: 1.0}, whole)}",
-            f"{task['value']:.1%} expected ({interval(task['interval'], '.1%')}), "
+            f"{percent(task['value'], 1)} expected ({interval(task['interval'], '.1%')}), "
             + (
                 f"{task['n_asked']} of {task['n_items']} questions asked"
                 if task["n_asked"]
@@ -179,8 +180,8 @@ def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]
     return rows + [
         (
             ability["name"].replace("_", " "),
-            f"{ability['value']:+.2f} ± {ability['se']:.2f}: better than {ability['above']:.0%} of "
-            "the reference models",
+            f"{ability['value']:+.2f} ± {ability['se']:.2f}: better than "
+            f"{percent(ability['above'])} of the reference models",
         )
         for ability in profile["abilities"]
     ]
@@ -192,4 +193,4 @@ def _target(shares: dict[str, float] | None, whole: str) -> str:
     if len(named) < 2:
         return next(iter(named), whole)
     total = sum(named.values())
-    return " and ".join(f"{name} ({share / total:.0%})" for name, share in named.items())
+    return " and ".join(f"{name} ({percent(share / total)})" for name, share in named.items())

@@ -22,6 +22,7 @@ from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
 from app.errors import FieldProblem, InvalidInputError
+from app.printable import percent
 
 #: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
 _FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
@@ -390,7 +391,7 @@ def _require_possible(cap: float, rates: FloatArray, n_items: int) -> None:
     if cap < asked / n_items - _FIT_TOLERANCE:
         detail = (
             f"tests of {asked:.3g} items on a bank of {n_items:,} ask each item in "
-            f"{asked / n_items:.1%} of them on average, so that {cap:.3g} cannot hold"
+            f"{percent(asked / n_items, 1)} of them on average, so that {cap:.3g} cannot hold"
         )
         raise InvalidInputError(
             f"The test design cannot be used here: /selection/exposure/max_rate: {detail}.",

@@ -11,6 +11,7 @@ from app.exchange.results.found import Choice, Found
 from app.exchange.results.lm_eval_items import BY_METRIC
 from app.exchange.results.questions import BY_MARKS, NORMALISATIONS, RIGHT, Questions
 from app.items import ScorerSpec
+from app.printable import percent
 
 #: Share of the recorded marks that the likeliest option has to explain.
 _LEAST_AGREEMENT = 0.95
@@ -265,8 +266,8 @@ class _Builder:
         if shares[told] < _LEAST_AGREEMENT:
             raise FileFormatError(
                 f"By {' and '.join(sorted(by_metric))} the likeliest option explains "
-                f"{shares[told]:.0%} of the recorded scores only, so they mean something else: "
-                "choose another metric with --metric (acc, acc_norm)."
+                f"{percent(shares[told])} of the recorded scores only, so they mean something "
+                "else: choose another metric with --metric (acc, acc_norm)."
             )
         if told != wanted:
             choices.append(
@@ -275,7 +276,7 @@ class _Builder:
                     taken=told,
                     option="--metric",
                     detail=f"The recorded scores are those of the likeliest option with lengths in "
-                    f"{told} ({shares[told]:.1%} of them).",
+                    f"{told} ({percent(shares[told], 1)} of them).",
                 )
             )
         return told

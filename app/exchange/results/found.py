@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.items import ScorerSpec
+from app.printable import percent
 
 _RIGHT = 0.5
 
@@ -111,7 +112,7 @@ class Agreement:
     def words(self) -> str:
         """Both shares, in words."""
         told = [
-            f"{share:.1%} of {n} {name}"
+            f"{percent(share, 1)} of {n} {name}"
             for share, n, name in (
                 (self.right, self.n_right, "right"),
                 (self.wrong, self.n_wrong, "wrong"),

@@ -59,7 +59,7 @@ def _who(report: SessionReport) -> str:
     calibrated = "calibrated " if identity.n_uncalibrated else ""
     questions = f"the {identity.n_items:,} {calibrated}questions {bank}"
     if identity.status == "failed":
-        detail = (report.failure or {}).get("detail") or report.stop_detail or "unknown"
+        detail = report.stop_detail or (report.failure or {}).get("detail") or "unknown"
         return (
             f"The test of {identity.examinee} on {questions} failed after "
             f"{count(answered, 'answer')}: {detail.rstrip('.')}."
@@ -81,6 +81,8 @@ def _result(report: SessionReport) -> Iterator[str]:
         elif progress["items"]:
             reason = report.estimate.get("reason")
             yield f"There is no score. {reason}" if reason else "There is no score yet."
+            if (right := answers_right(progress)) is not None:
+                yield f"Of the questions asked: {right}."
         return
     asked = scored_on(score.of, report.identity.whole_bank)
     if score.interval is None:

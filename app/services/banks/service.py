@@ -9,6 +9,7 @@ from typing import Any
 
 from app.demo.bank import demo_bank
 from app.engine.lint import Finding
+from app.engine.multidimensional.curve_knowledge import CURVES
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore
@@ -380,11 +381,11 @@ class BankService:
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         if guesses:
             latest = (await uow.versions.latest([bank.id])).get(bank.id)
-            if latest is not None and not latest.provisional:
+            if latest is not None and (not latest.provisional or CURVES in latest.knowledge):
                 raise InvalidStateError(
-                    f"Bank {bank.name} has version {latest.number} with parameters that are no "
-                    "guesses: a provisional import would put guesses in their place. Import into "
-                    "another bank."
+                    f"Bank {bank.name} has version {latest.number} with parameters or curves that "
+                    "are no guesses: a provisional import would put guesses in their place. Import "
+                    "into another bank."
                 )
             before = {} if latest is None else latest.knowledge
             request = await asyncio.to_thread(with_guesses, request, outlines, before)

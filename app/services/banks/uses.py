@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 
 from app.engine.inference.diagnostics import overlap_of_counts
+from app.printable import percent
 from app.records.banks import ItemAnswer, ItemUse
 from app.services.banks.loaded import LoadedVersion
 from app.storage.database import Database
@@ -137,9 +138,13 @@ def _caution(tests: int, exposure: float, overlap: float) -> str | None:
         return None
     beyond = []
     if exposure > MOST_EXPOSURE:
-        beyond.append(f"one item was in {exposure:.0%} of the tests (guide: {MOST_EXPOSURE:.0%})")
+        beyond.append(
+            f"one item was in {percent(exposure)} of the tests (guide: {percent(MOST_EXPOSURE)})"
+        )
     if overlap > MOST_OVERLAP:
-        beyond.append(f"two tests share {overlap:.0%} of their items (guide: {MOST_OVERLAP:.0%})")
+        beyond.append(
+            f"two tests share {percent(overlap)} of their items (guide: {percent(MOST_OVERLAP)})"
+        )
     if not beyond:
         return None
     return (

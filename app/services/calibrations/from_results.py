@@ -17,6 +17,7 @@ from app.errors import (
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.results.found import Agreement, Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
+from app.printable import percent
 from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet
@@ -352,6 +353,6 @@ def _no_scorer(tried: Sequence[Marking]) -> str:
             f"to reproduce them. {advice}"
         )
     return (
-        f"No scorer reproduces at least {_LEAST_AGREEMENT:.0%} of the recorded scores, right and "
-        f"wrong ({'; '.join(told)}): live tests would measure something else. {advice}"
+        f"No scorer reproduces at least {percent(_LEAST_AGREEMENT)} of the recorded scores, right "
+        f"and wrong ({'; '.join(told)}): live tests would measure something else. {advice}"
     )

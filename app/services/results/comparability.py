@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from app.printable import percent
 from app.records.sessions import SessionRecord
 from app.reports.figures import uncounted, unscored
 
@@ -86,5 +87,5 @@ def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
     name = worst.endpoint_name or worst.endpoint_model or worst.id
     return (
         f"A tenth or more of the answers have no score in {n} of {len(sessions)} sessions, most in "
-        f"that of {name} ({shares[worst.id]:.0%}): ability and rank are those of the others."
+        f"that of {name} ({percent(shares[worst.id])}): ability and rank are those of the others."
     )

@@ -11,6 +11,7 @@ from app.engine.design.design import Design
 from app.engine.simulation.forecast import Forecast, calls_of, drawn
 from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
+from app.printable import percent
 from app.records.endpoints import Limits, Price
 from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
@@ -168,7 +169,7 @@ def _short(reached: float | None) -> str | None:
     if reached is None or reached >= _MOST_REACH:
         return None
     return (
-        f"{reached:.0%} of the simulated tests become as exact as asked for: raise "
+        f"{percent(reached)} of the simulated tests become as exact as asked for: raise "
         "stopping.max_items, or ask for less."
     )
 

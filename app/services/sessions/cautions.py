@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.printable import percent
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     asked_caution,
@@ -57,4 +58,4 @@ def _of_unmarked(summary: Mapping[str, Any], *, is_score: bool) -> str | None:
         if is_score
         else "ability and its interval are those of the others"
     )
-    return f"{share:.0%} of the answers have no score: {room}."
+    return f"{percent(share)} of the answers have no score: {room}."

@@ -68,6 +68,11 @@ FATAL_CODES = frozenset(
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
+#: What is to be done about failures, by where they lie.
+_ENDPOINT = "Repair the endpoint, then continue the session."
+_SCORER = "Repair the scorer, then rescore the session."
+_ANSWERS = "Read some answers: the prompt, max_tokens or the scorer does not fit the model."
+
 
 #: Ends the code of an answer that nobody marked because the scorer's budget was spent.
 SCORER_BUDGET = f"_{ScorerBudgetError.code}"
@@ -110,20 +115,23 @@ class Failures:
             return None  # calls that we gave up ourselves say nothing about the endpoint
         failing = self._unanswered or self._unmarked
         if last is not None and last.error_code in FATAL_CODES and failing:
-            detail = f"Every further call would fail like the last one: {last.reason}"
+            todo = _ENDPOINT if last.error_code.startswith("endpoint") else _SCORER
+            detail = f"Every further call would fail like the last one: {last.reason} {todo}"
         elif last is not None and self._unanswered >= self._limits.max_consecutive:
-            detail = f"{self._unanswered} calls in a row failed; the last: {last.reason}"
+            detail = (
+                f"{self._unanswered} calls in a row failed; the last: {last.reason} {_ENDPOINT}"
+            )
         elif last is not None and self._unmarked >= (
             UNMARKED_PER_CALL * self._limits.max_consecutive
         ):
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
-                f"({last.error_code}): {last.reason}"
+                f"({last.error_code}): {last.reason} {_SCORER}"
             )
         elif self._limits.exceeded(failed, closed):
             detail = (
                 f"{failed} of {closed} answers could not be scored (limit "
-                f"{100 * self._limits.max_share:g} %)."
+                f"{100 * self._limits.max_share:g} %). {_ANSWERS}"
             )
         return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
 
@@ -152,10 +160,13 @@ def ending_of(
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
     if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
         is_failed = True
-        last = last_failure.reason if last_failure else "unknown"
+        missed = last_failure or Closing(outcome=Outcome.ERROR)
+        last = (missed.reason or "unknown").rstrip(".")
+        is_call = missed.outcome == Outcome.ERROR and missed.marking is None
+        todo = _ENDPOINT if is_call else _ANSWERS
         stop = Stop(
             StopReason.TOO_MANY_FAILURES,
-            f"None of {closed} answers could be scored; the last: {last}",
+            f"None of {closed} answers could be scored; the last: {last}. {todo}",
         )
     detail, failure = stop.detail, None
     if is_failed:
