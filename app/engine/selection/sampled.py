@@ -5,9 +5,9 @@ fifths at least: with few reference models that is nearly always, and the answer
 (`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
 score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
 what leaves the least variance of the score by the curves, among a random half of the difficulties,
-so that no test asks all its questions where one kind of examinee is told from another, and in a
-half of a large bank that is the test's own, so that two tests have few items in common: that half
-begins at the first item, which is always sampled.
+so that no test asks all its questions where one kind of examinee is told from another, and in
+three tenths of a large bank, the test's own, so that two tests have few items in common: they begin
+at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
 it counts in the score, and the k-th sampled question is the one that u + k phi modulo 1 meets, or
@@ -35,7 +35,7 @@ from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and how many items that are at least.
-_SHARE, _LEAST_ITEMS = 0.5, 300
+_SHARE, _LEAST_ITEMS = 0.3, 200
 #: Share of the difficulties among which a step chooses.
 _WINDOW = 0.5
 _GOLDEN = 0.6180339887498949
