@@ -400,8 +400,8 @@ def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
     rates = (n - np.arange(n)) / np.maximum(1.0 - (np.cumsum(wide) - wide), _LEAST)
     fits = rates * wide <= 1.0
     rate = rates[fits.argmax()] if fits.any() else math.inf
-    counts = weights * np.maximum(1.0 / np.minimum(rate * widths, 1.0) - 1.0, _LEAST)
-    return counts / counts.sum()
+    counts: FloatArray = weights * np.maximum(1.0 / np.minimum(rate * widths, 1.0) - 1.0, _LEAST)
+    return counts / np.sum(counts)
 
 
 def logit_of(score: float) -> float:
