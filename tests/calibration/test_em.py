@@ -85,7 +85,7 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
     priors = Priors(
-        slope=None if log_slope else Steepness(3.0),
+        slope=None if log_slope else Steepness(0.7),
         guessing=Normal(-1.0, 0.5),
         ceiling=Normal(2.0, 1.0),
     )
