@@ -153,6 +153,8 @@ async def test_a_target_without_a_number_marks_nothing_wrong(target: str) -> Non
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.ERROR
     assert result.reason == "The item's targets hold no number or formula to compare with."
+    told, fine = (ItemContent(prompt="How much?", target=t) for t in ((target,), (target, "2")))
+    assert (SCORER.unmarkable(told), SCORER.unmarkable(fine)) == ("a number or a formula", None)
 
 
 async def test_a_formula_is_compared_within_the_tolerance() -> None:
