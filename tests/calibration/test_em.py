@@ -231,6 +231,12 @@ def test_a_prior_of_steepness_without_a_scale_is_refused(scale: float) -> None:
         Steepness(scale)
 
 
+def test_a_density_on_every_third_node_has_the_same_mass_mean_and_spread() -> None:
+    thin = LatentDensity.normal(n_nodes=181, mean=0.4, sd=0.9).thinned(61)
+    assert len(thin.nodes) == 61
+    assert (thin.weights.sum(), thin.mean, thin.sd) == pytest.approx((1.0, 0.4, 0.9), abs=1e-6)
+
+
 def test_too_coarse_a_grid_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least 5 nodes"):
         LatentDensity.normal(n_nodes=4)
