@@ -81,7 +81,7 @@ def test_a_run_without_enough_cycles_says_so() -> None:
 
 
 def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Mock(side_effect=em.expect)
+    calls = Mock(side_effect=expect)
     monkeypatch.setattr(em, "expect", calls)
     found = calibrate(simulate(9, Family.THREE_PL, 300, 10).matrix)
     assert found.cycles == calls.call_count > 5
