@@ -1,8 +1,11 @@
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import app.calibration.logistic.em as em
 from app.calibration.linking.linked import calibrate_onto
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate, compare_families
 from app.calibration.logistic.curves import Family
@@ -58,6 +61,10 @@ def test_the_family_that_made_the_answers_has_the_lowest_bic() -> None:
     assert one[0].family is Family.RASCH
     assert two[0].family is Family.TWO_PL
     assert Family.FOUR_PL not in {fit.family for fit in one}
+    plain = {fit.family: fit.log_likelihood for fit in one}[Family.TWO_PL]
+    settings = CalibrationSettings(priors=Priors.none(), with_errors=False)
+    alone = calibrate(simulate(7, Family.RASCH, 1000, 15).matrix, settings)
+    assert plain == pytest.approx(alone.log_likelihood, rel=1e-12)
 
 
 def test_few_answers_are_warned_about() -> None:
@@ -71,6 +78,13 @@ def test_a_run_without_enough_cycles_says_so() -> None:
     result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL, max_cycles=2))
     assert not result.converged
     assert any("Not converged after" in warning for warning in result.warnings)
+
+
+def test_cycles_are_the_e_steps_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Mock(side_effect=expect)
+    monkeypatch.setattr(em, "expect", calls)
+    found = calibrate(simulate(9, Family.THREE_PL, 300, 10).matrix)
+    assert found.cycles == calls.call_count > 5
 
 
 def test_progress_is_reported_and_may_stop_the_run() -> None:

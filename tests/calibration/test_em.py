@@ -85,7 +85,7 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
     priors = Priors(
-        slope=None if log_slope else Steepness(3.0),
+        slope=None if log_slope else Steepness(0.7),
         guessing=Normal(-1.0, 0.5),
         ceiling=Normal(2.0, 1.0),
     )
@@ -229,6 +229,12 @@ def test_a_prior_without_a_spread_is_refused(sd: float) -> None:
 def test_a_prior_of_steepness_without_a_scale_is_refused(scale: float) -> None:
     with pytest.raises(InvalidInputError, match="scale > 0"):
         Steepness(scale)
+
+
+def test_a_density_on_every_third_node_has_the_same_mass_mean_and_spread() -> None:
+    thin = LatentDensity.normal(n_nodes=181, mean=0.4, sd=0.9).thinned(61)
+    assert len(thin.nodes) == 61
+    assert (thin.weights.sum(), thin.mean, thin.sd) == pytest.approx((1.0, 0.4, 0.9), abs=1e-6)
 
 
 def test_too_coarse_a_grid_is_refused() -> None:

@@ -159,6 +159,15 @@ def test_standard_errors_move_with_the_scale(negative_slopes: bool) -> None:
     data = simulate(11, Family.TWO_PL, 400, 6)
     errors = calibrate(data.matrix, CalibrationSettings(negative_slopes=negative_slopes)).errors
     assert errors is not None
+    # 95 % of a normal estimate: of a itself, or of log a where slopes are positive.
+    ends, a = errors.interval_a(), errors.curves.a
+    half = 1.959964 * errors.a
+    if negative_slopes:
+        assert ends.lo == pytest.approx(a - half)
+        assert ends.hi == pytest.approx(a + half)
+    else:
+        assert np.log(ends.lo / a) == pytest.approx(-half / a)
+        assert np.log(ends.hi / a) == pytest.approx(half / a)
     moved = errors.moved(_linking())
     assert moved.a == pytest.approx(errors.a / SLOPE)
     assert moved.b == pytest.approx(errors.b * SLOPE)

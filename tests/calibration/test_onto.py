@@ -88,6 +88,7 @@ def test_with_every_item_fixed_the_examinees_alone_are_found(family: Family) -> 
     found = calibrate_linked(known, bank, LinkMethod.FIXED_ANCHOR, settings)
     assert found.calibration.items.a == pytest.approx(bank.a)
     assert found.calibration.b == pytest.approx(bank.b)
+    assert found.calibration.n_parameters == 2  # mean and spread of the examinees
     assert found.linking.slope == pytest.approx(1.5, abs=0.15)
     assert found.linking.intercept == pytest.approx(0.4, abs=0.15)
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import expit, logit
 
 import app.calibration.logistic.uncertainty as uncertainty
 from app.calibration.filters import FilterSettings, apply_filters
@@ -10,6 +11,7 @@ from app.calibration.logistic.curves import Curves, Family
 from app.calibration.logistic.expectation import LatentDensity, expect
 from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
+from app.engine.models.base import FloatArray
 from app.exchange.responses import read_responses
 from tests.calibration.simulated import simulate
 
@@ -80,14 +82,33 @@ def test_the_common_slope_of_the_1pl_is_known_better_than_a_single_one() -> None
     assert common.a[0] < 0.6 * np.median(single.a)
 
 
-def test_upper_asymptotes_of_the_4pl_have_errors_within_their_range() -> None:
+@pytest.mark.parametrize("negative_slopes", [False, True])
+def test_errors_of_parameters_are_those_of_the_coordinates_times_numeric_slopes(
+    negative_slopes: bool,
+) -> None:
     data = simulate(5, Family.FOUR_PL, 3000, 10)
-    result = calibrate(data.matrix, CalibrationSettings(family=Family.FOUR_PL))
-    assert result.errors is not None
-    assert (result.errors.d > 0).all()
-    assert (result.errors.d < 0.3).all()
-    interval = result.errors.interval_c()
-    assert ((interval.lo > 0) & (interval.lo < interval.hi) & (interval.hi < 1)).all()
+    settings = CalibrationSettings(family=Family.FOUR_PL, negative_slopes=negative_slopes)
+    errors = calibrate(data.matrix, settings).errors
+    assert errors is not None
+    x, off = errors.curves.x, ~errors.estimated.all(axis=1)
+
+    def natural(moved: FloatArray) -> FloatArray:
+        slope, intercept, guessing, ceiling = moved.T
+        a = slope if negative_slopes else np.exp(slope)
+        c, u = expit(guessing), expit(ceiling)
+        return np.stack([a, -intercept / a, c, c + (1 - c) * u])
+
+    steps = 1e-5 * np.eye(4)
+    slopes = np.stack([(natural(x + h) - natural(x - h)) / 2e-5 for h in steps], axis=2)
+    expected = np.sqrt(np.einsum("pja,jab,pjb->pj", slopes, errors.covariance, slopes))
+    for told, wanted in zip((errors.a, errors.b, errors.c, errors.d), expected, strict=True):
+        assert told[~off] == pytest.approx(wanted[~off], rel=1e-6)
+    assert (~off).sum() >= 5
+    c = errors.interval_c()
+    assert logit(c.lo) + logit(c.hi) == pytest.approx(2 * x[:, 2])
+    assert logit(c.hi) - logit(c.lo) == pytest.approx(
+        2 * 1.959964 * np.sqrt(errors.covariance[:, 2, 2])
+    )
 
 
 def test_answers_that_leave_the_model_leave_errors_of_ordinary_size(shared_data: Path) -> None:

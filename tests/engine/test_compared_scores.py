@@ -49,6 +49,11 @@ def test_errors_are_shared_as_far_as_the_same_items_surprise() -> None:
     assert shared_error(first, first, 28, 28) == pytest.approx(
         0.5 * np.tanh(np.arctanh(0.99) - 1 / 5), abs=1e-12
     )
+    # Residuals of correlation 21 / sqrt(14 * 126) = 1/2, whatever their size.
+    alike, larger = np.tile([1.0, 1.0, 0.0, 0.0], 7), np.tile([3.0, 0.0, 3.0, 0.0], 7)
+    assert shared_error(alike, larger, 28, 28) == pytest.approx(
+        0.5 * np.tanh(np.arctanh(0.5) - 1 / 5)
+    )
     half = shared_error(first, first, 56, 56)
     assert half == pytest.approx(shared_error(first, first, 28, 28) / 2)
     assert shared_error(first, np.tile([1.0, 1.0, 0.0, -1.0], 7), 28, 28) == 0.0

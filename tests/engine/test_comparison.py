@@ -149,7 +149,7 @@ def test_equal_or_unknown_abilities_are_never_decided() -> None:
     one = Ability(theta=0.0, se=0.3, n_items=30)
     assert of_abilities(one, one).items_to_decide is None
     unknown = of_abilities(one, Ability(theta=0.0, se=math.inf, n_items=0))
-    assert (unknown.se, unknown.verdict) == (None, Verdict.UNDECIDED)
+    assert (unknown.se, unknown.p_value, unknown.verdict) == (None, 1.0, Verdict.UNDECIDED)
 
 
 @pytest.mark.parametrize("confidence", [0.4, 1.0])

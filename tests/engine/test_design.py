@@ -320,6 +320,26 @@ def test_every_part_of_a_design_reaches_the_test() -> None:
     assert isinstance(stratified.selector.criterion, AStratified)
 
 
+BY_CUT = {"cut_score": {"method": "ci", "theta": 0.0}, "min_items": 5, "max_items": 20}
+
+
+@pytest.mark.parametrize(
+    ("stopping", "asks_theta", "looks"),
+    [
+        ({"se": 0.3}, True, 1.0),
+        (BY_CUT, True, 4.0),  # from 5 answers to 20
+        ({"score_margin": 0.03}, False, 1.0),
+        ({"all_of": [{"score_margin": 0.03}, BY_CUT]}, True, 4.0),
+        ({"any_of": [{"score_margin": 0.03}, {"max_items": 9}]}, False, 1.0),
+    ],
+)
+def test_what_a_rule_asks_is_known_however_deep_it_lies(
+    stopping: Any, asks_theta: bool, looks: float
+) -> None:
+    read = Design.from_dict({"preset": "score", "stopping": stopping}).stopping
+    assert (read.asks_theta, read.looks) == (asks_theta, looks)
+
+
 def test_quarantined_items_are_left_out_unless_the_caller_says_what_is_active() -> None:
     bank = ItemBank.from_difficulties(a=[1.0, -2.0, 1.5], b=[0.0, 0.0, 0.5])
     assert quarantined(bank).tolist() == [False, True, False]

@@ -69,9 +69,11 @@ def test_budgets_end_simulated_tests_as_they_end_real_ones() -> None:
 
 def test_regions_hold_every_examinee_once() -> None:
     found = forecast_of({"se": 0.3, "min_items": 1, "max_items": 40})
-    assert sum(region.n_examinees for region in found.regions) == len(THETAS)
-    assert found.regions[0].theta_lo is None
-    assert found.regions[-1].theta_hi is None
+    edges = [-1.5, -0.5, 0.5, 1.5]
+    counts, _ = np.histogram(THETAS, [-np.inf, *edges, np.inf])
+    assert [region.n_examinees for region in found.regions] == counts.tolist()
+    assert [region.theta_lo for region in found.regions] == [None, *edges]
+    assert [region.theta_hi for region in found.regions] == [*edges, None]
     ends, middle = found.regions[0], found.regions[2]
     assert ends.items.median >= middle.items.median
     assert found.to_dict()["regions"][0]["items"]["median"] == ends.items.median

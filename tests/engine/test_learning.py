@@ -129,18 +129,25 @@ def test_how_intervals_grow_is_learned_from_those_held_out_beyond_the_others() -
     references, _ = whole_bank_abilities(BANK, scores)
     seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
 
-    def above(error_in_se: float) -> tuple[float, float]:
-        """Growth, where those who are 3 sd above all known are so wrong."""
-        off = [
-            replace(one, theta=one.estimate.theta + error_in_se * one.estimate.se) for one in seen
-        ]
-        shifted = [Shifted(seen=off, known=references - 3.0)]
-        found = learn_correction(seen, known=references, shifted=shifted).theta.beyond
+    def above(error_in_se: float, unit: float = 1.0) -> tuple[float, float]:
+        """Growth, where those who are 3 sd above all known are so wrong; theta in such a unit."""
+
+        def told(one: Glimpse, theta: float) -> Glimpse:
+            ends = {
+                name: unit * getattr(one.estimate, name) for name in ("theta", "se", "lo", "hi")
+            }
+            return replace(one, theta=unit * theta, estimate=replace(one.estimate, **ends))
+
+        like = [told(one, one.theta) for one in seen]
+        off = [told(one, one.estimate.theta + error_in_se * one.estimate.se) for one in seen]
+        shifted = [Shifted(seen=off, known=unit * (references - 3.0))]
+        found = learn_correction(like, known=unit * references, shifted=shifted).theta.beyond
         assert found is not None
-        assert found.centre == pytest.approx(references.mean())
+        assert found.centre == pytest.approx(unit * references.mean())
         return found.above, found.below
 
     assert above(6.0)[0] > above(0.5)[0] + 0.1
+    assert above(6.0, unit=3.0) == pytest.approx(above(6.0))
     assert above(6.0)[1] == pytest.approx(above(0.5)[1], abs=0.1)
     assert learn_correction(seen).theta.beyond is None
 

@@ -104,13 +104,6 @@ def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float
     )
 
 
-@given(a=st.floats(0.05, 5), b=st.floats(-6, 6), theta=thetas)
-def test_2pl_information_never_exceeds_a_squared_over_four(
-    a: float, b: float, theta: float
-) -> None:
-    assert LOGISTIC.information(parameters(a, -a * b, 0.0, 1.0), theta) <= a * a / 4 * (1 + 1e-12)
-
-
 def test_3pl_information_peaks_where_birnbaum_says() -> None:
     # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a, and
     # I_max = a^2 (1 - 20 c - 8 c^2 + (1 + 8 c)^1.5) / (8 (1 - c)^2).

@@ -148,7 +148,7 @@ def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> 
     slopes, w = abilities.items.slopes, p * (1 - p)
     before = with_answer(belief.profile.covariance, slopes[9], float(w[9]))
     rise = slopes.T @ (weights * w)
-    for item in (5, 17, 29):
+    for item in (0, 5, 17, 29):
         after = with_answer(before, slopes[item], float(w[item]))
         expected = {
             Optimality.V: rise @ (before - after) @ rise,
@@ -194,6 +194,9 @@ def test_one_ability_for_all_points_where_the_mean_score_rises_fastest() -> None
         for one in step
     ]
     assert model.composite == pytest.approx(np.array(rise) / np.linalg.norm(rise), abs=1e-6)
+    of_dimension_alone = np.array([[0.0, 1.2], [0.0, 0.0], [1.0, 0.5]])
+    nested = Loadings.from_slopes(of_dimension_alone, np.zeros(3), nested=True)
+    assert nested.slopes == pytest.approx(of_dimension_alone, abs=1e-3)
     flat = Loadings.from_slopes(np.zeros((4, 2)), np.zeros(4), nested=False)
     still = MultidimensionalModel(flat, Population(np.zeros(2), np.eye(2)))
     assert still.composite.tolist() == [1.0, 0.0]

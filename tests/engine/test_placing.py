@@ -138,3 +138,14 @@ def test_an_examinee_is_beyond_by_a_standard_deviation_of_where_it_stands() -> N
     for edge, standing in ((0.01, "BELOW"), (-0.01, "WITHIN")):
         placed = Placing(curves=known, population=(at.position + sd + edge, 9.0)).of(answers)
         assert placed.standing is PopulationPosition[standing]
+
+
+@pytest.mark.parametrize(("score", "slope", "intercept"), [(1.0, 2.0, 1.5), (0.0, 1.0, -2.0)])
+def test_an_answer_is_as_likely_as_on_average_over_the_abilities(
+    score: float, slope: float, intercept: float
+) -> None:
+    curve = ScoreCurves(np.array([[slope]]), np.array([intercept]), prior_sd=1.0)
+    z = np.linspace(-8.0, 8.0, 2001)
+    right = np.average(1 / (1 + np.exp(-(slope * z + intercept))), weights=np.exp(-0.5 * z**2))
+    likely = np.exp(curve.locate(np.array([0]), np.array([score])).log_likelihood)
+    assert likely == pytest.approx(right if score else 1 - right, abs=0.01)

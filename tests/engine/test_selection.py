@@ -190,6 +190,11 @@ def test_a_stratum_used_up_is_served_by_its_steeper_neighbour() -> None:
     pool = Pool(InformationIndex(bank))
     assert criterion.best(pool, after(bank, []), 4) == [0, 1, 2, 3]
     assert criterion.best(pool, after(bank, [(0, 1.0)]), 1) == [1]
+    # An item in flight has had its turn: the third stage begins, and not the first one again.
+    twice = ItemBank.from_difficulties(a=np.linspace(0.5, 2.0, 8), b=np.zeros(8))
+    staged = AStratified.of(twice, strata=4, length=4)
+    in_flight = after(twice, [(0, 1.0)]).with_pending(ItemIndex(2))
+    assert staged.best(Pool(InformationIndex(twice)), in_flight, 1) == [4]
 
 
 def balanced(targets: dict[str, float], tags: Sequence[tuple[str, ...]]) -> ContentBalanced:

@@ -5,7 +5,14 @@ import pytest
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.simulation.simulate import draw_scores, fit_acceptance, simulate, summarise, take
+from app.engine.simulation.simulate import (
+    coverage,
+    draw_scores,
+    fit_acceptance,
+    simulate,
+    summarise,
+    take,
+)
 from app.engine.stopping import StopReason
 from app.errors import InvalidInputError
 from tests.engine.random_banks import KINDS, Kind, clean_bank
@@ -79,6 +86,9 @@ def test_a_summary_counts_what_the_tests_used() -> None:
     assert (summary.n_examinees, summary.items_mean, summary.items_max) == (2, 10.0, 10)
     assert (summary.exposure_max, summary.overlap) == (1.0, 1.0)
     assert summary.exposure_mean == pytest.approx(10 / 50)
+    rounded = 0.1 + 0.2  # above 0.3 by the last bit
+    ends = [(0.3, 0.3), (rounded, 1.0), (0.0, 0.2), (0.4, 1.0)]
+    assert coverage(ends, [rounded, 0.3, 0.3, 0.3]) == 0.5
 
 
 def middle_ranks(values: FloatArray) -> FloatArray:

@@ -123,6 +123,7 @@ def test_goals_wait_for_the_fewest_items_and_limits_do_not() -> None:
     assert reason(patient, situation("10101")) is None
     assert reason(patient, situation("101010")) is StopReason.SE_TARGET
     assert reason(replace(patient, min_items=99), situation(MIXED)) is StopReason.MAX_ITEMS
+    assert reason(AnyOf(goals=(SeTarget(se=9.9),)), situation()) is StopReason.SE_TARGET
 
 
 def test_pending_items_count_towards_the_most_and_not_the_fewest_items() -> None:

@@ -13,7 +13,7 @@ CITIES = ItemContent(
 NUMBERS = ItemContent(prompt="5 x 5?", choices=("5", "25", "2.5", "125", "-25"), target=("25",))
 CATS = ItemContent(
     prompt="What sat on the mat?",
-    choices=("A cat", "The dog", "I did", "Nobody"),
+    choices=("A cat", "The dog", "I did", "A cat and a dog"),
     target=("A cat",),
 )
 SCORER = build(ScorerSpec("choice"))
@@ -134,6 +134,7 @@ async def test_numbers_as_options_are_read_whole(letter: str, block: str) -> Non
         ("A", "A cat | The answer is A | The answer is A because it purrs | A cat sat there"),
         ("B", "Answer: The dog"),
         ("C", "I did"),
+        ("D", "A cat and a dog sat there | The answer is a cat and a dog"),
     ],
 )
 async def test_articles_in_option_texts_do_not_confuse(letter: str, block: str) -> None:

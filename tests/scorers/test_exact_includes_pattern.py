@@ -122,6 +122,32 @@ async def test_the_last_match_of_a_pattern_counts() -> None:
     assert await _score(spec, "2 = 2, 2 + 3 = 5", "5") == 1.0
 
 
+@pytest.mark.parametrize(
+    ("params", "text", "target", "marked"),
+    [
+        ({"pattern": r"\d+"}, "3, then 5, then 8", "3", 1.0),
+        ({"pattern": r"\d+", "match": -1}, "3, then 5, then 8", "8", 1.0),
+        ({"pattern": r"\d+", "match": 2}, "3, then 5, then 8", "8", 1.0),
+        ({"pattern": r"\d+", "match": 3}, "3, then 5, then 8", "8", "unparsed"),
+        ({"pattern": r"\d+", "match": -3}, "3, then 5, then 8", "3", 1.0),
+        ({"pattern": r"\d+", "match": -4}, "3, then 5, then 8", "3", "unparsed"),
+        ({"pattern": r"is (\w)|(\w)\)"}, "b) it", "b", 1.0),  # the group that is not empty
+        ({"remove": [",", r"\$"]}, "$1,000", "1000", 1.0),
+        ({}, " Paris\n", "Paris", 1.0),
+        ({}, "paris", "Paris", 0.0),
+        ({"ignore_case": True}, "paris", "Paris", 1.0),
+        ({}, "Paris!", "Paris", 0.0),
+        ({"ignore_punctuation": True}, "Paris!", "Paris", 1.0),
+        ({"ignore_punctuation": True}, "Paris 2", "Paris ", 0.0),
+        ({"ignore_numbers": True}, "Paris 2", "Paris ", 1.0),
+    ],
+)
+async def test_extract_takes_the_match_and_ignores_as_told(
+    params: dict[str, object], text: str, target: str, marked: float | str
+) -> None:
+    assert await _score(ScorerSpec("extract", params), text, target) == marked
+
+
 async def test_a_pattern_ignores_case_when_told() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1, "ignore_case": True})
     assert await _score(spec, "IT IS PARIS", "Paris") == 1.0

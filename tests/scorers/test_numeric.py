@@ -7,7 +7,7 @@ import pytest
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
-from app.scorers.base import Mark
+from app.scorers.base import Mark, ScorerParams
 from app.scorers.confined import _sandbox
 from tests.scorers.claims import pairs, texts
 from tests.waiting import waiting
@@ -153,6 +153,9 @@ async def test_a_target_without_a_number_marks_nothing_wrong(target: str) -> Non
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.ERROR
     assert result.reason == "The item's targets hold no number or formula to compare with."
+    told, fine = (ItemContent(prompt="How much?", target=t) for t in ((target,), (target, "2")))
+    assert isinstance(SCORER, ScorerParams)
+    assert (SCORER.unmarkable(told), SCORER.unmarkable(fine)) == ("a number or a formula", None)
 
 
 async def test_a_formula_is_compared_within_the_tolerance() -> None:
