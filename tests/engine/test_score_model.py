@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine.prediction.score_model import Given, ScoreModel, Target, Widths, short_form
+from app.engine.prediction.short_form import compose
 from app.errors import InvalidInputError
 
 N_ITEMS = 12
@@ -99,6 +100,9 @@ def test_a_short_form_beats_any_item_put_in_place_of_its_first() -> None:
     _, best = target.predict([first], np.zeros(1))
     assert all(target.predict([i], np.zeros(1))[1] >= best for i in range(N_ITEMS))
     assert len(set(short_form(target, 99))) == N_ITEMS
+    form, scores = compose(target, 4), np.array([1.0, 0.0, 0.5, 1.0])
+    told, _ = target.predict(list(form.items), scores)
+    assert form.constant + np.dot(form.weights, scores) == pytest.approx(told)
 
 
 def test_costs_turn_a_short_form_to_cheap_items() -> None:

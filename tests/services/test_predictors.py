@@ -67,6 +67,7 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
         assert again.state.draws == run.state.draws
         now = 10.0 * turn  # figures are renewed every few seconds at least
         assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
+    assert run.state.usage.tokens == 0  # no answer said any
     return list(stored.values())
 
 
