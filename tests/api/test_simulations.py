@@ -1,6 +1,7 @@
 """Forecasts over REST."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from app.cli.lab import simulate
+from app.cli.lab.inputs import KnownBank
 from app.demo.bank import demo_bank
+from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.errors import FileFormatError
+from app.exchange.bundles import line
 from app.services.banks.imports import BankImport
 from app.services.results import simulations
 from tests.api.calls import posted
@@ -155,3 +160,12 @@ async def test_a_bundle_gives_the_same_forecast_without_a_server(
     assert offline["export"]["margin"]["lo"] > offline["bundle"]["margin"]["median"]
     assert "demo.csv carries no reference models" in " ".join(said["export"].split())
     assert "carries no" not in said["bundle"]
+
+    # Whoever changes what a bundle knows can hash it again.
+    head, bank, version, *rest, _ = files["bundle"].read_bytes().splitlines(keepends=True)
+    odd = json.loads(version)
+    odd["version"]["knowledge"][CURVES] = ["of nobody"]
+    text = b"".join([head, bank, line(odd), *rest])
+    files["bundle"].write_bytes(text + line({"sha256": hashlib.sha256(text).hexdigest()}))
+    with pytest.raises(FileFormatError, match="what it knows of the version cannot be read"):
+        KnownBank.load(files["bundle"])

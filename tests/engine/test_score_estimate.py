@@ -215,7 +215,7 @@ def test_a_sample_is_even_in_the_order_of_expected_scores(curves: ScoreCurves) -
 
 
 def test_each_test_chooses_from_a_part_of_the_bank_that_is_its_own() -> None:
-    n = 600
+    n = 900
     intercepts = np.random.default_rng(4).normal(size=n)
     chance = expit(np.random.default_rng(5).normal(size=(40, 1)) + intercepts)
     scores = (np.random.default_rng(6).random(chance.shape) < chance).astype(np.float64)

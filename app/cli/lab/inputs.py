@@ -114,7 +114,15 @@ class KnownBank:
         except OSError as exc:
             raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
         bank = bundle.parameters(path.name)
-        return cls(bank=bank, knowledge=bundle.version["knowledge"], active=bundle.active(bank))
+        try:
+            knowledge = bundle.version["knowledge"]
+            known = cls(bank=bank, knowledge=knowledge, active=bundle.active(bank))
+            known.test(Design.from_dict({}))
+        except (LookupError, TypeError, ValueError, AttributeError) as exc:
+            raise FileFormatError(
+                f"{path.name}: what it knows of the version cannot be read: {exc!r:.200}."
+            ) from None
+        return known
 
     def test(self, design: Design) -> AdaptiveTest:
         """The test of a design, as sessions take it.

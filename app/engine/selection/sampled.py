@@ -35,7 +35,7 @@ from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and how many items that are at least.
-_SHARE, _LEAST_ITEMS = 0.3, 200
+_SHARE, _LEAST_ITEMS = 0.3, 300
 #: Share of the difficulties among which a step chooses.
 _WINDOW = 0.5
 _GOLDEN = 0.6180339887498949
