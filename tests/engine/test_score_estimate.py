@@ -168,6 +168,22 @@ def test_questions_that_count_much_are_sampled_and_count_for_what_they_are() -> 
     assert other_order.by_sample == pytest.approx(told[-1].by_sample, rel=1e-12)
 
 
+def test_intervals_hold_where_few_of_the_questions_left_count_most() -> None:
+    """Each question counts four fifths of the one before; also where one answer is missing."""
+    weights = np.float64(0.8) ** np.arange(300.0)
+    weights /= weights.sum()
+    curves = ScoreCurves(np.full((1, 300), 1e-6), np.zeros(300))
+    way = ScoreEstimator(explained(curves, 0), weights, ModelError())
+    test = score_test(way.explanations, weights, 12, np.ones(300, dtype=np.bool_))
+    held = []
+    for seed in range(100):
+        scores = (np.random.default_rng(seed).random(300) < 0.5).astype(float)
+        responses = take(test, scores, seed=[seed])[0].responses
+        told = way.estimate(responses), way.estimate(responses[1:])
+        held.append([one.lo <= weights @ scores <= one.hi for one in told])
+    assert np.mean(held, axis=0).min() >= 0.95
+
+
 @pytest.mark.parametrize("right", [False, True])
 def test_no_interval_is_much_wider_than_that_of_the_sampled_questions_alone(
     curves: ScoreCurves, right: bool

@@ -346,8 +346,7 @@ class ScoreEstimator:
         score = StudentMixture(middle, spread, np.array([degrees, SCORE.degrees])[:, None], mass)
         value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
         # Scores go up by an item at a time: the nearest to an end may be what is just possible.
-        n_open = int(np.count_nonzero(held.left))
-        half_item = 0.5 * (certain.most - certain.least) / max(n_open, 1)
+        half_item = 0.5 * (certain.most - certain.least) / max(_alike(held.left), 1.0)
         lo = certain.least if lo < certain.least + half_item else lo
         hi = certain.most if hi > certain.most - half_item else hi
         return certain.clip(value, lo, hi)
@@ -370,7 +369,7 @@ def _by_sample_alone(
     """
     left = weights.copy()
     left[items] = 0.0
-    n_left, of_left = int(np.count_nonzero(left)), float(left.sum())
+    n_left, of_left = _alike(left), float(left.sum())
     asked = float(weights[items] @ scores)
     if not n_left:
         return asked, asked
@@ -400,8 +399,15 @@ def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
     rates = (n - np.arange(n)) / np.maximum(1.0 - (np.cumsum(wide) - wide), _LEAST)
     fits = rates * wide <= 1.0
     rate = rates[fits.argmax()] if fits.any() else math.inf
-    counts: FloatArray = weights * np.maximum(1.0 / np.minimum(rate * widths, 1.0) - 1.0, _LEAST)
+    chances = np.clip(rate * widths, _LEAST, 1.0)
+    counts: FloatArray = weights * np.maximum(1.0 / chances - 1.0, _LEAST)
     return counts / np.sum(counts)
+
+
+def _alike(weights: FloatArray) -> float:
+    """How many items that count alike would leave as much to luck as these; 0 without any."""
+    squares = float(weights @ weights)
+    return round(float(weights.sum()) ** 2 / squares, 6) if squares > 0.0 else 0.0
 
 
 def logit_of(score: float) -> float:
