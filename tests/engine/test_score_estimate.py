@@ -168,6 +168,19 @@ def test_questions_that_count_much_are_sampled_and_count_for_what_they_are() -> 
     assert other_order.by_sample == pytest.approx(told[-1].by_sample, rel=1e-12)
 
 
+def test_no_question_is_sampled_more_often_for_standing_beside_a_heavy_one() -> None:
+    """One of medium difficulty counts half, the forty others count alike."""
+    weights = np.r_[np.full(20, 0.5 / 40), 0.5, np.full(20, 0.5 / 40)]
+    curves = ScoreCurves(np.full((1, 41), 1e-6), np.linspace(-2.0, 2.0, 41))
+    test = score_test(explained(curves, 0), weights, 6, np.ones(41, dtype=np.bool_))
+    taken = [take(test, np.ones(41), seed=[seed])[0].responses for seed in range(400)]
+    times = np.bincount([one.item for responses in taken for one in responses], minlength=41)
+    light = np.delete(times, 20)
+    assert times[20] / 400 >= 1 - 0.5**6 - 0.03
+    assert light.max() <= light.mean() + 4.0 * np.sqrt(light.mean())
+    assert light.min() >= light.mean() - 4.0 * np.sqrt(light.mean())
+
+
 def test_intervals_hold_where_few_of_the_questions_left_count_most() -> None:
     """Each question counts four fifths of the one before; also where one answer is missing."""
     weights = np.float64(0.8) ** np.arange(300.0)

@@ -10,9 +10,9 @@ three tenths of a large bank, the test's own, so that two tests have few items i
 at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
-it counts in the score, and the k-th sampled question is the one that u + k phi modulo 1 meets, or
-the nearest that is open, phi the golden ratio. Every beginning of that sequence is nearly even, so
-that a test may end anywhere. Where no order of the items is known it is a random sample.
+it counts in the score, and the sequence u + k phi modulo 1, phi the golden ratio, meets one after
+another; those asked already it passes over. Every beginning of it is nearly even, so that a test
+may end anywhere. Where no order of the items is known it is a random sample.
 
 A sampled question carries a probability below 1 with its answer, a chosen one 1.
 
@@ -26,7 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemIndex
-from app.engine.models.base import BoolArray
+from app.engine.models.base import BoolArray, IntArray
 from app.engine.models.multidimensional import with_answer
 from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
@@ -39,6 +39,8 @@ _SHARE, _LEAST_ITEMS = 0.3, 300
 #: Share of the difficulties among which a step chooses.
 _WINDOW = 0.5
 _GOLDEN = 0.6180339887498949
+#: Members of the sequence that are looked at for one that meets an open item.
+_AHEAD = 1024
 #: Items that a test for theta chooses before any is sampled, and that it samples at most.
 LEAD = 24
 
@@ -126,11 +128,15 @@ class Sampled:
         width: How wide it is.
         circle: Where each item stands on a circle, in [0, 1): each arc has all difficulties. Where
             costs count, all stand together.
+        order: The items by position.
+        edges: Where each of them but the last ends.
     """
 
     position: FloatArray
     width: FloatArray
     circle: FloatArray
+    order: IntArray
+    edges: FloatArray
 
     @classmethod
     def of(
@@ -155,7 +161,8 @@ class Sampled:
         circle = np.zeros(width.size)
         if costs is None:  # else a cheap item is worth more than one that few are asked
             circle[order] = (np.arange(width.size) * _GOLDEN) % 1.0
-        return cls(position=position, width=width, circle=circle)
+        edges = np.cumsum(width[order])[:-1]
+        return cls(position=position, width=width, circle=circle, order=order, edges=edges)
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
         """See `Selector`."""
@@ -164,14 +171,16 @@ class Sampled:
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
-        open_ = np.flatnonzero(pool.admissible(state))
-        counts = open_[~np.isnan(self.position[open_])]
+        is_open = pool.admissible(state)
+        counts = np.flatnonzero(is_open & (self.width > 0.0))
         if not counts.size:
+            open_ = np.flatnonzero(is_open)
             return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
-        target = self._next(state, rng)
-        width = self.width[counts]
-        nearest = (np.abs(self.position[counts] - target) - 0.5 * width).argmin()
-        return Chosen(ItemIndex(int(counts[nearest])), float(width[nearest] / width.sum()))
+        chances = self.width[counts] / self.width[counts].sum()
+        met = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
+        met = met[is_open[met] & (self.width[met] > 0.0)]
+        item = int(met[0] if met.size else rng.choice(counts, p=chances))
+        return Chosen(ItemIndex(item), float(chances[np.searchsorted(counts, item)]))
 
     def part(self, state: CatState) -> BoolArray:
         """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
@@ -181,17 +190,22 @@ class Sampled:
         inside: BoolArray = (ahead >= 0.0) & (ahead < share) | (ahead < share - 1.0)
         return inside
 
-    def _next(self, state: CatState, rng: np.random.Generator) -> float:
-        """Where the next sampled item should stand."""
-        sampled = sorted(
-            (draw.step, item)
+    def _next(self, state: CatState, rng: np.random.Generator) -> FloatArray:
+        """Where the next sampled item may stand: the sequence from here on."""
+        sampled = [
+            (self.width[item], draw.step, item)
             for item, draw in draws_of(state)
             if draw.sampled and not np.isnan(self.position[item])
-        )
-        if not sampled:
-            return float(rng.random())
-        first = float(self.position[sampled[0][1]])
-        return (first + len(sampled) * _GOLDEN) % 1.0
+        ]
+        start = rng.random()
+        if sampled:
+            # The narrowest tells best where the sequence was; in a wide one chance tells.
+            width, step, item = min(sampled)
+            since = 1 + sum(one[1] > step for one in sampled)
+            start = self.position[item] + (start - 0.5) * (width - self.width.min())
+            start += since * _GOLDEN
+        places: FloatArray = np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
+        return places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
