@@ -21,6 +21,7 @@ from app.cli.terminal.console import err, fail_clearly, out, write_json
 from app.cli.terminal.files import write_file
 from app.cli.terminal.options import (
     AskServerOption,
+    FurtherMarginOption,
     SameAsJsonOption,
     ServerKeyOption,
     ServerOption,
@@ -92,15 +93,7 @@ def rescore(
 @fail_clearly
 def extend(
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=50.0,
-            metavar="POINTS",
-            help="Stop when the score is known to so many points either way.",
-        ),
-    ] = None,
+    margin: FurtherMarginOption = None,
     max_items: Annotated[
         int | None, typer.Option(help="Ask at most so many items, with those asked before.")
     ] = None,

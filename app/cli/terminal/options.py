@@ -28,15 +28,10 @@ AskServerOption = Annotated[
 ConcurrencyOption = Annotated[
     int | None, typer.Option(metavar="K", help="Items in flight; 4 unless the preset is atlas.")
 ]
-MarginOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.01,
-        max=50.0,
-        metavar="POINTS",
-        help="Stop when the score is known to so many points either way; 4 by default.",
-    ),
-]
+_points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
+_MARGIN = "Stop when the score is known to so many points either way"
+MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
+FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
 DimensionsOption = Annotated[
     int | None,
     typer.Option(help="Of the models mirt and nested; by default what parallel analysis finds."),

@@ -10,9 +10,9 @@ three tenths of a large bank, the test's own, so that two tests have few items i
 at the first item, which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
-it counts in the score, and the sequence u + k phi modulo 1, phi the golden ratio, meets one after
-another; those asked already it passes over. Every beginning of it is nearly even, so that a test
-may end anywhere. Where no order of the items is known it is a random sample.
+it counts in the score. The sequence u + k phi modulo 1, phi the golden ratio, samples each item
+that it meets, once. Every beginning of it is nearly even, so that a test may end anywhere. Where no
+order of the items is known it is a random sample.
 
 A sampled question carries a probability below 1 with its answer, a chosen one 1.
 
