@@ -172,15 +172,15 @@ class Sampled:
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
         is_open = pool.admissible(state)
-        counts = np.flatnonzero(is_open & (self.width > 0.0))
-        if not counts.size:
+        chances = np.where(is_open, self.width, 0.0)
+        total = float(chances.sum())
+        if total <= 0.0:
             open_ = np.flatnonzero(is_open)
             return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
-        chances = self.width[counts] / self.width[counts].sum()
         met = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
-        met = met[is_open[met] & (self.width[met] > 0.0)]
-        item = int(met[0] if met.size else rng.choice(counts, p=chances))
-        return Chosen(ItemIndex(item), float(chances[np.searchsorted(counts, item)]))
+        met = met[chances[met] > 0.0]
+        item = int(met[0] if met.size else rng.choice(chances.size, p=chances / total))
+        return Chosen(ItemIndex(item), float(chances[item] / total))
 
     def part(self, state: CatState) -> BoolArray:
         """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
