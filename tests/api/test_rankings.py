@@ -11,7 +11,11 @@ from fastapi import FastAPI
 from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
 from app.demo.bank import demo_bank
 from app.engine.multidimensional.curve_knowledge import curves_to_dict
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.engine.prediction.correction import (
+    ExtrapolationAdjustment,
+    IntervalCorrection,
+    IntervalFactor,
+)
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.main import create_app
 from app.settings import Settings
@@ -102,8 +106,8 @@ async def taught_by_weak_examinees(database: Database) -> None:
         population=population_quantiles(scores),
     )
     # Of whom nobody can place nothing can be decided.
-    beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, adrift=2.0)
-    stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    beyond = ExtrapolationAdjustment(centre=0.0, spread=9.0, above=0.0, below=0.0, max_bias=2.0)
+    stretch = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
     correction = IntervalCorrection(theta=stretch, n_examinees=40)
     knowledge = {
         "interval_correction": correction.to_dict(),

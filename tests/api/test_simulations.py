@@ -15,7 +15,7 @@ from app.cli.lab import simulate
 from app.cli.lab.inputs import KnownBank
 from app.demo.bank import demo_bank
 from app.engine.multidimensional.curve_knowledge import CURVES
-from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import FileFormatError
 from app.exchange.bundles import line
 from app.services.banks.imports import BankImport
@@ -101,7 +101,7 @@ async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> No
 async def test_examinees_are_drawn_like_those_the_version_was_calibrated_with(
     client: Client, app: FastAPI
 ) -> None:
-    twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+    twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {
         "interval_correction": correction.to_dict(),

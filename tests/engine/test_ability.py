@@ -11,33 +11,37 @@ from hypothesis import strategies as st
 from app.engine.design.design import Design
 from app.engine.inference.comparison import Verdict, of_abilities
 from app.engine.prediction.ability import Ability, Gap
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.engine.prediction.correction import (
+    ExtrapolationAdjustment,
+    IntervalCorrection,
+    IntervalFactor,
+)
 from app.engine.prediction.placing import UNPLACED
 from app.engine.ranking.ranking import Ranking, RankingState
 from app.engine.ranking.rules import RankingRules
 from app.engine.state import Estimate, Response
 from tests.engine.random_banks import clean_bank
 
-LEANING = Beyond(
+BIASED = ExtrapolationAdjustment(
     centre=0.0,
     spread=1.0,
     above=0.1,
     below=0.1,
-    leaning_above=0.4,
-    leaning_below=-0.2,
-    doubt_above=0.2,
-    doubt_below=0.1,
+    bias_above=0.4,
+    bias_below=-0.2,
+    bias_se_above=0.2,
+    bias_se_below=0.1,
 )
-STRETCH = Stretch(answers=(5,), factor=(1.2,), usual=(1.0,), power=0.0, beyond=LEANING)
+STRETCH = IntervalFactor(answers=(5,), factor=(1.2,), usual=(1.0,), power=0.0, beyond=BIASED)
 #: Another version's, where all is as uncertain but for itself.
-ELSEWHERE = replace(STRETCH, beyond=replace(LEANING, centre=1e-9))
+ELSEWHERE = replace(STRETCH, beyond=replace(BIASED, centre=1e-9))
 
 thetas = st.floats(-6, 6)
 ses = st.floats(0.05, 1.0)
 stretches = st.sampled_from([None, STRETCH, ELSEWHERE])
 
 
-def ability(theta: float, se: float = 0.3, stretch: Stretch | None = STRETCH) -> Ability:
+def ability(theta: float, se: float = 0.3, stretch: IntervalFactor | None = STRETCH) -> Ability:
     return Ability(theta=theta, se=se, n_items=30, stretch=stretch)
 
 
@@ -96,7 +100,7 @@ def test_doubt_cancels_between_two_as_far_beyond_and_between_nobody_else() -> No
     of_pair = far.minus(farther)
     assert of_pair.sd**2 == pytest.approx(far.own**2 + farther.own**2 + 0.2**2)
     assert of_pair.middle == pytest.approx(-1.0 + 0.4)
-    assert within.doubt == 0.0
+    assert within.bias_se == 0.0
     assert far.minus(within).sd ** 2 == pytest.approx(far.sd**2 + within.own**2)
     assert far.minus(weak).sd == pytest.approx(math.hypot(far.sd, weak.sd))
 
@@ -137,7 +141,7 @@ def test_estimates_that_are_thought_too_high_decide_less() -> None:
 BANK = clean_bank(11, 150)
 
 
-def ranked(stretch: Stretch) -> tuple[Ranking, RankingState]:
+def ranked(stretch: IntervalFactor) -> tuple[Ranking, RankingState]:
     """Two who got nearly all right, and half."""
     known = IntervalCorrection(theta=stretch, n_examinees=40)
     test = Design.from_dict({"preset": "ability"}).build(BANK, correction=known)
@@ -157,28 +161,25 @@ def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> N
     assert (pair.above, pair.decided) == (0, True)
     thetas = [member.belief.theta for member in state.members]
     spread = (thetas[0] - thetas[1]) / 4.0
-    beyond = replace(LEANING, centre=thetas[1], spread=spread, leaning_above=0.9, doubt_above=0.05)
+    beyond = replace(BIASED, centre=thetas[1], spread=spread, bias_above=0.9, bias_se_above=0.05)
     moved, same = ranked(replace(STRETCH, beyond=beyond))
     (pair,) = moved.ranks(same).pairs
     assert pair.above == 0  # in the order of what is shown as theta
     assert not pair.decided
     assert pair.p_above < 0.99
     # Thought to be stronger still than estimated: no proof that they differ more.
-    stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, leaning_above=-0.9)))
+    stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=-0.9)))
     (pair,) = stronger.ranks(same).pairs
-    (level,) = (
-        ranked(replace(STRETCH, beyond=replace(beyond, leaning_above=0.0)))[0].ranks(same).pairs
-    )
+    (level,) = ranked(replace(STRETCH, beyond=replace(beyond, bias_above=0.0)))[0].ranks(same).pairs
     assert pair.z <= level.z
     assert pair.p_above >= level.p_above
 
 
 def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_before() -> None:
-    stretch = replace(STRETCH, beyond=replace(LEANING, unplaced=3.0))
+    stretch = replace(STRETCH, beyond=replace(BIASED, max_bias=2.0))
     placed = [Ability(theta=at, se=0.3, n_items=30, stretch=stretch) for at in (0.7, -0.7)]
     assert [one.stated().own for one in placed] == [ability(0.7).stated().own] * 2
     open_ = [replace(one, place=UNPLACED) for one in placed]
-    assert open_[0].stated().own == pytest.approx(3.0 * placed[0].stated().own)
     verdicts = [of_abilities(*two).verdict for two in (placed, open_, (placed[0], open_[1]))]
     assert verdicts == [Verdict.ABOVE, Verdict.UNDECIDED, Verdict.UNDECIDED]
     nothing_learned = ability(0.7)
@@ -186,10 +187,10 @@ def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_be
 
 
 def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() -> None:
-    adrift = replace(LEANING, adrift=2.0)
-    placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=adrift))
+    max_bias = replace(BIASED, max_bias=2.0)
+    placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=max_bias))
     open_ = replace(placed, place=UNPLACED)
-    far = 2.0 * adrift.spread / 1.959964
+    far = 2.0 * max_bias.spread / 1.959964
     for times in (1.0, 100.0):
         expected = np.hypot(placed.stated(times).own, far)
         assert open_.stated(times).own == pytest.approx(expected)

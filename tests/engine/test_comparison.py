@@ -12,7 +12,7 @@ from app.engine.estimation.intervals import at_confidence
 from app.engine.inference.comparison import MeasuredScore, Verdict, of_abilities, of_scores, paired
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.ability import Ability
-from app.engine.prediction.correction import Stretch
+from app.engine.prediction.correction import IntervalFactor
 from app.errors import InvalidInputError
 
 
@@ -131,7 +131,7 @@ def test_as_many_items_as_said_find_the_difference_four_times_in_five() -> None:
 
 
 def test_a_corrected_error_needs_more_items() -> None:
-    stretch = Stretch(answers=(30, 300), factor=(1.5, 2.0), usual=(0.6, 0.2), power=0.0)
+    stretch = IntervalFactor(answers=(30, 300), factor=(1.5, 2.0), usual=(0.6, 0.2), power=0.0)
     plain = of_abilities(
         Ability(theta=0.4, se=0.3, n_items=30), Ability(theta=0.0, se=0.3, n_items=30)
     )

@@ -11,9 +11,9 @@ import pytest
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
 from app.engine.prediction.correction import (
-    Beyond,
+    ExtrapolationAdjustment,
     IntervalCorrection,
-    Stretch,
+    IntervalFactor,
     correction_in,
 )
 from app.engine.prediction.placing import Place, PopulationPosition
@@ -26,7 +26,7 @@ BANK = clean_bank(7, 40)
 DESIGN = Design.from_dict({"preset": "ability", "stopping": {"se": None, "max_items": 40}})
 PLAIN = DESIGN.build(BANK)
 KNOWN = IntervalCorrection(
-    theta=Stretch(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
+    theta=IntervalFactor(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
     n_examinees=100,
 )
 CORRECTED = DESIGN.build(BANK, correction=KNOWN)
@@ -52,7 +52,7 @@ def test_a_corrected_interval_keeps_theta_and_shows_the_raw_one() -> None:
 
 
 def test_the_factor_follows_the_answers_and_the_width() -> None:
-    stretch = Stretch(answers=(10, 40), factor=(1.0, 4.0), usual=(0.8, 0.2), power=0.5)
+    stretch = IntervalFactor(answers=(10, 40), factor=(1.0, 4.0), usual=(0.8, 0.2), power=0.5)
     assert stretch.at(10, 0.8) == pytest.approx(1.0)
     assert stretch.at(20, 0.4) == pytest.approx(2.0)
     assert stretch.at(20, 0.8) == pytest.approx(2.0 * 2**0.5)
@@ -60,14 +60,6 @@ def test_the_factor_follows_the_answers_and_the_width() -> None:
     assert stretch.at(1000, 0.2) == pytest.approx(4.0)
     assert stretch.at(20, float("inf")) == 1.0
     assert stretch.at(20, 1e-300) == stretch.at(20, 1e-9) > 0
-
-
-def test_a_correction_from_before_adds_nothing_in_squares() -> None:
-    stretch = Stretch(answers=(5,), factor=(2.0,), usual=(0.2,), power=-0.5, in_squares=True)
-    document = stretch.to_dict()
-    assert Stretch.from_dict(document) == stretch
-    del document["in_squares"]
-    assert Stretch.from_dict(document).at(5, 0.8) == 2.0
 
 
 def test_a_decision_takes_the_corrected_interval() -> None:
@@ -101,12 +93,12 @@ def test_knowledge_comes_back_from_json_as_it_was() -> None:
 def test_a_correction_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
     good: dict[str, Any] = {"answers": (5, 20), "factor": (1.0, 2.0), "usual": (0.5, 0.2)}
     with pytest.raises(InvalidInputError, match="interval correction"):
-        Stretch(**{**good, **change}, power=0.0)
+        IntervalFactor(**{**good, **change}, power=0.0)
 
 
 def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
-    beyond = Beyond(centre=0.5, spread=1.0, above=0.3, below=0.1)
-    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
+    beyond = ExtrapolationAdjustment(centre=0.5, spread=1.0, above=0.3, below=0.1)
+    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
     assert stretch.at(5, 1.0) == stretch.at(5, 1.0, 1.5) == pytest.approx(1.5)
     assert stretch.at(5, 1.0, 2.5) == pytest.approx(1.5 * math.exp(0.3))
     assert stretch.at(5, 1.0, -2.5) == pytest.approx(1.5 * math.exp(0.2))
@@ -126,16 +118,16 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
 
 
 def test_an_interval_is_about_where_the_truth_is_thought_to_be_and_about_the_estimate() -> None:
-    beyond = Beyond(
+    beyond = ExtrapolationAdjustment(
         centre=0.0,
         spread=2.0,
         above=0.0,
         below=0.0,
-        leaning_above=-0.1,
-        leaning_below=0.4,
-        doubt_below=0.05,
+        bias_above=-0.1,
+        bias_below=0.4,
+        bias_se_below=0.05,
     )
-    stretch = Stretch(answers=(5,), factor=(2.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    stretch = IntervalFactor(answers=(5,), factor=(2.0,), usual=(1.0,), power=0.0, beyond=beyond)
     known = IntervalCorrection(theta=stretch, n_examinees=40)
     assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
 
@@ -154,8 +146,8 @@ def test_an_interval_is_about_where_the_truth_is_thought_to_be_and_about_the_est
 
 
 def test_whom_score_curves_place_farther_out_than_theta_does_has_the_interval_of_those() -> None:
-    beyond = Beyond(centre=0.0, spread=1.0, above=0.3, below=0.1)
-    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
+    beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.3, below=0.1)
+    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
 
     def factor(theta: float, standing: PopulationPosition, position: float) -> float:
         return stretch.at(5, 1.0, theta, Place(standing, 0.2, position))
@@ -169,42 +161,39 @@ def test_whom_score_curves_place_farther_out_than_theta_does_has_the_interval_of
 
 def test_a_correction_of_before_there_was_growth_is_read() -> None:
     document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
-    assert Stretch.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
+    assert IntervalFactor.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
-    "change", [{"spread": 0.0}, {"above": -0.1}, {"doubt_below": -0.1}, {"centre": math.nan}]
+    "change", [{"spread": 0.0}, {"above": -0.1}, {"bias_se_below": -0.1}, {"centre": math.nan}]
 )
 def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match="beyond the reference models"):
-        Beyond(**{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change})
+        ExtrapolationAdjustment(
+            **{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change}
+        )
 
 
 @pytest.mark.parametrize("power", [-0.6, 0.0, 0.4])
-@pytest.mark.parametrize("in_squares", [False, True])
 @pytest.mark.parametrize("factors", [(1.2, 2.0), (0.5, 0.8)])
-def test_a_factor_is_that_of_its_formula(
-    power: float, in_squares: bool, factors: tuple[float, float]
-) -> None:
-    beyond = Beyond(
+def test_a_factor_is_that_of_its_formula(power: float, factors: tuple[float, float]) -> None:
+    beyond = ExtrapolationAdjustment(
         centre=0.5,
         spread=0.8,
         above=0.2,
         below=0.3,
-        leaning_above=0.1,
-        leaning_below=-0.2,
-        doubt_above=0.05,
-        doubt_below=0.15,
-        adrift=0.4,
-        unplaced=1.3,
+        bias_above=0.1,
+        bias_below=-0.2,
+        bias_se_above=0.05,
+        bias_se_below=0.15,
+        max_bias=0.4,
     )
-    stretch = Stretch(
+    stretch = IntervalFactor(
         answers=(10, 40),
         factor=factors,
         usual=(0.8, 0.3),
         power=power,
         beyond=beyond,
-        in_squares=in_squares,
     )
     for answers in (5, 20, 80):
         share = np.clip(np.log(answers / 10) / np.log(4), 0, 1)
@@ -214,15 +203,14 @@ def test_a_factor_is_that_of_its_formula(
             ratio = half / usual
             of_known = factor * np.exp(np.clip(np.log(ratio), -1.5, 1.5)) ** power
             if ratio > 1 and power < 0:  # nothing shrinks a factor but errors that add in squares
-                adds = in_squares and factor > 1
-                of_known = (1 + (factor**2 - 1) / ratio**2) ** 0.5 if adds else factor
+                of_known = (1 + (factor**2 - 1) / ratio**2) ** 0.5 if factor > 1 else factor
             assert stretch.at(answers, half) == pytest.approx(of_known)
-            for theta, grows, leaning, doubt in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):
+            for theta, grows, bias, bias_se in ((-1.5, 0.3, -0.2, 0.15), (2.7, 0.2, 0.1, 0.05)):
                 far = abs(theta - 0.5) / 0.8 - 1
                 open_place = Place(PopulationPosition.UNKNOWN, 9.0, 0.0)
-                for place, more, adrift in ((None, 1.0, 0.0), (open_place, 1.3, 0.4)):
-                    seen = math.hypot(of_known * np.exp(grows * far) * more, adrift * 0.8 / half)
-                    unsure = 1.959964 * doubt * far * 0.8 / half
+                for place, max_bias in ((None, 0.0), (open_place, 0.4)):
+                    seen = math.hypot(of_known * np.exp(grows * far), max_bias * 0.8 / half)
+                    unsure = 1.959964 * bias_se * far * 0.8 / half
                     told = stretch.parts(answers, half, theta, place)
                     assert told == pytest.approx((seen, unsure))
-                assert stretch.bias_at(theta) == pytest.approx(leaning * far * 0.8)
+                assert stretch.bias_at(theta) == pytest.approx(bias * far * 0.8)

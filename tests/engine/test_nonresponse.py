@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine import AdaptiveTest, CatState, Design, ItemBank, ItemIndex, Response
-from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.stopping import ScoreMargin, Situation
 
 MARKED, UNMARKED = range(6), range(6, 40)
@@ -41,7 +41,7 @@ def test_the_lower_end_makes_room_for_answers_nobody_could_mark(bank: ItemBank) 
 
 
 def test_what_was_learned_is_told_apart_from_what_was_not_marked(bank: ItemBank) -> None:
-    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
+    stretch = IntervalFactor(answers=(5,), factor=(1.5,), usual=(0.2,), power=0.0)
     correction = IntervalCorrection(theta=stretch, n_examinees=80)
     learned = correction
     test = Design.from_dict({"preset": "ability"}).build(bank, correction=learned)

@@ -8,7 +8,11 @@ from scipy.special import logit
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.engine.prediction.correction import (
+    ExtrapolationAdjustment,
+    IntervalCorrection,
+    IntervalFactor,
+)
 from app.engine.prediction.extrapolation import Extrapolation
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.placing import Place, Placing, PopulationPosition
@@ -65,8 +69,8 @@ def test_answers_about_something_else_leave_it_open(general: float, other: float
 
 def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None:
     bank = clean_bank(2, N_ITEMS)
-    beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=9.0)
-    stretch = Stretch(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    beyond = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=9.0)
+    stretch = IntervalFactor(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
     learned = IntervalCorrection(theta=stretch, n_examinees=40)
     design = Design.from_dict(
         {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -1.0}}}

@@ -9,7 +9,7 @@ import pytest
 
 from app.engine.bank import ItemBank
 from app.engine.lint import CODES, Finding, lint, quarantine
-from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import InvalidInputError
 from app.reports.version.build import MAX_ROWS, judged_items, version_report
 from app.reports.version.facts import (
@@ -94,7 +94,7 @@ def card(design: str = "score", **fields: Any) -> SimulatedTests:
 
 
 CORRECTION = IntervalCorrection(
-    theta=Stretch(answers=(5, 50), factor=(0.9, 1.3), usual=(0.8, 0.4), power=0.0),
+    theta=IntervalFactor(answers=(5, 50), factor=(0.9, 1.3), usual=(0.8, 0.4), power=0.0),
     n_examinees=300,
 )
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from app.engine.design.design import Design
-from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.simulation.forecast import calls_of, forecast
 from app.services.banks import confined_tests
 from app.services.banks.confined_tests import ForecastWork, Materials, forecast_confined
 from tests.engine.random_banks import KINDS, Kind, clean_bank
 
-TWICE = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+TWICE = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
 KNOWLEDGE = {"interval_correction": IntervalCorrection(theta=TWICE, n_examinees=99).to_dict()}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.demo.bank import demo_bank
-from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
 from app.records.sessions import SessionRecord
@@ -48,7 +48,7 @@ async def test_answers_move_theta_until_the_test_is_over(
 async def test_a_version_corrects_its_sessions_intervals(
     services: Services,
 ) -> None:
-    twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+    twice = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
     correction = IntervalCorrection(theta=twice, n_examinees=99)
     knowledge = {"interval_correction": correction.to_dict()}
     request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)

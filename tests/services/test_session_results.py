@@ -3,14 +3,14 @@
 from typing import Any
 
 from app.engine.prediction.correction import (
-    Beyond,
+    ExtrapolationAdjustment,
     IntervalCorrection,
-    Stretch,
+    IntervalFactor,
 )
 from app.services.sessions.result import Result
 
-BEYOND = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=1.0)
-STRETCH = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
+BEYOND = ExtrapolationAdjustment(centre=0.0, spread=1.0, above=0.0, below=0.0, max_bias=1.0)
+STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=BEYOND)
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
 

@@ -1,14 +1,14 @@
 """An ability with its error as it is stated, and how far two of them are apart.
 
-Estimates of examinees beyond those calibrated lean to one side, by v d_i at the distance d_i, with
-a standard deviation w of v. That doubt is about the bank: of two on the same side w (d_1 - d_2) is
-left of it; of two on different sides, or of versions that were taught apart, nothing cancels.
+Estimates of examinees beyond those calibrated have the bias v d_i at the distance d_i, with a
+standard error w of v. That error is the bank's: of two on the same side w (d_1 - d_2) is left of
+it; of two on different sides, or of versions that were taught apart, nothing cancels.
 """
 
 import math
 from dataclasses import dataclass, replace
 
-from app.engine.prediction.correction import Beyond, Stretch
+from app.engine.prediction.correction import ExtrapolationAdjustment, IntervalFactor
 from app.engine.prediction.placing import Place
 from app.engine.prediction.score_model import NORMAL_95
 
@@ -58,21 +58,21 @@ class Stated:
         middle: Where it is thought to be.
         own: Standard deviation of what is the examinee's own error; infinite where nothing is
             known.
-        doubt: Of what is wrong with `middle` for everybody who leans alike.
-        leans: With whom it shares that: what was learned of a bank's examinees, and whether it is
-            about the stronger ones. None where nothing leans.
+        bias_se: Standard error of the bias that was taken off `middle`.
+        bias_of: Who shares that bias: what was learned of a bank's examinees, and whether it is
+            about the stronger ones. None where there is none.
     """
 
     theta: float
     middle: float
     own: float
-    doubt: float = 0.0
-    leans: tuple[Beyond, bool] | None = None
+    bias_se: float = 0.0
+    bias_of: tuple[ExtrapolationAdjustment, bool] | None = None
 
     @property
     def sd(self) -> float:
         """Standard deviation of the error of `middle`."""
-        return math.hypot(self.own, self.doubt)
+        return math.hypot(self.own, self.bias_se)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -82,14 +82,14 @@ class Stated:
 
     def minus(self, other: "Stated") -> Gap:
         """How far it is above another on the same scale."""
-        if self.leans is not None and self.leans == other.leans:
-            doubt = self.doubt - other.doubt
+        if self.bias_of is not None and self.bias_of == other.bias_of:
+            bias_se = self.bias_se - other.bias_se
         else:
-            doubt = math.hypot(self.doubt, other.doubt)
+            bias_se = math.hypot(self.bias_se, other.bias_se)
         return Gap(
             estimate=self.theta - other.theta,
             middle=self.middle - other.middle,
-            sd=math.hypot(self.own, other.own, doubt),
+            sd=math.hypot(self.own, other.own, bias_se),
         )
 
     def after(self, times: float) -> "Stated":
@@ -113,7 +113,7 @@ class Ability:
     theta: float
     se: float
     n_items: int
-    stretch: Stretch | None = None
+    stretch: IntervalFactor | None = None
     place: Place | None = None
 
     def stated(self, times: float = 1.0) -> Stated:
@@ -122,15 +122,15 @@ class Ability:
         if self.stretch is None:
             return Stated(theta=self.theta, middle=self.theta, own=se)
         answers, half = round(self.n_items * times), NORMAL_95 * se
-        factor, doubt = self.stretch.parts(answers, half, self.theta, self.place)
+        factor, bias_se = self.stretch.parts(answers, half, self.theta, self.place)
         beyond = self.stretch.beyond
         is_above = beyond is not None and beyond.position(self.theta, self.place) > 0.0
         return Stated(
             theta=self.theta,
             middle=self.theta - self.stretch.bias_at(self.theta, self.place),
             own=se * factor,
-            doubt=doubt * se if doubt else 0.0,
-            leans=None if beyond is None else (beyond, is_above),
+            bias_se=bias_se * se,
+            bias_of=None if beyond is None else (beyond, is_above),
         )
 
     def by_answers(self, prior: tuple[float, float] | None) -> Stated:
@@ -156,5 +156,5 @@ class Ability:
             theta=alone(told.theta),
             middle=alone(told.middle),
             own=told.own / math.sqrt(share),
-            doubt=told.doubt / share,
+            bias_se=told.bias_se / share,
         )

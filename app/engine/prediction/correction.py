@@ -1,7 +1,7 @@
 """Intervals of theta that hold: what tests of other examinees taught about a bank.
 
 A factor on both halves of an interval, by the number of answers and its width; one more that grows
-with the distance of examinees beyond those calibrated, and where their errors lean to one side, the
+with the distance of examinees beyond those calibrated, and where their estimates are biased, the
 interval reaches there as well. `app.engine.simulation.learning` learns it; docs/concepts.md,
 "Intervals that hold", says what it assumes. The truth that is held is the weighted likelihood
 estimate from the examinee's answers to the whole bank.
@@ -9,7 +9,7 @@ estimate from the examinee's answers to the whole bank.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -31,63 +31,77 @@ _NORMAL_95 = 1.959964
 _LEAST_SPREAD = 0.1  # of thetas, logits: examinees that are all alike
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beyond:
-    """Where intervals lie, and how much wider they are, of those stronger or weaker than the known.
+#: Names of `ExtrapolationAdjustment`'s fields in stored knowledge, where they differ.
+_STORED = {
+    "bias_above": "leaning_above",
+    "bias_below": "leaning_below",
+    "bias_se_above": "doubt_above",
+    "bias_se_below": "doubt_below",
+    "max_bias": "adrift",
+}
 
-    All that is said of examinees above or below is for each standard deviation of those calibrated
-    that one is stronger, or weaker, than a standard deviation from their mean.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtrapolationAdjustment:
+    """Bias and wider intervals of examinees stronger or weaker than the calibration sample.
+
+    Growth and bias are per standard deviation of the sample that an examinee is farther than one
+    standard deviation from the sample's mean.
 
     Attributes:
-        centre: Mean theta of those calibrated.
-        spread: Standard deviation of their thetas, above 0.
-        above: Logarithm of the factor on intervals.
+        centre: Mean theta of the sample.
+        spread: Standard deviation of its thetas, above 0.
+        above: Logarithm of the factor on intervals of stronger examinees.
         below: The same for weaker ones.
-        leaning_above: By how much theta is estimated too high, in standard deviations of those
-            calibrated.
-        leaning_below: The same for weaker ones; below 0 they are weaker than estimated.
-        doubt_above: Standard deviation of `leaning_above`.
-        doubt_below: Of `leaning_below`.
-        adrift: How far theta may be off, for 95 of 100 and whatever the answers, of whoever may be
-            like those calibrated or not; in standard deviations of those calibrated.
-        unplaced: Factor on the intervals of these, at least 1; versions of before have it in the
-            place of `adrift`.
+        bias_above: How much theta is estimated too high, in standard deviations of the sample.
+        bias_below: The same for weaker ones; below 0 theta is estimated too low.
+        bias_se_above: Standard error of `bias_above`.
+        bias_se_below: Of `bias_below`.
+        max_bias: How far theta may be off for 95 of 100 examinees whose position in the sample is
+            unknown; in standard deviations of the sample.
     """
 
     centre: float
     spread: float
     above: float
     below: float
-    leaning_above: float = 0.0
-    leaning_below: float = 0.0
-    doubt_above: float = 0.0
-    doubt_below: float = 0.0
-    adrift: float = 0.0
-    unplaced: float = 1.0
+    bias_above: float = 0.0
+    bias_below: float = 0.0
+    bias_se_above: float = 0.0
+    bias_se_below: float = 0.0
+    max_bias: float = 0.0
 
     def __post_init__(self) -> None:
-        known = all(map(math.isfinite, astuple(self)))
-        least = min(self.above, self.below, self.doubt_above, self.doubt_below, self.adrift)
-        if not (known and self.spread > 0.0 and least >= 0.0 and self.unplaced >= 1.0):
+        least = min(self.above, self.below, self.bias_se_above, self.bias_se_below, self.max_bias)
+        if not (all(map(math.isfinite, astuple(self))) and self.spread > 0.0 and least >= 0.0):
             raise InvalidInputError(
-                "What is beyond the reference models takes finite numbers, a spread above 0, "
-                f"growth and doubt from 0 on and a factor from 1 on, got {self}."
+                "An adjustment beyond the reference models takes finite numbers, a spread above 0, "
+                f"growth and standard errors from 0 on, got {self}."
             )
 
     @classmethod
-    def of(cls, thetas: FloatArray) -> "Beyond":
-        """Of examinees with these thetas, shape (n_examinees,); nothing grows or leans yet."""
+    def from_dict(cls, document: Mapping[str, float]) -> "ExtrapolationAdjustment":
+        """From what `to_dict` made."""
+        return cls(**{one.name: document[_STORED.get(one.name, one.name)] for one in fields(cls)})
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-able."""
+        return {_STORED.get(name, name): value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, thetas: FloatArray) -> "ExtrapolationAdjustment":
+        """Of a sample with these thetas, shape (n_examinees,); without growth or bias yet."""
         spread = max(float(thetas.std()), _LEAST_SPREAD)
         return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
 
-    def with_bias(self, above: Bias, below: Bias) -> "Beyond":
-        """The same with errors of theta that lean so."""
+    def with_bias(self, above: Bias, below: Bias) -> "ExtrapolationAdjustment":
+        """The same with these biases."""
         return replace(
             self,
-            leaning_above=above.slope,
-            leaning_below=below.slope,
-            doubt_above=above.sd,
-            doubt_below=below.sd,
+            bias_above=above.slope,
+            bias_below=below.slope,
+            bias_se_above=above.sd,
+            bias_se_below=below.sd,
         )
 
     def position(self, theta: float, place: Place | None = None) -> float:
@@ -110,15 +124,15 @@ class Beyond:
         return ModelError(0.0, self.above, self.below).at(position)
 
     def bias_at(self, position: float) -> tuple[float, float]:
-        """By how much such an examinee is thought to be estimated too high, and its sd; logits."""
+        """How much theta of such an examinee is too high, and the standard error; logits."""
         far = distance(position) * self.spread
         if position > 0.0:
-            return self.leaning_above * far, self.doubt_above * far
-        return self.leaning_below * far, self.doubt_below * far
+            return self.bias_above * far, self.bias_se_above * far
+        return self.bias_below * far, self.bias_se_below * far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class IntervalFactor:
     """Factor on an interval by how many answers it rests on and how wide it is.
 
     The factor after n answers on an interval of half width h is
@@ -135,7 +149,6 @@ class Stretch:
         factor: At the knots, for an interval of usual width.
         usual: Usual half width at the knots.
         power: How the factor goes with the width; 0 takes all alike.
-        in_squares: Whether errors add in squares where a wide interval needs a smaller factor.
         beyond: What is more for examinees unlike those calibrated; None where it was not learned.
 
     Raises:
@@ -146,8 +159,7 @@ class Stretch:
     factor: tuple[float, ...]
     usual: tuple[float, ...]
     power: float
-    beyond: Beyond | None = None
-    in_squares: bool = False
+    beyond: ExtrapolationAdjustment | None = None
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
@@ -164,15 +176,14 @@ class Stretch:
             )
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "Stretch":
+    def from_dict(cls, document: Mapping[str, Any]) -> "IntervalFactor":
         """From what `to_dict` made."""
         lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
         beyond = document.get("beyond")
         return cls(
             **lists,
             power=document["power"],
-            beyond=beyond and Beyond(**beyond),
-            in_squares=document.get("in_squares", False),
+            beyond=beyond and ExtrapolationAdjustment.from_dict(beyond),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,11 +193,15 @@ class Stretch:
             "factor": list(self.factor),
             "usual": list(self.usual),
             "power": self.power,
-            "beyond": self.beyond and asdict(self.beyond),
-            "in_squares": self.in_squares,
+            "beyond": self.beyond and self.beyond.to_dict(),
         }
 
-    def times(self, factor: float) -> "Stretch":
+    @property
+    def adds_in_squares(self) -> bool:
+        """Whether errors add in squares where a wide interval needs a smaller factor."""
+        return self.beyond is not None
+
+    def times(self, factor: float) -> "IntervalFactor":
         """The same with every interval so many times wider."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
@@ -229,28 +244,27 @@ class Stretch:
             place: As for `at`.
 
         Returns:
-            The factor by errors seen, and how many times the half width the doubt is about where
+            The factor by errors seen, and how many times the half width the error is of where
             the interval lies.
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
-        farther, doubt, adrift = 1.0, 0.0, 0.0
+        farther, bias_se, max_bias = 1.0, 0.0, 0.0
         if self.beyond is not None and theta is not None:
             position = self.beyond.position(theta, place)
             farther = self.beyond.at(position)
             if place is not None and place.is_open:
-                farther *= self.beyond.unplaced
-                adrift = self.beyond.adrift * self.beyond.spread / half
-            doubt = _NORMAL_95 * self.beyond.bias_at(position)[1] / half
+                max_bias = self.beyond.max_bias * self.beyond.spread / half
+            bias_se = _NORMAL_95 * self.beyond.bias_at(position)[1] / half
         factor = farther * self._of_the_known(answers, half)
-        return math.hypot(factor, adrift), doubt
+        return math.hypot(factor, max_bias), bias_se
 
     def _of_the_known(self, answers: int, half: float) -> float:
         """The factor for those like the calibrated."""
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        if wider > 0.0 > self.power and self.in_squares and log_factor > 0.0:
+        if wider > 0.0 > self.power and self.adds_in_squares and log_factor > 0.0:
             return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
         # Wide for so many answers are those of examinees at the ends of the scale, few of whom
         # taught: there no power shrinks a factor.
@@ -268,7 +282,7 @@ class IntervalCorrection:
         placing: Places examinees among those calibrated; not kept. None takes all for placed.
     """
 
-    theta: Stretch
+    theta: IntervalFactor
     n_examinees: int
     placing: Placing | None = field(default=None, repr=False, compare=False)
 
@@ -276,7 +290,7 @@ class IntervalCorrection:
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
         """From what `to_dict` made."""
         return cls(
-            theta=Stretch.from_dict(document["theta"]),
+            theta=IntervalFactor.from_dict(document["theta"]),
             n_examinees=document["n_examinees"],
         )
 

@@ -4,7 +4,7 @@ Errors of held-out examinees, in standard deviations by the model, are Student's
 f = exp(within + slope * distance), the slopes above and below apart. Learned is the posterior mean;
 what few records leave open of a slope lowers the degrees of freedom with the distance: the
 logarithm of the scale of a t with n of them has variance 1 / 2n. Where a normal's factor is wanted,
-the slope is taken a standard deviation more. Errors of ability lean to one side, too, the more the
+the slope is taken a standard deviation more. Estimates of ability are biased, too, the more the
 farther an examinee is: `bias_of` is a regression through the mean of those known. Examinees of one
 hold-out share what is wrong with its model: together they count for no more than ten.
 
@@ -28,7 +28,7 @@ _FARTHEST = 6.0
 _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
 _WITHIN, _FARTHER = (0.05, 0.35), 0.1
-_LEANING_SD = 0.2  # prior of `leaning`, about none: that of errors' growth, and a little more
+_BIAS_SD = 0.2  # of the prior of the bias, about 0: that of errors' growth, and a little more
 _LEAST_SCALE, _ROUNDS = 0.25, 50
 #: Tails grow no heavier: with fewer degrees an error has no variance.
 _FEWEST_DEGREES = 3.0
@@ -170,7 +170,7 @@ def model_error(
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """By how much the errors of one side lean, for each standard deviation of distance.
+    """Bias of the estimates on one side, for each standard deviation of distance.
 
     Attributes:
         slope: Mean error, in standard deviations of those known.
@@ -182,7 +182,7 @@ class Bias:
 
 
 def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
-    """How the errors of those stronger, or weaker, lean; see the module.
+    """Bias of the estimates of those stronger, or weaker; see the module.
 
     Where nobody was seen there, that is what is thought beforehand: about none.
 
@@ -198,13 +198,13 @@ def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
         counts = np.full(int(mine.sum()), _counts(one.error.size, looks))
         parts.append(np.array([one.error[mine], one.sd[mine], away[mine], counts]))
     error, sd, away, counts = np.concatenate(parts, axis=1)
-    slope, precision, scale = 0.0, _LEANING_SD**-2, 1.0
+    slope, precision, scale = 0.0, _BIAS_SD**-2, 1.0
     for _ in range(_ROUNDS if error.size else 0):
         size = ((error - slope * away) / sd) ** 2
         near = counts * (DEGREES + 1.0) / (DEGREES + size / scale)
         scale = max(float(near @ size / counts.sum()), _LEAST_SCALE)
         near = counts * (DEGREES + 1.0) / (DEGREES + size / scale) / (scale * sd**2)
-        precision = _LEANING_SD**-2 + float(near @ away**2)
+        precision = _BIAS_SD**-2 + float(near @ away**2)
         slope = float(near @ (away * error)) / precision
     return Bias(slope, precision**-0.5)
 

@@ -27,9 +27,9 @@ from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.correction import (
     KNOTS,
     WIDEST,
-    Beyond,
+    ExtrapolationAdjustment,
     IntervalCorrection,
-    Stretch,
+    IntervalFactor,
 )
 from app.engine.prediction.model_error import Seen, bias_of, distance, model_error
 from app.engine.prediction.placing import Place
@@ -129,7 +129,7 @@ def learn_correction(
         known: Thetas of those calibrated, whom the tested are like, shape (n_known,); by them it is
             told who is beyond. None has intervals grow for nobody.
         shifted: Tests of others, who are not like those calibrated. Without any nobody tells to
-            which side errors lean there, and the growth keeps its margin.
+            which side estimates are biased there, and the growth keeps its margin.
 
     Raises:
         InvalidInputError: Fewer examinees, too few for a 95 % quantile.
@@ -144,7 +144,7 @@ def learn_correction(
         groups = [known, *(group.known for group in shifted)]
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        growing = _growing(replace(theta, in_squares=True), thetas, groups, leans=bool(shifted))
+        growing = _growing(theta, thetas, groups, is_biased=bool(shifted))
         theta = _reaching(_held(growing, thetas[0]), shifted)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
 
@@ -183,13 +183,13 @@ class _Interval(NamedTuple):
         """Half of its width."""
         return (self.hi - self.lo) / 2
 
-    def needed(self, leaning: float = 0.0) -> float:
+    def needed(self, bias: float = 0.0) -> float:
         """How many times its own half on that side it takes to reach the truth.
 
         Args:
-            leaning: By how much the value is taken to be too high.
+            bias: By how much the value is taken to be too high.
         """
-        gap = self.true - (self.value - leaning)
+        gap = self.true - (self.value - bias)
         half = self.hi - self.value if gap > 0.0 else self.value - self.lo
         return abs(gap) / max(half, 1e-12)
 
@@ -200,33 +200,35 @@ def _theta(one: Glimpse) -> _Interval:
 
 
 def _growing(
-    stretch: Stretch,
+    stretch: IntervalFactor,
     groups: Sequence[Sequence[_Interval]],
     known: Sequence[FloatArray],
     *,
-    leans: bool = False,
-) -> Stretch:
+    is_biased: bool = False,
+) -> IntervalFactor:
     """The stretch with what is more beyond those known.
 
     Args:
         stretch: What makes intervals of the first group hold, who are like those known.
         groups: Intervals that were told.
         known: Thetas of those known to each group.
-        leans: Whether errors are looked at for a side to which they lean; what is not known of that
-            widens intervals, too, and a margin on their growth would count it twice.
+        is_biased: Whether bias is estimated, too. Its standard error widens intervals, and a margin
+            on their growth would count that twice.
     """
-    beyond = [Beyond.of(thetas) for thetas in known]
-    if leans:
+    beyond = [ExtrapolationAdjustment.of(thetas) for thetas in known]
+    if is_biased:
         found, looks = _errors(stretch, groups, beyond)
         above, below = (bias_of(found, looks, above=side) for side in (True, False))
         beyond = [one.with_bias(above, below) for one in beyond]
     found, looks = _errors(stretch, groups, beyond)
-    learned = model_error(found, looks, margin=0.0 if leans else 1.0)
+    learned = model_error(found, looks, margin=0.0 if is_biased else 1.0)
     return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
 
 
 def _errors(
-    stretch: Stretch, groups: Sequence[Sequence[_Interval]], beyond: Sequence[Beyond]
+    stretch: IntervalFactor,
+    groups: Sequence[Sequence[_Interval]],
+    beyond: Sequence[ExtrapolationAdjustment],
 ) -> tuple[list[Seen], int]:
     """Errors about where intervals lie, in standard deviations of the known, and numbers of looks.
 
@@ -261,28 +263,30 @@ def _errors(
     return found, max(len(lengths), 1)
 
 
-def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
+def _held(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> IntervalFactor:
     """The stretch times what lets 95 % of the intervals hold."""
     told = list(intervals)
     # In squares an interval does not grow as the factor does.
-    for _ in range(4 if stretch.in_squares and stretch.power < 0.0 else 1):
+    for _ in range(4 if stretch.adds_in_squares and stretch.power < 0.0 else 1):
         if len(short := np.log(_short(stretch, told))) >= LEAST_EXAMINEES:
             stretch = stretch.times(float(np.exp(np.quantile(short, _LEVEL, method="weibull"))))
     return stretch
 
 
-def _reaching(stretch: Stretch, shifted: Sequence[Shifted]) -> Stretch:
+def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFactor:
     """The stretch with how far theta is off of examinees not known to be like the calibrated."""
     beyond = stretch.beyond
     if beyond is None:
         return stretch
-    adrift = max((_unplaced_error(stretch, beyond, group) for group in shifted), default=0.0)
-    return replace(stretch, beyond=replace(beyond, adrift=adrift))
+    max_bias = max((_unplaced_error(stretch, beyond, group) for group in shifted), default=0.0)
+    return replace(stretch, beyond=replace(beyond, max_bias=max_bias))
 
 
-def _unplaced_error(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
+def _unplaced_error(
+    stretch: IntervalFactor, beyond: ExtrapolationAdjustment, group: Shifted
+) -> float:
     """What 95 % of those not placed, but left amid the known, lack; in sds of the known."""
-    of_known = Beyond.of(group.known)
+    of_known = ExtrapolationAdjustment.of(group.known)
     on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
     stretch = replace(stretch, beyond=on_its_scale)
     missing = []
@@ -297,27 +301,27 @@ def _unplaced_error(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
     return float(found) / of_known.spread
 
 
-def _short(stretch: Stretch, intervals: Iterable[_Interval]) -> list[float]:
+def _short(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> list[float]:
     """How many times as wide each interval had to be."""
     short = []
     for one in intervals:
         if _NO_WIDTH < one.half < math.inf:
-            factor, doubt = stretch.parts(one.answers, one.half, one.value, one.place)
+            factor, bias_se = stretch.parts(one.answers, one.half, one.value, one.place)
             # Of the two parts of a half width the factors scale one.
             needed = one.needed(stretch.bias_at(one.value, one.place))
-            needed = max(needed**2 - doubt**2, 0.0) ** 0.5
+            needed = max(needed**2 - bias_se**2, 0.0) ** 0.5
             short.append(max(needed, _LEAST_FACTOR) / factor)
     return short
 
 
-def _stretch(intervals: Iterable[_Interval]) -> Stretch:
+def _stretch(intervals: Iterable[_Interval]) -> IntervalFactor:
     """The factors by which the intervals would have held, at each knot that enough reach."""
     told = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
     answers = np.array([one.answers for one in told], dtype=np.intp)
     lengths, reached = np.unique(answers, return_counts=True)
     knots = lengths[reached >= LEAST_EXAMINEES]
     if not knots.size:  # all was asked, and nothing was left to be wrong about
-        return Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
+        return IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
     log_half = np.log([one.half for one in told])
     log_needed = np.log([min(max(one.needed(), _LEAST_FACTOR), _MOST_FACTOR) for one in told])
     usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
@@ -327,7 +331,7 @@ def _stretch(intervals: Iterable[_Interval]) -> Stretch:
     beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
 
     def follows(power: float) -> FloatArray:
-        """What the width adds, as `Stretch.at` has it."""
+        """What the width adds, as `IntervalFactor.at` has it."""
         added: FloatArray = np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
         return added
 
@@ -342,7 +346,7 @@ def _stretch(intervals: Iterable[_Interval]) -> Stretch:
         return float(np.maximum(_LEVEL * short, (_LEVEL - 1) * short).mean())
 
     power = float(min(_POWERS, key=loss))
-    return Stretch(
+    return IntervalFactor(
         answers=tuple(knots.tolist()),
         factor=tuple(np.exp(factors(power)).tolist()),
         usual=tuple(np.exp(usual).tolist()),
