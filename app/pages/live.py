@@ -60,7 +60,7 @@ class AnswerRow:
 
     Attributes:
         content: None where it may not be shown.
-        expected: Mean score of examinees of the ability that was thought after it.
+        expected: Mean score of examinees of the session's ability, as in its report.
         question: Its text from where it differs from those beside it; None where not shown.
     """
 
@@ -116,12 +116,13 @@ async def answers_of(
         contents = await versions.items_at(version, sorted({one.position for one in asked}))
     texts = {position: _text(item.content) for position, item in contents.items()}
     begins = begins_alike(list(texts.values()))
+    theta = (record.summary.get("estimate") or {}).get("theta")
     rows = []
     for one in asked:
         answer = ResponseRead.of(one, view)
         expected = None
-        if answer.theta is not None and not one.is_pretest:
-            expected = float(version.bank.expected_score(answer.theta, [one.position])[0])
+        if theta is not None and answer.score is not None and not one.is_pretest:
+            expected = float(version.bank.expected_score(theta, [one.position])[0])
         item = contents.get(one.position)
         rows.append(
             AnswerRow(

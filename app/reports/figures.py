@@ -285,6 +285,6 @@ def interval_note(estimate: Mapping[str, Any]) -> str | None:
         return "the interval is not symmetric: that is what these answers leave open"
     width = "wider" if hi - lo > 2 * half else "narrower"
     return (
-        f"the interval is {width} than ±, which is the model's own: tests of other models taught "
-        "what holds"
+        f"± is the standard error; the interval is {width} than 1.96 of it, as cross-validation "
+        "found"
     )

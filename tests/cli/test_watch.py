@@ -111,8 +111,8 @@ def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
         ([0.008, 0.792], None, None),
         ([0.008, 0.792], [0.008, 0.792], None),
         ([0.015, 0.78], None, None),
-        ([-0.4, 1.2], [0.008, 0.792], "wider than ±"),
-        ([0.2, 0.6], [0.008, 0.792], "narrower than ±"),
+        ([-0.4, 1.2], [0.008, 0.792], "wider than 1.96"),
+        ([0.2, 0.6], [0.008, 0.792], "narrower than 1.96"),
         ([-0.1, 0.7], None, "not symmetric"),
     ],
 )

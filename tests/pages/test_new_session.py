@@ -33,7 +33,7 @@ async def test_a_test_is_forecast_looked_at_and_started(
     assert "Medians of 30 simulated tests" in told.text
     assert "not known" not in told.text
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
-    assert "Expected:" in shown.text
+    assert "Right answer:" in shown.text
     assert "sk-secret" not in shown.text
     assert "type it again" in shown.text  # or the test would be begun without it
     assert "type it again" not in text

@@ -180,8 +180,9 @@ async def answer_page(
         item = found.get(asked[0].position)
     answer = ResponseRead.of(asked[0], visit.view)
     shown = SessionRead.of(record, visit.view)
-    theta = answer.theta if answer.theta is not None else shown.estimate.theta
-    chart = await asyncio.to_thread(item_curve, version, asked[0].position, theta=theta)
+    chart = await asyncio.to_thread(
+        item_curve, version, asked[0].position, theta=shown.estimate.theta
+    )
     template = "parts/answer_whole.html" if "hx-request" in request.headers else "answer.html"
     return await page(
         request,
