@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.errors import UnauthenticatedError
@@ -14,17 +15,12 @@ LASTS = timedelta(days=7)
 _TOKEN_BYTES = 32
 
 
+@dataclass(frozen=True, eq=False)
 class Logins:
-    """Opens and ends logins and tells whose they are. Only a token's hash is kept.
+    """Opens and ends logins and tells whose they are. Only a token's hash is kept."""
 
-    Args:
-        database: Where they are.
-        api_keys: Recognises the keys that are given.
-    """
-
-    def __init__(self, database: Database, api_keys: ApiKeyService) -> None:
-        self._database = database
-        self._api_keys = api_keys
+    database: Database
+    api_keys: ApiKeyService
 
     async def open(self, secret: str) -> str:
         """A new login of whoever has a key.
@@ -35,9 +31,9 @@ class Logins:
         Raises:
             UnauthenticatedError: The key is unknown, revoked or expired.
         """
-        key = await self._api_keys.authenticate(secret)
+        key = await self.api_keys.authenticate(secret)
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.logins.add(_hash(token), key_id=key.id, expires_at=datetime.now(UTC) + LASTS)
         return token
 
@@ -47,17 +43,17 @@ class Logins:
         Raises:
             UnauthenticatedError: The login is unknown or over, or the key revoked or expired.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             key = await uow.logins.key_of(_hash(token))
         if key is None:
             raise UnauthenticatedError("You are not logged in here, or no longer.")
         require_active(key)
-        await self._api_keys.note_use(key)
+        await self.api_keys.note_use(key)
         return key
 
     async def close(self, token: str) -> None:
         """End a login, wherever its token is still known."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.logins.remove(_hash(token))
 
 

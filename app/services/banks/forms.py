@@ -45,15 +45,11 @@ class VersionForm:
     form: ShortForm
 
 
+@dataclass(frozen=True, eq=False)
 class FormService:
-    """Composes forms.
+    """Composes forms."""
 
-    Args:
-        versions: Keeps them in memory.
-    """
-
-    def __init__(self, versions: VersionService) -> None:
-        self._versions = versions
+    versions: VersionService
 
     async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
         """The best fixed form of a version.
@@ -68,8 +64,8 @@ class FormService:
             InvalidInputError: A version that predicts no scores, a tag without items, an item
                 without a cost, or more items than there are.
         """
-        found = await self._versions.get(bank, version)
-        loaded = await self._versions.load(found.id)
+        found = await self.versions.get(bank, version)
+        loaded = await self.versions.load(found.id)
         return VersionForm(loaded, spec, await asyncio.to_thread(_composed, loaded, spec))
 
 

@@ -76,15 +76,15 @@ class Exposure:
     caution: str | None
 
 
+@dataclass(frozen=True, eq=False)
 class ItemUses:
     """Looks at the tests of a version; nothing is stored."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def of_version(self, version_id: str) -> tuple[int, dict[int, ItemUse]]:
         """How many tests asked any, and the use of each item that was asked, by position."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
 
     async def exposure(self, version: LoadedVersion) -> Exposure:
@@ -129,7 +129,7 @@ class ItemUses:
         self, version_id: str, position: int, *, limit: int, skip: int = 0
     ) -> list[ItemAnswer]:
         """The latest answers to the item at a position, behind the first `skip`."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.item_uses.answers(version_id, position, limit, skip)
 
 

@@ -120,28 +120,14 @@ class BankBegun:
     skipped: Sequence[SkippedRows]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ResultBanks:
-    """Makes banks of recorded results.
+    """Makes banks of recorded results."""
 
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
-        banks: Keeps the questions.
-        calibrations: Begun here, run by workers, which publish them.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        reader: Reader,
-        banks: BankService,
-        calibrations: CalibrationService,
-    ) -> None:
-        self._database = database
-        self._reader = reader
-        self._banks = banks
-        self._calibrations = calibrations
+    database: Database
+    reader: Reader
+    banks: BankService
+    calibrations: CalibrationService
 
     async def begin(self, wanted: BankFromResults) -> BankBegun:
         """Store questions and answers at once, or nothing; and begin their calibration.
@@ -160,7 +146,7 @@ class ResultBanks:
             BusyError: Too many imports are waiting.
         """
         results = replace(wanted.results, numbered=await self._is_withheld(wanted))
-        async with self._reader.results(results) as (draft, found):
+        async with self.reader.results(results) as (draft, found):
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
             marking = await _marking(wanted.scorer, found, records)
             begun = await self._stored(wanted, draft, found, records, marking)
@@ -171,9 +157,7 @@ class ResultBanks:
             return replace(begun, stopped=stopped.format(name=begun.bank.name))
         publication = Publication(bank=begun.bank.id, asked=begun.asked)
         try:
-            record = await self._calibrations.create(
-                begun.response_set.id, wanted.plan, publication
-            )
+            record = await self.calibrations.create(begun.response_set.id, wanted.plan, publication)
         except (CalibrationError, InvalidInputError) as error:
             kept = f"{error.detail} {_KEPT}"
             return replace(begun, stopped=kept.format(name=begun.bank.name))
@@ -181,7 +165,7 @@ class ResultBanks:
 
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             try:  # of one's own: another project may share a bank of that name
                 own = await uow.banks.find(wanted.name, for_update=True)
             except NotFoundError:
@@ -214,8 +198,8 @@ class ResultBanks:
         made = new_set(wanted.name)
 
         async def written() -> tuple[ImportReport, AnswerImportReport | None]:
-            async with self._database.unit_of_work() as uow:
-                report = await self._banks.bring_in(
+            async with self.database.unit_of_work() as uow:
+                report = await self.banks.bring_in(
                     uow, spec, BankImport(items=records, as_they_are=True, counted_tokens=True)
                 )
                 if wanted.questions_only:

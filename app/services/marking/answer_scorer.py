@@ -48,15 +48,11 @@ class Marked:
     marking: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class AnswerScorer:
-    """Marks the answers of one session, or one answer of a trial.
+    """Marks the answers of one session, or one answer of a trial."""
 
-    Args:
-        calls: What its scorers call.
-    """
-
-    def __init__(self, calls: ScorerCalls) -> None:
-        self._calls = calls
+    calls: ScorerCalls
 
     @classmethod
     def of(
@@ -106,7 +102,7 @@ class AnswerScorer:
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
             return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
-        tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
+        tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
             return clean_score(mark, spec_hash)  # settled without a call

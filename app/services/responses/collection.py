@@ -60,6 +60,7 @@ class CollectionReport:
     new_items: int
 
 
+@dataclass(frozen=True, eq=False)
 class Collector:
     """Takes answers of sessions over into response sets.
 
@@ -67,13 +68,9 @@ class Collector:
     sessions it took: a model asked twice is no second model, and of its answers to an item the
     first counts. A session that was answered by hand is an examinee of its own, together with those
     that extend it.
-
-    Args:
-        database: Where sessions and sets are stored.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def collect(
         self, response_set: str, wanted: Collection, *, make: bool = False
@@ -91,7 +88,7 @@ class Collector:
             NotFoundError: No such set, bank or version.
             InvalidInputError: A name that cannot stand in a URL.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             bank = await uow.banks.find(wanted.bank)
             version_id = None
             if wanted.version is not None:
@@ -104,7 +101,7 @@ class Collector:
             since=wanted.since,
             simulated=wanted.simulated,
         )
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)
             left_out = await uow.collected.left_out(found.id, source)
         report = CollectionReport(
@@ -126,7 +123,7 @@ class Collector:
     async def _make(self, name: str) -> None:
         made = new_set(name)
         try:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 await uow.response_sets.add(made)
         except AlreadyExistsError:
             pass
@@ -134,7 +131,7 @@ class Collector:
     async def _collect_some(
         self, set_id: str, origin: str, source: Source
     ) -> CollectionReport | None:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(set_id, for_update=True)
             sessions = await uow.collected.waiting(found.id, source, _BATCH)
             if not sessions:

@@ -79,17 +79,12 @@ class _Session:
     scores: dict[str, float]
 
 
+@dataclass(frozen=True, eq=False)
 class ComparisonService:
-    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are.
+    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are."""
 
-    Args:
-        database: Where sessions and response sets are stored.
-        versions: Their items.
-    """
-
-    def __init__(self, database: Database, versions: VersionService) -> None:
-        self._database = database
-        self._versions = versions
+    database: Database
+    versions: VersionService
 
     async def sessions(self, first: str, second: str, *, confidence: float) -> Comparison:
         """Compare two ended sessions on one scale.
@@ -151,7 +146,7 @@ class ComparisonService:
         """
         if first == second:
             raise InvalidInputError("An examinee cannot be compared with itself.")
-        async with self._database.unit_of_work() as uow:  # a stream needs a transaction
+        async with self.database.unit_of_work() as uow:  # a stream needs a transaction
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id, [first, second])]
@@ -179,10 +174,10 @@ class ComparisonService:
         )
 
     async def _measured(self, session_id: str) -> _Session:
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         measured = Measured.of_session(record, version, administrations)
         return _Session(record, measured, _scores(version, administrations))
 

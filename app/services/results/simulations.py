@@ -78,17 +78,12 @@ class Simulation:
     caution: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class SimulationService:
-    """Use cases of forecasts.
+    """Use cases of forecasts."""
 
-    Args:
-        versions: What is asked.
-        endpoints: Whose prices and limits hold.
-    """
-
-    def __init__(self, versions: VersionService, endpoints: EndpointService) -> None:
-        self._versions = versions
-        self._endpoints = endpoints
+    versions: VersionService
+    endpoints: EndpointService
 
     async def simulate(self, spec: SimulationSpec) -> Simulation:
         """Forecast items, cost and time of a design.
@@ -101,17 +96,17 @@ class SimulationService:
                 that take too long.
             BusyError: Too many simulations are waiting.
         """
-        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
+        version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         design = SessionPlan.of_new(spec.plan).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:
-            settings = (await self._endpoints.get(spec.endpoint_id)).settings
+            settings = (await self.endpoints.get(spec.endpoint_id)).settings
             price, limits = spec.price or settings.price, settings.limits
         calls = _calls(spec, design, version, price, limits)
         _check_budget(design, calls)
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
-        materials = await self._versions.materials(version, design, price)
+        materials = await self.versions.materials(version, design, price)
         found = await forecast_confined(
             materials, ForecastWork(design=design, thetas=thetas, seed=spec.seed, calls=calls)
         )

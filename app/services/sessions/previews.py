@@ -64,21 +64,13 @@ class Preview:
     closing: Closing | None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Previews:
-    """Previews of items; nothing is stored.
+    """Previews of items; nothing is stored."""
 
-    Args:
-        database: Where banks are.
-        endpoints: Who is asked.
-        transport: The client that calls them.
-    """
-
-    def __init__(
-        self, *, database: Database, endpoints: EndpointService, transport: Transport
-    ) -> None:
-        self._database = database
-        self._endpoints = endpoints
-        self._transport = transport
+    database: Database
+    endpoints: EndpointService
+    transport: Transport
 
     async def preview(self, spec: PreviewSpec, view: View) -> Preview:
         """Put one item to an endpoint.
@@ -92,7 +84,7 @@ class Previews:
             MissingScopeError: The bank is withheld, and the caller may not write banks.
             InvalidInputError: The item or the endpoint cannot be asked so.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             bank = await uow.banks.find(spec.bank)
             if not view.shows(withheld=is_withheld(bank)):
                 raise MissingScopeError(
@@ -111,18 +103,18 @@ class Previews:
             PromptStyle.from_dict(bank.prompt),
             spec.prompt,
             kind=kind,
-            tells=lambda: self._endpoints.tells_likelihoods(ready.endpoint.settings),
+            tells=lambda: self.endpoints.tells_likelihoods(ready.endpoint.settings),
         )
         item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             markers = await scorer_endpoints(uow, [item.scorer])
         calls = ScorerCalls(
-            endpoints=self._endpoints,
-            transport=self._transport,
+            endpoints=self.endpoints,
+            transport=self.transport,
             resolved=described(markers),
         )
         asker = Asker(
-            examinee=RateLimited(ready, self._endpoints, self._transport),
+            examinee=RateLimited(ready, self.endpoints, self.transport),
             endpoint=ready,
             marker=AnswerScorer(calls),
             style=style,
@@ -138,8 +130,8 @@ class Previews:
     async def _ready(self, endpoint: str | EndpointSpec) -> ReadyEndpoint:
         if isinstance(endpoint, EndpointSpec):
             with faults_within("/endpoint"):
-                return self._endpoints.unsaved(endpoint)
-        return await self._endpoints.ready(endpoint)
+                return self.endpoints.unsaved(endpoint)
+        return await self.endpoints.ready(endpoint)
 
 
 async def _hints(item: BankItem) -> SimulationHints:

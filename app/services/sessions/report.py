@@ -1,6 +1,7 @@
 """Reports of sessions: what is stored of a test, with what its bank version knows."""
 
 import asyncio
+from dataclasses import dataclass
 
 from app.items import ItemContent
 from app.records.banks import BankVersion
@@ -18,27 +19,14 @@ from app.services.visibility import View
 from app.storage.database import Database
 
 
+@dataclass(frozen=True, eq=False)
 class SessionReports:
-    """Tells the result of a test, whatever its state.
+    """Tells the result of a test, whatever its state."""
 
-    Args:
-        database: Where versions are.
-        versions: What was asked.
-        sessions: Where tests are.
-        joins: Holds answers against versions.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        versions: VersionService,
-        sessions: SessionService,
-        joins: JoinChecks,
-    ) -> None:
-        self._joins = joins
-        self._database = database
-        self._versions = versions
-        self._sessions = sessions
+    database: Database
+    versions: VersionService
+    sessions: SessionService
+    joins: JoinChecks
 
     async def report(self, session_id: str, *, reveal: bool) -> SessionReport:
         """The report of a session as far as it has come.
@@ -51,15 +39,15 @@ class SessionReports:
             NotFoundError: No such session.
         """
         view = View(is_whole=reveal)
-        record = view.session(await self._sessions.get(session_id))
-        version = await self._versions.load(record.bank_version_id)
-        answers = [view.answer(asked) for asked in await self._sessions.responses(session_id)]
-        async with self._database.reading() as uow:
+        record = view.session(await self.sessions.get(session_id))
+        version = await self.versions.load(record.bank_version_id)
+        answers = [view.answer(asked) for asked in await self.sessions.responses(session_id)]
+        async with self.database.reading() as uow:
             stored = await uow.versions.get(record.bank_version_id)
         texts: dict[int, ItemContent] = {}
         if view.shows(withheld=record.withheld):
             positions = sorted({asked.position for asked in answers})
-            items = await self._versions.items_at(version, positions)
+            items = await self.versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
         ended = Ended(
@@ -93,8 +81,8 @@ class SessionReports:
             quantiles=version.reference_abilities,
             population=() if version.curves is None else version.curves.population,
             standard=calibration is not None and not calibration.get("link"),
-            join=(await self._joins.of_sessions(stored)).check,
-            test=await self._versions.adaptive_test(
+            join=(await self.joins.of_sessions(stored)).check,
+            test=await self.versions.adaptive_test(
                 version, design.model_copy(update={"selection": selection})
             ),
         )
