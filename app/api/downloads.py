@@ -22,12 +22,7 @@ def attachment(name: str) -> str:
 
 
 def preferred(request: Request, *kinds: str) -> str:
-    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal.
-
-    Args:
-        request: Of the client.
-        kinds: Of `_TYPES`.
-    """
+    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal."""
     wishes: dict[str, float] = {}
     for part in request.headers.get("accept", "").split(","):
         media_type, *parameters = (word.strip().lower() for word in part.split(";"))

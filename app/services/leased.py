@@ -59,10 +59,6 @@ def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
 
     What is found is what their project finds, and what calls take is theirs; log lines tell whose
     it is and which request made it.
-
-    Args:
-        kind: What it is in logs.
-        record: What they made.
     """
     told = {
         f"{kind}_id": record.id,

@@ -19,11 +19,7 @@ _KEPT_S, _MOST_KEPT = 1.0, 1000
 
 
 class ProjectService:
-    """Use cases of projects.
-
-    Args:
-        database: Where they are.
-    """
+    """Use cases of projects."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -101,11 +97,6 @@ class ProjectService:
     async def update(self, project: str, revision: int, changes: Mapping[str, Any]) -> Project:
         """Change fields of a project.
 
-        Args:
-            project: Id or name.
-            revision: What the change is based on.
-            changes: `name`, `description`, `limits`, `retention`.
-
         Raises:
             NotFoundError: No such project.
             PreconditionFailedError: It has changed since.
@@ -118,11 +109,6 @@ class ProjectService:
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
         """Remove a project that holds nothing, with its keys.
-
-        Args:
-            project: Id or name.
-            revision: What the caller saw.
-            erases: Remove all that it holds first.
 
         Raises:
             NotFoundError: No such project.

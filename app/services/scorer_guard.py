@@ -26,11 +26,6 @@ class ScorerGuard:
     ) -> None:
         """Refuse a name or an endpoint by which a withheld bank's answers are marked.
 
-        Args:
-            view: Of the caller.
-            names: That an endpoint is to have; `None` is no name.
-            endpoint_id: The endpoint to be changed or deleted.
-
         Raises:
             NotFoundError: No such endpoint.
             MissingScopeError: Another key made it, and the caller is no admin; or it marks answers

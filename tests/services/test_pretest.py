@@ -20,10 +20,9 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.results.comparability import scores_left_out
-from app.services.sessions.export import SessionFormat, export_session
 from app.services.sessions.manual import ManualAnswer, NextItem
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
+from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan, window_of
+from app.services.sessions.report import SessionFormat, export_session
 from app.services.sessions.run import SessionRun
 from app.services.visibility import View
 from app.storage.paging import PageRequest

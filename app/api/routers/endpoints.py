@@ -8,9 +8,8 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.references import Erase
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, Name
+from app.api.schemas.common import Erase, ListRead, Name
 from app.api.schemas.endpoints import (
     EndpointRead,
     EndpointUpdate,
@@ -18,7 +17,7 @@ from app.api.schemas.endpoints import (
     NamedEndpointCreate,
     ProbeRead,
 )
-from app.api.schemas.spend import SpendRead
+from app.api.schemas.projects import SpendRead
 from app.deps import AllServices, Seen, caller
 from app.errors import (
     AlreadyExistsError,

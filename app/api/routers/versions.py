@@ -13,7 +13,6 @@ from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
-from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.banks.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.banks.forms import FormCreate, FormRead
@@ -29,7 +28,7 @@ from app.api.schemas.banks.versions import (
     VersionRead,
     theta_grid,
 )
-from app.api.schemas.common import ListRead, PageFormat
+from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
 from app.api.schemas.sessions.reports import VersionReportRead
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError

@@ -16,7 +16,7 @@ from app.api.schemas.common import (
     Text,
     exactly_one,
 )
-from app.api.schemas.spend import TokensPerDay, UsdPerDay
+from app.api.schemas.projects import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price

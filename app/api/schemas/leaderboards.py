@@ -8,8 +8,7 @@ from pydantic import Field
 from app.api.schemas.common import MetricName, Output
 from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead, ScoreRead
 from app.api.schemas.sessions.sessions import ExamineeRead, SessionEndpoint
-from app.records.fields import shallow
-from app.records.intervals import Interval, interval
+from app.records.fields import Interval, interval, shallow
 from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.services.sessions.meter import effort_of

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.banks.sent_files import SentContent
 from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
@@ -18,17 +17,17 @@ from app.api.schemas.common import (
     Outcomes,
     Output,
     OwnedRead,
+    SentContent,
     Text,
 )
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import Collection, CollectionReport
 from app.services.responses.imports import MAX_PLACES, AnswerImport
 from app.services.responses.service import AnswerImportReport
-from app.services.responses.unparsed import policy_of
 from app.validation import NAME_IN_URL
 
 SetName = Annotated[

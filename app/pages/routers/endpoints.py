@@ -7,8 +7,8 @@ from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
 from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate, ProbeRead
+from app.api.schemas.projects import SpendRead
 from app.api.schemas.sessions.sessions import SessionRead
-from app.api.schemas.spend import SpendRead
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor

@@ -54,11 +54,6 @@ class FormService:
     async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
         """The best fixed form of a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            spec: What it is to be.
-
         Raises:
             NotFoundError: No such bank or version.
             InvalidInputError: A version that predicts no scores, a tag without items, an item

@@ -29,8 +29,7 @@ from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import convert
-from app.services.banks.scorer_checks import Faults, name_of, require_markable
-from app.services.banks.spec import calls_out
+from app.services.banks.spec import Faults, calls_out, name_of, require_markable
 from app.storage.identifiers import new_id
 
 MAX_EXAMPLES = 10

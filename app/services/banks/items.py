@@ -15,7 +15,7 @@ from app.services.banks.imports import (
     own_scorers,
     refuse_parameters,
 )
-from app.services.banks.scorer_checks import faults_of, require_markable
+from app.services.banks.spec import faults_of, require_markable
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader
 from app.services.visibility import View
@@ -27,12 +27,7 @@ MAX_BATCH = 1000
 
 
 class ItemService:
-    """Use cases of the items of banks.
-
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
-    """
+    """Use cases of the items of banks."""
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
@@ -61,12 +56,6 @@ class ItemService:
         self, bank: str, keys: Sequence[str], hashes: Sequence[str], *, reveal: bool
     ) -> dict[str, list[str]]:
         """Keys of the bank's items that have one of these keys or content hashes, by it.
-
-        Args:
-            bank: Id or name.
-            keys: Of items.
-            hashes: Of their contents, see `app.items.ItemContent.content_hash`.
-            reveal: The caller may know what a withheld bank asks.
 
         Raises:
             NotFoundError: No such bank.
@@ -113,11 +102,6 @@ class ItemService:
 
     async def get(self, bank: str, item: str, *, reveal: bool = True) -> Item:
         """An item of a bank by id or key.
-
-        Args:
-            bank: Id or name.
-            item: Id or key.
-            reveal: Whether the content of a withheld bank may be shown.
 
         Raises:
             NotFoundError: No such bank or item.

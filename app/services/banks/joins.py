@@ -50,11 +50,6 @@ class JoinChecks:
     ) -> JoinLook:
         """Judge the join of a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            response_set: Id or name; by default the answers of the version's own sessions.
-
         Raises:
             NotFoundError: No such bank, version or set.
             InvalidInputError: The set is what the version was calibrated from: its own answers

@@ -56,10 +56,6 @@ class RecalibrationAdvice:
     async def look(self, bank: str, version: str | None = None) -> Offer:
         """Look at a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-
         Raises:
             NotFoundError: No such bank or version.
         """

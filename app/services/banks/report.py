@@ -53,10 +53,6 @@ class VersionReports:
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
         """The report of a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-
         Raises:
             NotFoundError: No such bank or version.
         """
@@ -135,11 +131,6 @@ def file_report(
     name: str, bank: ItemBank, calibration: CalibrationFile | None = None
 ) -> VersionReport:
     """The report of a bank file.
-
-    Args:
-        name: Of the bank.
-        bank: Its items; what lint would keep out of tests is kept out of the curves.
-        calibration: Where it comes from, if that is known.
 
     Raises:
         InvalidInputError: No item that a test could ask, a correction that is none, or a

@@ -23,12 +23,7 @@ _MOST_ASKED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedItem:
-    """An item that many tests asked.
-
-    Attributes:
-        asked: How many.
-        exposure: Which share of all.
-    """
+    """An item that many tests asked."""
 
     item_id: str
     asked: int
@@ -37,12 +32,7 @@ class AskedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTask:
-    """Items of one tag.
-
-    Attributes:
-        asked: Their share of what was asked.
-        bank: Their share of the bank.
-    """
+    """Items of one tag."""
 
     tag: str
     asked: float

@@ -45,8 +45,7 @@ class Validation:
 class VersionService:
     """Use cases of the versions that banks have; `BankService` makes them.
 
-    Args:
-        database: Where they are stored.
+    Banks go by id or name; versions by number, id or `latest`, the default.
     """
 
     def __init__(self, database: Database) -> None:
@@ -229,10 +228,6 @@ class VersionService:
     async def load_as(self, version_id: str, asking: Mapping[str, Any]) -> LoadedVersion:
         """A version in memory as a session asks it, whatever its bank's settings are by now.
 
-        Args:
-            version_id: Id.
-            asking: See `LoadedVersion.asking`.
-
         Raises:
             NotFoundError: No such version.
         """
@@ -243,11 +238,6 @@ class VersionService:
         self, version: LoadedVersion, design: Design, price: Price | None = None
     ) -> AdaptiveTest:
         """The test of a design on a version, built where it does not hold up the event loop.
-
-        Args:
-            version: What is asked.
-            design: How.
-            price: Of the endpoint, where items are chosen by value for money.
 
         Exposure control is fitted by simulation, which takes seconds to minutes the first time;
         who wants the same test meanwhile waits for that, and nobody else does.

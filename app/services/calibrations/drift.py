@@ -65,11 +65,6 @@ class DriftService:
     async def look(self, bank: str, version: str | None, response_set: str) -> DriftLook:
         """Judge the active items of a version by the answers of a set.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            response_set: Id or name; of answers that the version was not calibrated from.
-
         Raises:
             NotFoundError: No such bank, version or set.
             InvalidInputError: No answers, scores other than 0 and 1, or a version whose model is

@@ -21,11 +21,10 @@ from app.printable import percent
 from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet
-from app.services.banks.asked import Asked
 from app.services.banks.imports import BankImport, Tally
-from app.services.banks.scorer_checks import require_usable
+from app.services.banks.origins import Asked
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.spec import BankSpec, calls_out
+from app.services.banks.spec import BankSpec, calls_out, require_usable
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
@@ -134,9 +133,6 @@ class ResultBanks:
 
         Again with the same or more files, what is there already stays, and the next version is
         made.
-
-        Args:
-            wanted: What is to become of which files.
 
         Raises:
             InvalidInputError: Files that cannot be read, do not say what was asked, or are marked

@@ -15,8 +15,8 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import Bank, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.records.events import StoredEvent
-from app.records.response_sets import ResponseSet
+from app.records.leased import StoredEvent
+from app.records.response_sets import ResponseSet, asked_in, policy_of
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
@@ -33,7 +33,6 @@ from app.services.calibrations.publication import Output, Publication, require_p
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
-from app.services.responses.unparsed import asked_in, policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -52,13 +51,7 @@ _LEASE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """Answers as a plan wants them.
-
-    Attributes:
-        response_set: Whose, as it was when they were read.
-        filtered: What takes part, and what does not.
-        plan: With the items on whose scale it lands.
-    """
+    """Answers as a plan wants them."""
 
     response_set: ResponseSet
     filtered: Filtered[Any]
@@ -86,15 +79,7 @@ class FittedRow:
 
 
 class CalibrationService:
-    """Use cases of calibrations. Running them is `CalibrationRunner`'s.
-
-    Args:
-        database: Where they are stored.
-        response_sets: What is calibrated.
-        banks: Where it is published.
-        versions: What it may be linked to.
-        queue: Brings calibrations to the workers.
-    """
+    """Use cases of calibrations. Running them is `CalibrationRunner`'s."""
 
     def __init__(
         self,
@@ -157,10 +142,6 @@ class CalibrationService:
 
         Who creates a calibration and the worker that runs it want the same, mostly in one process
         and a moment apart: it is kept for that long.
-
-        Args:
-            response_set: Id or name.
-            plan: How it is calibrated.
 
         Raises:
             NotFoundError: No such set, or no such version to link to.

@@ -15,8 +15,8 @@ from app.errors import (
     SextantError,
 )
 from app.records.banks import OPEN, InstallationRecord
+from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
-from app.services.catalog.prepared import Prepared
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.outages import retry_outages

@@ -12,8 +12,8 @@ from app.exchange.catalog.entry import Listed, pick, read_catalogue
 from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
 from app.services.calibrations.service import CalibrationService
+from app.services.catalog.files import INSTALLED, Prepared, Report
 from app.services.catalog.installing import prepare, write
-from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id

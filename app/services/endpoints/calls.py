@@ -46,11 +46,6 @@ class RateLimited:
 
     A changed key, header, timeout, price or limit holds for the next call: who replaces a key has
     often withdrawn the old one. What makes the answers stays as when the endpoint was opened.
-
-    Args:
-        ready: The endpoint, opened.
-        endpoints: Tells what has changed.
-        transport: Makes the calls.
     """
 
     def __init__(

@@ -74,12 +74,6 @@ class ReadyEndpoint:
 class EndpointService:
     """Use cases of endpoints.
 
-    Args:
-        database: Where they are stored.
-        secrets: Encrypts their keys and headers at rest.
-        transport: The process's client, for probes.
-        guard: Refuses addresses that must not be called.
-
     Attributes:
         budgets: What calls may take a day.
     """
@@ -199,11 +193,6 @@ class EndpointService:
         """Delete an endpoint; sessions that used it keep referring to it.
 
         With the last of them, or at once where there is none, its row goes with its secrets.
-
-        Args:
-            endpoint_id: Its id.
-            expected_revision: What the caller saw.
-            erases: Let it go for good now, or refuse.
 
         Raises:
             NotFoundError: No such endpoint.
@@ -328,10 +317,6 @@ class EndpointService:
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
         """Take the next place in the endpoint's schedule, which all workers share.
-
-        Args:
-            endpoint_id: Endpoint to call.
-            tokens: What the call may take, prompt and completion.
 
         Returns:
             Seconds to wait before calling.

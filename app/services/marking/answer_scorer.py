@@ -64,15 +64,7 @@ class AnswerScorer:
         transport: Transport,
         keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> "AnswerScorer":
-        """The marker of a session.
-
-        Args:
-            session: The session, which names its scorers' endpoints.
-            asked: Items that it has closed: what was spent on marking them counts.
-            endpoints: Opens the scorers' endpoints.
-            transport: The client that calls them.
-            keeping: Keeps what models answer to scorers.
-        """
+        """The marker of a session."""
         calls = ScorerCalls(
             endpoints=endpoints,
             transport=transport,
@@ -87,12 +79,6 @@ class AnswerScorer:
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
     ) -> Marked:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
-
-        Args:
-            item: What was asked.
-            answer: What was answered.
-            on_wait: Told of waits.
-            repeat: Which answer to the item it is.
 
         Raises:
             BusyError: Too much is being marked, see `app.scorers.mark`.

@@ -16,13 +16,7 @@ _WAITING = 4
 
 
 class ScorerTrials:
-    """Trials of scorers.
-
-    Args:
-        database: Where endpoints are stored.
-        endpoints: Of scorers that call out.
-        transport: The client that calls them.
-    """
+    """Trials of scorers."""
 
     def __init__(
         self, database: Database, endpoints: EndpointService, transport: Transport
@@ -35,11 +29,6 @@ class ScorerTrials:
 
     async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
         """Mark one answer; scorers that call out do so.
-
-        Args:
-            spec: The scorer.
-            content: The item.
-            answer: To the item.
 
         Raises:
             InvalidInputError: The scorer cannot be used, or its endpoint could not serve.

@@ -18,7 +18,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.records.intervals import finite, interval
+from app.records.fields import finite, interval
 from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
@@ -38,15 +38,7 @@ _CHEAPEST = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPlan:
-    """What a ranking is told, as it is stored.
-
-    Attributes:
-        rules: When it is content.
-        budget: What all its members may cost together.
-        asking: How each of them is asked.
-        prompt: What is otherwise than the bank has it; see `asking.chosen_style`.
-        by_hand: Its members are named examinees, and a client answers for them.
-    """
+    """What a ranking is told, as it is stored."""
 
     rules: RankingRules
     budget: RankingBudget

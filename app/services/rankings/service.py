@@ -19,7 +19,7 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -28,7 +28,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec
 from app.services.leased import Queue
 from app.services.rankings.run import RankingPlan
-from app.services.sessions.checks import require_content, require_theta
+from app.services.sessions.drafts import require_content, require_theta
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
@@ -177,12 +177,6 @@ class RankingService:
         is_admin: bool = False,
     ) -> RankingRecord:
         """Go on with a completed ranking for one more endpoint: only that one is asked.
-
-        Args:
-            ranking_id: The ranking.
-            endpoint: Who joins.
-            budget: What may be spent on it.
-            is_admin: The caller may answer for examinees that other keys named.
 
         Raises:
             NotFoundError: No such ranking or endpoint.

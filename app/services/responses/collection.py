@@ -10,10 +10,9 @@ from app.errors import AlreadyExistsError
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.fields import convert
-from app.records.response_sets import GivenAnswer, ResponseSet, Source
+from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_common
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
-from app.services.responses.unparsed import in_common
 from app.storage.database import Database
 
 #: Sessions that are taken over in one transaction.
@@ -78,11 +77,6 @@ class Collector:
         """Take over all sessions of a bank that have ended and were not taken over before.
 
         What is interrupted half-way goes on where it stopped when called again.
-
-        Args:
-            response_set: Id or name.
-            wanted: Which sessions.
-            make: Make the set if there is none of that name.
 
         Raises:
             NotFoundError: No such set, bank or version.

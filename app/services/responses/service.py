@@ -107,12 +107,7 @@ class Trials(NamedTuple):
 
 
 class ResponseSetService:
-    """Use cases of response sets.
-
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
-    """
+    """Use cases of response sets."""
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
@@ -223,12 +218,6 @@ class ResponseSetService:
         self, response_set: str, key: str, *, limit: int, skip: int = 0
     ) -> RecordedAnswers | None:
         """What a set holds of an item; None where it does not have the item.
-
-        Args:
-            response_set: Id or name of the set.
-            key: Of the item.
-            limit: Answers that are told one by one.
-            skip: Answers before them.
 
         Raises:
             NotFoundError: No such set.

@@ -8,8 +8,8 @@ from app.records.gates import Baseline, NamedBaseline
 from app.records.sessions import SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.results.measured import Measured
-from app.services.sessions.cautions import cautions_of
 from app.services.sessions.derived import EXTEND
+from app.services.sessions.result import cautions_of
 from app.storage.database import Database
 from app.storage.identifiers import may_name
 from app.storage.paging import Page, PageRequest

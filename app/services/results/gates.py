@@ -12,18 +12,17 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
+from app.records.fields import ends
 from app.records.gates import Baseline, GateRecord, GateSpec
-from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of
 from app.services.results.comparability import apart
 from app.services.results.measured import Measured, between_abilities, between_scores
-from app.services.sessions.cautions import cautions_of
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.result import Result, result_in, result_of, score_in
+from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -206,11 +205,7 @@ class GateService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is held against the threshold, with its 95 % interval; see `gate`.
-
-    Attributes:
-        advice: What would decide an inconclusive gate.
-    """
+    """What is held against the threshold, with its 95 % interval; see `gate`."""
 
     value: float | None
     lo: float | None

@@ -64,11 +64,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unranked:
-    """An endpoint whose last sessions have no result.
-
-    Attributes:
-        reason: Why.
-    """
+    """An endpoint whose last sessions have no result."""
 
     session: SessionRecord
     reason: str

@@ -17,7 +17,7 @@ from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.sessions.checks import reachable_se
+from app.services.sessions.drafts import reachable_se
 from app.services.sessions.plan import SessionPlan
 
 #: Items that all simulated tests of one forecast may ask together: a second or two.

@@ -13,15 +13,13 @@ from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.scorer_checks import require_usable
+from app.services.banks.spec import require_usable
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.sessions.checks import check_plan, check_reachable
-from app.services.sessions.drafts import SessionDraft, provenance_of
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
+from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
@@ -182,11 +180,6 @@ class DerivedSessions:
 
         Makes a linked session that a worker fills; the old one stays as it is. Scorers that call
         out do so within their budgets.
-
-        Args:
-            session_id: The ended session.
-            scorer: Marks every answer; by default what marks each item by now.
-            metadata: Of the new session.
 
         Raises:
             InvalidStateError: The session has not ended, or nothing was answered.

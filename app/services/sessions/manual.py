@@ -100,12 +100,6 @@ class ManualAnswer:
     ) -> Closing:
         """How an awaited item ends by it.
 
-        Args:
-            record: The session.
-            version: What it asks.
-            item: The item.
-            marked: How the answer's text was marked, where it has one.
-
         Raises:
             InvalidInputError: It is about another item.
         """
@@ -164,12 +158,6 @@ class ManualSessions:
     after the other. Runs are kept from the first item on, each with the revision of its session: it
     is as stored where that is the stored one, whoever else answers. Any other is opened from the
     stored answers.
-
-    Args:
-        database: Where sessions are stored.
-        versions: What is asked.
-        endpoints: Of scorers that call out.
-        transport: The client that calls them.
     """
 
     def __init__(
@@ -189,12 +177,7 @@ class ManualSessions:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def keep(self, record: SessionRecord, run: SessionRun) -> None:
-        """Go on with a run once its session is answered next.
-
-        Args:
-            record: The session, which waits for an answer.
-            run: As that is stored.
-        """
+        """Go on with a run once its session is answered next."""
         run.forget_figures()
         self._keep(record.id, _held(record, run))
 
@@ -256,11 +239,6 @@ class ManualSessions:
         self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         """A session after an answer was taken in, and those that are overdue were closed.
-
-        Args:
-            session_id: Its id.
-            answer: Of an awaited item.
-            marked: How the answer's text was marked, where it has one.
 
         Returns:
             The session, its items that are awaited now, and those that were asked now.

@@ -12,7 +12,7 @@ from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.estimation.repeats import effective_answers
 from app.engine.state import CatState
 from app.items import Outcome
-from app.records.intervals import finite, interval
+from app.records.fields import finite, interval
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
 from app.services.sessions.shown_figures import no_result

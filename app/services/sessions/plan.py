@@ -1,15 +1,133 @@
-"""How a session is run."""
+"""How a session is run, and its items in pretest.
 
+These are seeded into sessions to learn about the items, not about the examinee. They have no
+parameters yet, so their positions lie behind those of the engine's bank. Their answers are marked
+and stored like any other and cost like any other, but no figure of the test knows them.
+"""
+
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from app.engine import Design
 from app.errors import FieldProblem, InvalidInputError
+from app.items import Outcome
+from app.records.sessions import Closing
+from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
-from app.services.sessions.pretest import PretestPlan
-from app.services.sessions.repeats import MAX_REPEATS
 
+# Names this stream of random numbers; others of a session are [seed, step], [seed, position].
+_SLOTS = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretestPlan:
+    """Which items in pretest a session asks beside its test.
+
+    Attributes:
+        items_per_session: At most so many; None leaves it to the bank.
+        positions: Those chosen for this session, in the order in which they are asked.
+    """
+
+    items_per_session: int | None = None
+    positions: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = self.items_per_session
+        if wanted is not None and not 0 <= wanted <= MAX_PER_SESSION:
+            expected = f"expected 0 to {MAX_PER_SESSION}, got {wanted}"
+            raise InvalidInputError(
+                f"pretest: items_per_session: {expected}.",
+                problems=[FieldProblem("/pretest/items_per_session", expected)],
+            )
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "PretestPlan":
+        """From what `to_dict` made, or from a request."""
+        return cls(
+            items_per_session=stored.get("items_per_session"),
+            positions=tuple(stored.get("positions", ())),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; a part of what a session stores."""
+        return {"items_per_session": self.items_per_session, "positions": list(self.positions)}
+
+
+class PretestItems:
+    """The items in pretest of one session as it runs.
+
+    Each waits for a random moment among the first `window` items of the test. What has not come up
+    when the test stops is not asked: the test never goes on for them.
+
+    Args:
+        plan: The chosen items.
+        seed: The session's.
+        window: Items of the test within which all of them come up.
+
+    Attributes:
+        pending: Positions of those whose answers are awaited.
+    """
+
+    def __init__(self, plan: PretestPlan, *, seed: int, window: int) -> None:
+        self._waiting = list(plan.positions)
+        self._wanted = plan.items_per_session or 0
+        self._n_planned = len(plan.positions)
+        draws = np.random.default_rng([seed, *_SLOTS]).integers(0, window, self._n_planned)
+        self._slots = sorted(draws.tolist())
+        self._outcomes: Counter[str] = Counter()
+        self.pending: set[int] = set()
+
+    def due(self, n_asked: int) -> int | None:
+        """Position of the item whose moment has come after `n_asked` items of the test."""
+        nth = self._n_planned - len(self._waiting)
+        return self._waiting[0] if self._waiting and self._slots[nth] <= n_asked else None
+
+    def ask(self, position: int) -> None:
+        """An item was put to the examinee."""
+        if position in self._waiting:  # not among them in a session made from another one's answers
+            self._waiting.remove(position)
+        self.pending.add(position)
+
+    def close(self, position: int, closing: Closing) -> None:
+        """It was answered, or will not be."""
+        self.pending.remove(position)
+        self._outcomes[closing.outcome] += 1
+
+    def figures(self) -> dict[str, Any]:
+        """What `GET /v1/sessions/{id}` shows of them, JSON-able."""
+        caution = None
+        if self._n_planned < self._wanted:
+            there = f"only {self._n_planned}" if self._n_planned else "no"
+            items = "item" if self._n_planned == 1 else "items"
+            caution = (
+                f"The bank version has {there} {items} without parameters that can be asked beside "
+                f"the test; up to {self._wanted} were wanted."
+            )
+        return {
+            "planned": self._n_planned,
+            "items": self._outcomes.total(),
+            "in_flight": len(self.pending),
+            "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "caution": caution,
+        }
+
+
+def window_of(plan: PretestPlan, min_items: int | None, max_items: int | None) -> int:
+    """Items of a test within which its items in pretest come up.
+
+    A test has at least `min_items`, so that all of them are asked as a rule; a very short one is
+    not made of them alone.
+    """
+    window = max(min_items or 0, 2 * len(plan.positions), 1)
+    return window if max_items is None else min(window, max_items)
+
+
+#: Times that one item may be asked.
+MAX_REPEATS = 32
 #: Items in flight at once of a manual session.
 MAX_BY_HAND = 64
 _PATIENCE = ("answer_within", "idle_timeout")

@@ -21,7 +21,7 @@ from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import ScorerCalls
 from app.services.sessions.asking import Asker, chosen_style, hints_of
-from app.services.sessions.checks import require_answers
+from app.services.sessions.drafts import require_answers
 from app.services.visibility import View, is_withheld
 from app.storage.database import Database
 
@@ -30,15 +30,7 @@ _SCRIPTED = "scripted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewSpec:
-    """What is to be looked at.
-
-    Attributes:
-        bank: Id or name.
-        item: Id or key.
-        endpoint: Saved endpoint by id, or one in place that is not stored.
-        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
-        send: Whether the endpoint is called; else the request is only shown.
-    """
+    """What is to be looked at."""
 
     bank: str
     item: str
@@ -74,10 +66,6 @@ class Previews:
 
     async def preview(self, spec: PreviewSpec, view: View) -> Preview:
         """Put one item to an endpoint.
-
-        Args:
-            spec: Which item, to whom.
-            view: What the caller sees.
 
         Raises:
             NotFoundError: No such bank, item or endpoint.

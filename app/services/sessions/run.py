@@ -27,7 +27,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
-from app.records.intervals import ends, finite, interval
+from app.records.fields import ends, finite, interval
 from app.records.sessions import (
     Administration,
     Advance,
@@ -43,8 +43,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import Failures, ended_event, ending_of
 from app.services.sessions.meter import Answering, Meter
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestItems, window_of
+from app.services.sessions.plan import PretestItems, SessionPlan, window_of
 from app.services.sessions.shown_figures import (
     SpareTime,
     no_result,
@@ -64,16 +63,7 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one session in the hands of whoever drives it.
-
-    Attributes:
-        test: The test that it runs.
-        plan: How it is run.
-        version: What it asks.
-        state: The engine's state.
-        meter: What the calls took.
-        score: The score, as of the last summary; None where it was not predicted yet.
-    """
+    """The state of one session in the hands of whoever drives it."""
 
     def __init__(
         self,
@@ -192,12 +182,7 @@ class SessionRun:
         return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
-        """Mark an item as asked that was chosen here or, in a ranking, for all its members.
-
-        Args:
-            item: Its position.
-            probability: With which this step drew it; see `Ask`.
-        """
+        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
         step = len(self._steps) + 1
         bank = self.test.bank
         self._information = bank.model.item_information(
@@ -431,14 +416,6 @@ async def open_run(
     spare: SpareTime | None = None,
 ) -> SessionRun:
     """A session as far as its answers go.
-
-    Args:
-        versions: What is asked.
-        session: The session.
-        administrations: Items that it has asked, in any order.
-        version: Its bank version as it asks it, where the caller has that.
-        plan: Its plan, where the caller has that.
-        spare: Of the worker that runs it; absent: its own.
 
     Raises:
         InvalidInputError: Its design cannot be built on its bank version.

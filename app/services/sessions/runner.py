@@ -100,14 +100,7 @@ class Networks:
 
 
 class SessionRunner(LeasedRunner[SessionRecord]):
-    """Drives claimed sessions of one worker process.
-
-    Args:
-        leasing: See `LeasedRunner`.
-        versions: What is asked.
-        endpoints: Who is asked.
-        networks: The clients that ask.
-    """
+    """Drives claimed sessions of one worker process."""
 
     kind = "session"
 
@@ -187,11 +180,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         plan: SessionPlan | None = None,
     ) -> LiveSession:
         """A claimed session with all it takes to go on, rebuilt from what is stored.
-
-        Args:
-            record: The session.
-            version: Its bank version, where the caller has it: tests on one are compared.
-            plan: Its plan, where the caller has that.
 
         Raises:
             SextantError: It has no endpoint, or one that cannot be opened.
@@ -336,9 +324,6 @@ class StepWriter:
 
     Each commit waits for the disk. Steps that come in meanwhile are written together, by one
     statement: a step alone waits for nobody, a hundred at once share what writing costs.
-
-    Args:
-        database: Where sessions are stored.
     """
 
     def __init__(self, database: Database) -> None:

@@ -18,8 +18,8 @@ from app.errors import (
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
-from app.records.events import StoredEvent
 from app.records.fields import shallow
+from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
     UNDERWAY,
@@ -37,23 +37,20 @@ from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
-from app.services.sessions.checks import (
+from app.services.sessions.drafts import (
+    SessionDraft,
+    SessionSpec,
     check_plan,
     check_reachable,
     check_repeats,
+    provenance_of,
     require_answers,
     require_content,
     require_options,
     require_theta,
 )
-from app.services.sessions.drafts import (
-    SessionDraft,
-    SessionSpec,
-    provenance_of,
-)
 from app.services.sessions.manual import ManualSessions, ask_next
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest, within_size
@@ -240,10 +237,6 @@ class SessionService:
         self, draft: SessionDraft, administrations: Sequence[Administration] = ()
     ) -> SessionRecord:
         """Store a session and bring it to the workers, or ask its first item.
-
-        Args:
-            draft: The session.
-            administrations: What it begins with.
 
         Raises:
             AlreadyExistsError: Another endpoint has the name of the one that comes with it.

@@ -31,7 +31,7 @@ from app.engine.prediction.score_estimate import Explanations, ScoreEstimator, p
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
-from app.records.intervals import finite, interval
+from app.records.fields import finite, interval
 from app.services.banks.loaded import LoadedVersion
 
 #: Marked answers from which on a result is told.
@@ -71,14 +71,7 @@ def position_of(
     state: CatState,
     target: Mapping[str, float] | None = None,
 ) -> dict[str, Any] | None:
-    """The extrapolation as JSON; None where the version has learned nothing to judge it by.
-
-    Args:
-        version: What is asked.
-        test: How.
-        state: The test so far.
-        target: The score that the test is about; None is that of the whole bank.
-    """
+    """The extrapolation as JSON; None where the version has learned nothing to judge it by."""
     learned = version.curves
     if learned is None or (placing := learned.placing) is None:
         return None
@@ -189,12 +182,7 @@ def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
 
 
 def shown(figures: Mapping[str, Any], withheld: str | None = None) -> dict[str, Any]:
-    """A session's figures as people may read them: without a result that has nothing under it.
-
-    Args:
-        figures: All of them.
-        withheld: Why theta is not told; see `LoadedVersion.theta_withheld`.
-    """
+    """A session's figures as people may read them: without a result that has nothing under it."""
     estimate = figures["estimate"]
     reason = no_result(figures["progress"]["scored"])
     if reason is None and withheld is None:

@@ -14,7 +14,6 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.banks.sent_files import SentContent
 from app.api.schemas.banks.versions import (
     FindingRead,
     LongText,
@@ -32,6 +31,7 @@ from app.api.schemas.common import (
     Metadata,
     Output,
     OwnedRead,
+    SentContent,
     Text,
 )
 from app.exchange.mapped_items import FieldMap

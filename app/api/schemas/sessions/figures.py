@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Outcomes, Output
-from app.records.intervals import Interval
+from app.records.fields import Interval
 
 
 class ExtrapolationRead(Output):
