@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.engine import Design
+from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Outcome
 from app.records.sessions import Closing
@@ -44,35 +45,22 @@ class PretestPlan:
                 problems=[FieldProblem("/pretest/items_per_session", expected)],
             )
 
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "PretestPlan":
-        """From what `to_dict` made, or from a request."""
-        return cls(
-            items_per_session=stored.get("items_per_session"),
-            positions=tuple(stored.get("positions", ())),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able; a part of what a session stores."""
-        return {"items_per_session": self.items_per_session, "positions": list(self.positions)}
-
 
 class PretestItems:
     """The items in pretest of one session as it runs.
 
-    Each waits for a random moment among the first `window` items of the test. What has not come up
-    when the test stops is not asked: the test never goes on for them.
-
-    Args:
-        plan: The chosen items.
-        seed: The session's.
-        window: Items of the test within which all of them come up.
+    Each waits for a random moment among the first items of the test. These are at least
+    `min_items`, so that all of them are asked as a rule; a very short test is not made of them
+    alone. What has not come up when the test stops is not asked: it never goes on for them.
 
     Attributes:
         pending: Positions of those whose answers are awaited.
     """
 
-    def __init__(self, plan: PretestPlan, *, seed: int, window: int) -> None:
+    def __init__(self, plan: PretestPlan, stopping: StoppingDesign, *, seed: int) -> None:
+        window = max(stopping.min_items or 0, 2 * len(plan.positions), 1)
+        if stopping.max_items is not None:
+            window = min(window, stopping.max_items)
         self._waiting = list(plan.positions)
         self._wanted = plan.items_per_session or 0
         self._n_planned = len(plan.positions)
@@ -114,16 +102,6 @@ class PretestItems:
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "caution": caution,
         }
-
-
-def window_of(plan: PretestPlan, min_items: int | None, max_items: int | None) -> int:
-    """Items of a test within which its items in pretest come up.
-
-    A test has at least `min_items`, so that all of them are asked as a rule; a very short one is
-    not made of them alone.
-    """
-    window = max(min_items or 0, 2 * len(plan.positions), 1)
-    return window if max_items is None else min(window, max_items)
 
 
 #: Times that one item may be asked.
@@ -169,9 +147,11 @@ class SessionPlan:
         """
         parts = dict(stored)
         failures = parts.pop("failures", {})
-        pretest = PretestPlan.from_dict(parts.pop("pretest", {}))
+        pretest = dict(parts.pop("pretest", {}))
+        pretest["positions"] = tuple(pretest.get("positions", ()))
         answering = {name: parts.pop(name) for name in _ANSWERING if name in parts}
-        return cls(Design.from_dict(parts), FailureLimits(**failures), pretest, **answering)
+        limits, design = FailureLimits(**failures), Design.from_dict(parts)
+        return cls(design, limits, PretestPlan(**pretest), **answering)
 
     @classmethod
     def of_new(cls, asked: Mapping[str, Any]) -> "SessionPlan":
@@ -189,7 +169,7 @@ class SessionPlan:
         return {
             **self.design.to_dict(),
             "failures": asdict(self.limits),
-            "pretest": self.pretest.to_dict(),
+            "pretest": {**asdict(self.pretest), "positions": list(self.pretest.positions)},
             "repeats": self.repeats,
             "cache": self.cache,
             **{name: seconds for name in _PATIENCE if (seconds := getattr(self, name)) is not None},

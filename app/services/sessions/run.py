@@ -43,7 +43,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import Failures, ended_event, ending_of
 from app.services.sessions.meter import Answering, Meter
-from app.services.sessions.plan import PretestItems, SessionPlan, window_of
+from app.services.sessions.plan import PretestItems, SessionPlan
 from app.services.sessions.shown_figures import (
     SpareTime,
     no_result,
@@ -91,12 +91,7 @@ class SessionRun:
         self._profile: dict[str, Any] | None
         self._population_position: dict[str, Any] | None
         self.forget_figures()
-        stopping = plan.design.stopping
-        self._pretest = PretestItems(
-            plan.pretest,
-            seed=seed,
-            window=window_of(plan.pretest, stopping.min_items, stopping.max_items),
-        )
+        self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
         self.state: CatState = test.start()
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
