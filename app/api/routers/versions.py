@@ -17,7 +17,6 @@ from app.api.routing import router as make_router
 from app.api.schemas.banks.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.banks.forms import FormCreate, FormRead
 from app.api.schemas.banks.versions import (
-    ExposureRead,
     InformationRead,
     ItemStatus,
     JoinRead,
@@ -35,6 +34,7 @@ from app.errors import CalibrationError, InvalidStateError, ItemBankError, Unkno
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
+from app.services.banks.uses import Exposure
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
@@ -121,10 +121,10 @@ async def get_information(
 
 
 @router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
-async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ExposureRead:
+async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> Exposure:
     """How often tests of this project asked each item, and how much of two tests is the same."""
     found = await opened.versions.get(bank, version)
-    return ExposureRead.read(await opened.item_uses.exposure(await opened.versions.load(found.id)))
+    return await opened.item_uses.exposure(await opened.versions.load(found.id))
 
 
 @router.get(

@@ -11,7 +11,6 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
-    Output,
     OwnedRead,
     Text,
     exactly_one,
@@ -284,15 +283,6 @@ class EndpointRead(OwnedRead):
                 "reasoning": {"open": opening, "close": closing},
             }
         )
-
-
-class ProbeRead(Output):
-    """What an endpoint can do, found by asking it; `null` where it could not be told."""
-
-    capabilities: dict[str, bool | None]
-    latency_ms: float | None
-    error_code: str | None
-    detail: str
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import Collection, CollectionReport
-from app.services.responses.imports import MAX_PLACES, AnswerImport
+from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport
 from app.validation import NAME_IN_URL
 
@@ -258,14 +258,6 @@ class FileReadRead(Output):
     rows_read: int
 
 
-class SkippedRowsRead(Output):
-    """Rows that were left out for one reason."""
-
-    reason: str
-    count: int
-    places: list[str] = Field(description=f"The first {MAX_PLACES}, `file:row: detail`.")
-
-
 class AnswerImportRead(Output):
     """What an import did, or with `dry_run` would do."""
 
@@ -276,7 +268,7 @@ class AnswerImportRead(Output):
     passed_over: First[str] = Field(description="Files that hold no answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
     accepted: int
-    skipped: list[SkippedRowsRead]
+    skipped: list[SkippedRows]
     new_examinees: int
     new_items: int
     outcomes: OutcomeCounts = Field(

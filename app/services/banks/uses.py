@@ -22,7 +22,7 @@ _MOST_ASKED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedItem:
+class ExposedItem:
     """An item that many tests asked."""
 
     item_id: str
@@ -31,7 +31,7 @@ class AskedItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTask:
+class ExposedTask:
     """Items of one tag."""
 
     tag: str
@@ -61,8 +61,8 @@ class Exposure:
     exposure_mean: float
     exposure_max: float
     overlap: float
-    most_asked: Sequence[AskedItem]
-    tasks: Sequence[AskedTask]
+    most_asked: Sequence[ExposedItem]
+    tasks: Sequence[ExposedTask]
     caution: str | None
 
 
@@ -100,7 +100,7 @@ class ItemUses:
             exposure_max=float(rates.max()),
             overlap=overlap,
             most_asked=[
-                AskedItem(
+                ExposedItem(
                     item_id=version.bank.item_ids[at],
                     asked=int(counts[at]),
                     exposure=float(rates[at]),
@@ -109,7 +109,7 @@ class ItemUses:
                 if counts[at]
             ],
             tasks=[
-                AskedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
+                ExposedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
                 for tag, n in sorted(of_bank.items())
             ],
             caution=_caution(tests, float(rates.max()), overlap),

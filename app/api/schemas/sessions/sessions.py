@@ -103,16 +103,6 @@ class ExamineeInput(Input):
     settings: Metadata = Field(default_factory=dict)
 
 
-class ExamineeRead(Output):
-    """Who answered by hand, as its client described it."""
-
-    name: str
-    kind: ExamineeKind
-    model: str | None
-    scaffold: str | None
-    settings: dict[str, str]
-
-
 class SessionCreate(DesignInput, OnBank):
     """One adaptive test: who is asked, from which bank, and how."""
 
@@ -324,7 +314,7 @@ class SessionRead(WorkRead):
     status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
-    examinee: ExamineeRead | None = Field(description="Who answers by hand; null: not named.")
+    examinee: Examinee | None = Field(description="Who answers by hand; null: not named.")
     self_reported: bool = Field(description="A client says what was answered: a manual session.")
     headline: HeadlineRead | None = Field(description="Null before there is a score.")
     estimate: EstimateRead
@@ -383,7 +373,7 @@ class SessionRead(WorkRead):
                     "name": record.endpoint_name,
                     "model": record.endpoint_model,
                 },
-                "examinee": record.examinee and shallow(record.examinee),
+                "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
                 "pretest": None,
