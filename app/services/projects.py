@@ -19,7 +19,11 @@ _KEPT_S, _MOST_KEPT = 1.0, 1000
 
 
 class ProjectService:
-    """Use cases of projects."""
+    """Use cases of projects.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,31 +57,19 @@ class ProjectService:
             return await uow.projects.add(project)
 
     async def find(self, id_or_name: str = DEFAULT_PROJECT) -> Project:
-        """A project by its id or its name.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """A project by its id or its name."""
         async with self._database.reading() as uow:
             return await uow.projects.find(id_or_name)
 
     async def spend(self, id_or_name: str) -> tuple[Project, DaySpend, int]:
-        """A project, what its calls took of today's budgets, and the bytes that it stores.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """A project, what its calls took of today's budgets, and the bytes that it stores."""
         async with self._database.reading() as uow:
             project = await uow.projects.find(id_or_name)
             today = await uow.spend.today(project.id)
             return project, today, await uow.spend.stored_bytes(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
-        """As `find`, as it was a moment ago: for what asks in every request.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """As `find`, as it was a moment ago: for what asks in every request."""
         known = self._seen.get(id_or_name)
         if known is None:
             # A hundred requests that begin at once look once.

@@ -27,7 +27,11 @@ MAX_BATCH = 1000
 
 
 class ItemService:
-    """Use cases of the items of banks."""
+    """Use cases of the items of banks.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
@@ -101,11 +105,7 @@ class ItemService:
             return done
 
     async def get(self, bank: str, item: str, *, reveal: bool = True) -> Item:
-        """An item of a bank by id or key.
-
-        Raises:
-            NotFoundError: No such bank or item.
-        """
+        """An item of a bank by id or key."""
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             return View(is_whole=reveal).item(await uow.items.find(found.id, item), found)
@@ -113,11 +113,7 @@ class ItemService:
     async def list_page(
         self, bank: str, request: PageRequest, *, reveal: bool = True
     ) -> Page[Item]:
-        """One page of a bank's items; `reveal` as in `get`.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """One page of a bank's items; `reveal` as in `get`."""
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             page = await uow.items.list_page(found.id, request)

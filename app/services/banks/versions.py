@@ -46,6 +46,9 @@ class VersionService:
     """Use cases of the versions that banks have; `BankService` makes them.
 
     Banks go by id or name; versions by number, id or `latest`, the default.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(self, database: Database) -> None:
@@ -60,29 +63,17 @@ class VersionService:
         self._fetching = asyncio.Lock()
 
     async def list_page(self, bank: str, request: PageRequest) -> Page[BankVersion]:
-        """One page of a bank's versions.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """One page of a bank's versions."""
         async with self._database.unit_of_work() as uow:
             return await uow.versions.list_page((await uow.banks.find(bank)).id, request)
 
     async def get(self, bank: str, version: str | int | None = None) -> BankVersion:
-        """A version by its number or id; the latest by default.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """A version by its number or id; the latest by default."""
         async with self._database.unit_of_work() as uow:
             return await uow.versions.find(await uow.banks.find(bank), version)
 
     async def by_id(self, version_id: str) -> BankVersion:
-        """A version by its id, of whichever bank.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """A version by its id, of whichever bank."""
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
 
@@ -121,9 +112,6 @@ class VersionService:
             request: Which page.
             status: Only items in that state.
             flagged: Only items with lint findings.
-
-        Raises:
-            NotFoundError: No such bank, version or item to follow.
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.versions.find(await uow.banks.find(bank), version)
@@ -145,11 +133,7 @@ class VersionService:
         return await asyncio.to_thread(_validated, found, loaded.keys, flags, allow, keep)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
-        """Information of the active items over theta.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """Information of the active items over theta."""
         loaded = await self.load((await self.get(bank, version)).id)
         return await asyncio.to_thread(loaded.information_curve, theta)
 
@@ -226,11 +210,7 @@ class VersionService:
             return kept
 
     async def load_as(self, version_id: str, asking: Mapping[str, Any]) -> LoadedVersion:
-        """A version in memory as a session asks it, whatever its bank's settings are by now.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """A version in memory as a session asks it, whatever its bank's settings are by now."""
         kept = self._versions.get(version_id) or await self.load(version_id)
         return kept.asking_as(asking)
 

@@ -76,6 +76,9 @@ class EndpointService:
 
     Attributes:
         budgets: What calls may take a day.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(
@@ -138,9 +141,6 @@ class EndpointService:
         Args:
             endpoint_id: Its id.
             archived: Find it also when it was deleted: sessions still refer to it.
-
-        Raises:
-            NotFoundError: No such endpoint.
         """
         async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
@@ -241,11 +241,7 @@ class EndpointService:
         return report
 
     async def spend(self, endpoint_id: str) -> tuple[Endpoint, DaySpend]:
-        """An endpoint, and what calls of it took of today's budgets.
-
-        Raises:
-            NotFoundError: No such endpoint.
-        """
+        """An endpoint, and what calls of it took of today's budgets."""
         async with self._database.reading() as uow:
             endpoint = await uow.endpoints.get(endpoint_id)
             return endpoint, await uow.spend.today(endpoint.id)

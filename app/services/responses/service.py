@@ -107,7 +107,11 @@ class Trials(NamedTuple):
 
 
 class ResponseSetService:
-    """Use cases of response sets."""
+    """Use cases of response sets.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
+    """
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
@@ -128,11 +132,7 @@ class ResponseSetService:
             return await uow.response_sets.find(made.id)
 
     async def get(self, response_set: str) -> ResponseSet:
-        """A set by id or name.
-
-        Raises:
-            NotFoundError: No such set.
-        """
+        """A set by id or name."""
         async with self._database.unit_of_work() as uow:
             return await uow.response_sets.find(response_set)
 
@@ -217,11 +217,7 @@ class ResponseSetService:
     async def answers_to(
         self, response_set: str, key: str, *, limit: int, skip: int = 0
     ) -> RecordedAnswers | None:
-        """What a set holds of an item; None where it does not have the item.
-
-        Raises:
-            NotFoundError: No such set.
-        """
+        """What a set holds of an item; None where it does not have the item."""
         async with self._database.reading() as uow:
             found = await uow.response_sets.find(response_set)
             counted = await uow.response_sets.codes_of(found.id, key)
@@ -240,11 +236,7 @@ class ResponseSetService:
         return RecordedAnswers(found, told, first)
 
     async def trials(self, response_set: str) -> Trials:
-        """Every answer of a set at one moment, repeated ones apart.
-
-        Raises:
-            NotFoundError: No such set.
-        """
+        """Every answer of a set at one moment, repeated ones apart."""
         async with self._database.snapshot() as uow:
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)

@@ -78,6 +78,9 @@ class SessionService:
     Attributes:
         private_endpoints: Whether sessions made here may call loopback and private addresses. The
             server that takes the request decides this for whichever worker runs the session.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     database: Database
@@ -293,11 +296,7 @@ class SessionService:
         return self.private_endpoints and not present().is_from_elsewhere
 
     async def get(self, session_id: str) -> SessionRecord:
-        """One session.
-
-        Raises:
-            NotFoundError: No such session.
-        """
+        """One session."""
         async with self.database.reading() as uow:
             return await uow.sessions.get(session_id)
 
@@ -330,11 +329,7 @@ class SessionService:
     async def responses(
         self, session_id: str, *, after_step: int = 0, limit: int | None = None
     ) -> list[AskedAnswer]:
-        """Items asked after step `after_step`, in order of asking.
-
-        Raises:
-            NotFoundError: No such session.
-        """
+        """Items asked after step `after_step`, in order of asking."""
         async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
@@ -343,11 +338,7 @@ class SessionService:
     async def responses_page(
         self, session_id: str, *, after_step: int, limit: int
     ) -> Page[AskedAnswer]:
-        """The same, so many at most; fewer where their texts are long.
-
-        Raises:
-            NotFoundError: No such session.
-        """
+        """The same, so many at most; fewer where their texts are long."""
         async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
 
