@@ -18,7 +18,7 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
-from app.api.errors import HTTP_CODES, documented, errors, merged
+from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
 from app.deps import authenticate, services
@@ -130,7 +130,7 @@ class ApiRoute(APIRoute):
         content = await body.read()
         return _ParsedRequest(request, content, await parsed(content, self.body_field))
 
-    def _common_problems(self) -> dict[int | str, dict[str, Any]]:
+    def _common_problems(self) -> RouteResponses:
         expected: list[type[SextantError]] = [
             UnauthenticatedError,
             MissingScopeError,

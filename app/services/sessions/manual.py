@@ -179,7 +179,7 @@ class ManualSessions:
     def keep(self, record: SessionRecord, run: SessionRun) -> None:
         """Go on with a run once its session is answered next."""
         run.forget_figures()
-        self._keep(record.id, _held(record, run))
+        self._keep(record.id, Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items))
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for; of several the one that was asked first.
@@ -288,7 +288,7 @@ class ManualSessions:
             asked = await uow.sessions.administrations(session_id)
         version = await self._version_of(record)
         run = await open_run(self._versions, record, asked, version=version)
-        return _held(record, run)
+        return Held(record.revision, run, ITEMS_PER_RUN + version.bank.n_items)
 
     async def _version_of(self, record: SessionRecord) -> LoadedVersion:
         """What a session asks, and how it did when it began."""
@@ -370,10 +370,6 @@ async def ask_next(
     )
     await uow.sessions.advance({session_id: step}, epoch)
     return {item.step for item in chosen}
-
-
-def _held(record: SessionRecord, run: SessionRun) -> Held[SessionRun]:
-    return Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items)
 
 
 def new_token() -> str:

@@ -24,15 +24,12 @@ _METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
 class Meter:
     """Counts, closing by closing.
 
+    Variances and shares of repeats are over the items asked, which an adaptive test picks near the
+    examinee's ability: there chance is greatest.
+
     Attributes:
-        calls: Made so far.
-        tokens_in: Of prompts.
-        tokens_out: Of answers.
         usd: What the calls cost; None where a price or a count of tokens is unknown.
         is_blind: Whether an answer took what the budget caps, and nobody knows how much.
-
-    Args:
-        budget: What is capped.
     """
 
     def __init__(self, budget: BudgetDesign) -> None:
@@ -42,9 +39,12 @@ class Meter:
         self.is_blind = False
         self._marking: Spending | None = None
         self._latencies: list[float] = []
+        self._scores: dict[int, list[float]] = {}
+        self._n_repeats = 1
+        self._saved: dict[str, Any] | None = None
 
-    def take(self, closing: Closing) -> None:
-        """An answer came, or none."""
+    def take(self, closing: Closing, item: int | None) -> None:
+        """An answer came, or none; `item` is its position, None if it is not of the test."""
         self.calls += closing.attempts or 0
         if closing.latency_ms is not None:
             insort(self._latencies, closing.latency_ms)
@@ -60,6 +60,16 @@ class Meter:
             self.usd = None
         elif self.usd is not None:
             self.usd += closing.usd or 0.0
+        method = closing.method or {}
+        for part in (method, closing.marking or {}):
+            if cached := part.get("cached"):
+                before = self._saved or dict.fromkeys(cached, 0)
+                self._saved = {name: total((before[name], cached[name])) for name in cached}
+        repeats = method.get("repeats")
+        if repeats and item is not None:
+            self._n_repeats = max(self._n_repeats, len(repeats))
+            if scores := [each["score"] for each in repeats if each["score"] is not None]:
+                self._scores[item] = scores
 
     def figures(self, elapsed_s: float) -> dict[str, Any]:
         """What `GET /v1/sessions/{id}` shows, JSON-able."""
@@ -75,6 +85,7 @@ class Meter:
             "seconds": round(elapsed_s, 3),
             "latency_ms": latency,
             "judge": None if self._marking is None else asdict(self._marking),
+            "cache": self._saved,
         }
 
     def _is_unknown(self, closing: Closing) -> bool:
@@ -83,47 +94,17 @@ class Meter:
             self._budget.usd is not None and closing.usd is None
         )
 
-
-class Answering:
-    """How a session's answers came about, beside their marks: repeats and calls saved.
-
-    Variances and shares are over the items asked, which an adaptive test picks near the examinee's
-    ability: there chance is greatest.
-
-    Attributes:
-        saved: Calls that the cache saved, and what they would have taken.
-    """
-
-    def __init__(self) -> None:
-        self._scores: dict[int, list[float]] = {}
-        self._n = 1
-        self.saved: dict[str, Any] | None = None
-
-    def take(self, closing: Closing, item: int | None) -> None:
-        """Count an item that was closed; `item` is its position, None if it is not of the test."""
-        method = closing.method or {}
-        for part in (method, closing.marking or {}):
-            if cached := part.get("cached"):
-                before = self.saved or dict.fromkeys(cached, 0)
-                self.saved = {name: total((before[name], cached[name])) for name in cached}
-        repeats = method.get("repeats")
-        if repeats and item is not None:
-            self._n = max(self._n, len(repeats))
-            scores = [each["score"] for each in repeats if each["score"] is not None]
-            if scores:
-                self._scores[item] = scores
-
     def repeats(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
         """Figures of repeated items, JSON-able; None where none was repeated."""
-        if self._n == 1:
+        if self._n_repeats == 1:
             return None
         given = list(self._scores.values())
         several = [scores for scores in given if len(scores) > 1]
         return {
-            "n": self._n,
+            "n": self._n_repeats,
             "items": len(given),
             "within_item_variance": _mean([_variance(scores) for scores in several]),
-            "pass_k": [_mean(_passed(given, k)) for k in range(1, self._n + 1)],
+            "pass_k": [_mean(_passed(given, k)) for k in range(1, self._n_repeats + 1)],
             "estimate": self._estimate(test, state),
         }
 

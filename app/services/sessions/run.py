@@ -7,7 +7,7 @@ one that was lost.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +42,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import Failures, ended_event, ending_of
-from app.services.sessions.meter import Answering, Meter
+from app.services.sessions.meter import Meter
 from app.services.sessions.plan import PretestItems, SessionPlan
 from app.services.sessions.shown_figures import (
     SpareTime,
@@ -86,7 +86,6 @@ class SessionRun:
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self.meter = Meter(plan.design.budget)
-        self._answering = Answering()
         self.score: dict[str, Any] | None
         self._profile: dict[str, Any] | None
         self._population_position: dict[str, Any] | None
@@ -127,8 +126,10 @@ class SessionRun:
     @property
     def population_position(self) -> dict[str, Any] | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
-        if self._population_position is None and no_result(self.state.n_scored) is None:
-            self._population_position = self._stands(self._design.selection.target, final=False)
+        has_result = no_result(self.state.n_scored) is None
+        if self._population_position is None and has_result and self._is_told(final=False):
+            target = self._design.selection.target
+            self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
 
     def forget_figures(self) -> None:
@@ -203,10 +204,13 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                self.score = self._predicted(final=final)
+                is_told = self._is_told(final=final)
+                self.score = self._predicted() if is_told else None
                 target = self._design.selection.target
                 self._profile = profile_of(self.version, self.test, self.state, target)
-                self._population_position = self._stands(target, final=final)
+                self._population_position = (
+                    position_of(self.version, self.test, self.state, target) if is_told else None
+                )
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -227,8 +231,8 @@ class SessionRun:
                 "in_flight": len(self.state.pending),
                 "expected_items": self._closed if final else self._expected_items(),
             },
-            "usage": {**self.meter.figures(elapsed_s), "cache": self._answering.saved},
-            "repeats": self._answering.repeats(self.test, self.state),
+            "usage": self.meter.figures(elapsed_s),
+            "repeats": self.meter.repeats(self.test, self.state),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
         }
@@ -340,12 +344,12 @@ class SessionRun:
                     self._precise_since = self.state.n_scored
             self._failures.take(closing)
             self._outcomes[closing.outcome] += 1
-        self.meter.take(closing)
-        self._answering.take(closing, None if self.version.is_pretest(item) else int(item))
+        self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
 
-    def _predicted(self, *, final: bool) -> dict[str, Any] | None:
-        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
-            return None
+    def _is_told(self, *, final: bool) -> bool:
+        return final or self.version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
+
+    def _predicted(self) -> dict[str, Any]:
         predicted, n_items = self.test.predict(self.state), self.test.n_counted
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
@@ -362,11 +366,6 @@ class SessionRun:
             "target": target,
             "recent": agents.rank(predicted.value) if agents and is_of_all else None,
         }
-
-    def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:
-        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
-            return None
-        return position_of(self.version, self.test, self.state, target)
 
     def _expected_items(self) -> int | None:
         """Items in all that the precision will probably take, if it goes on as now.
