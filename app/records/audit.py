@@ -7,17 +7,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Who changed what, when, and from where.
-
-    Attributes:
-        project_id: In which project.
-        key_id: By which key; `local` without authentication, None for the command line.
-        action: The operation of the API, or the command.
-        path: Of the request.
-        resources: Ids of what was made, changed or deleted.
-        request_id: As in the log's lines.
-        address: Of who sent it.
-    """
+    """Who changed what, when, and from where."""
 
     id: str
     at: datetime

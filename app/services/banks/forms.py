@@ -19,15 +19,7 @@ from app.services.banks.versions import VersionService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormSpec:
-    """What a form is to be.
-
-    Attributes:
-        items: Its length.
-        target: The score to predict: shares by tag, `all` for the whole bank; None is that.
-        ask: Tags whose items it may have; empty allows all.
-        by_tokens: Choose by gain per expected token, of which those of the prompt count half.
-        costs: Choose by gain per these costs, by key of the item; None does not.
-    """
+    """What a form is to be."""
 
     items: int
     target: Mapping[str, float] | None = None

@@ -45,19 +45,7 @@ _GOOD_AGREEMENT = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFromResults:
-    """What is to become of recorded results.
-
-    Attributes:
-        name: Of the bank, and of the response set that holds the answers.
-        results: The files, and what they do not settle.
-        scorer: Marks live answers; None: the one that marks the recorded ones as they were.
-        plan: How the answers are calibrated.
-        publish: Make a version of the calibration.
-        questions_only: Keep no answers, as of a model that stood in to write the questions down.
-        least_models: From so many models a calibration is begun.
-        licence: Of the questions.
-        visibility: Of the bank, where it is made.
-    """
+    """What is to become of recorded results."""
 
     name: str
     results: ResultsImport

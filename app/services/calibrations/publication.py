@@ -65,20 +65,7 @@ def _dropped(dropped: Dropped) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is made of a calibration.
-
-    Attributes:
-        bank: Id or name; a bank of a new name is made, of items without text.
-        notes: Free text kept with the version.
-        allow: Lint codes that do not quarantine.
-        keep: Keys of items that are never quarantined.
-        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
-            default as the imports of the response set say.
-        asked: How the answers were obtained, as `Asked` has it; what is not said is as the imports
-            of the response set say.
-        allow_unconverged: Publish it even though it did not converge.
-        carry_over: Items that only the version it is linked to has keep their parameters.
-    """
+    """What is made of a calibration."""
 
     bank: str
     notes: str = ""

@@ -47,20 +47,7 @@ EndpointChoice = str | EndpointSpec | Examinee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingSpec:
-    """A ranking to be created.
-
-    Attributes:
-        endpoints: Who is ranked: endpoints, or named examinees.
-        bank_version_id: What is asked.
-        bank: Or the newest version of a bank, by its id or name.
-        rules: When the ranking is content.
-        budget: What all endpoints together may cost; without `items`, as many as `rules` say.
-        asking: Estimator, selection, concurrency and failure limits, as
-            `SessionPlan.of_new` reads them.
-        prompt: What all are asked otherwise than the bank says: `mode`, `shots`, `system`.
-        seed: For every random choice; drawn if not given.
-        metadata: Free string pairs.
-    """
+    """A ranking to be created."""
 
     endpoints: Sequence[EndpointChoice]
     bank_version_id: str | None = None

@@ -73,16 +73,7 @@ class RecordedAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerImportReport:
-    """What an import did, or would do.
-
-    Attributes:
-        response_set: As it is now, or would be.
-        passed_over: Files of folders that hold no answers.
-        rows_read: Answers in the files: rows of records, filled cells of tables.
-        accepted: Those that came into the set.
-        outcomes: By how much the answers of each outcome became more.
-        without_scores: Examinees of whom the files have no scored answer.
-    """
+    """What an import did, or would do."""
 
     dry_run: bool
     response_set: ResponseSet

@@ -20,18 +20,7 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One side of a comparison.
-
-    Attributes:
-        id: Id of the session, or name of the examinee.
-        label: Who was asked.
-        score: The session's score; of a response set the mean on the common items. None without.
-        common: Mean score on the common items, if there are any.
-        theta: Ability, if it is a session's.
-        extrapolation: Where a session's examinee stands among those calibrated; None where unknown.
-        usd_per_item: What a question of a session cost.
-        latency_ms: How long its answers took, `p50` and `p95`.
-    """
+    """One side of a comparison."""
 
     id: str
     label: str

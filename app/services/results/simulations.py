@@ -26,23 +26,7 @@ MAX_ITEMS = 40_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSpec:
-    """What is to be forecast.
-
-    Attributes:
-        bank_version_id: A certain version.
-        bank: Or the newest version of a bank, by its id or name.
-        plan: Design, as a session takes it.
-        n_examinees: How many are drawn.
-        population: `reference` draws from the abilities that the version was calibrated with,
-            `prior` from the design's prior; None takes the first where it is known.
-        thetas: These examinees instead.
-        endpoint_id: Whose price and limits hold.
-        price: A price instead of the endpoint's.
-        latency_ms: Of a call.
-        tokens_in: Prompt tokens of the items that the bank knows nothing about.
-        tokens_out: The same of the answers.
-        seed: Of all chance.
-    """
+    """What is to be forecast."""
 
     bank_version_id: str | None = None
     bank: str | None = None

@@ -32,22 +32,7 @@ from app.services.sessions.run import SessionRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """A session to be created.
-
-    Attributes:
-        mode: `live` (the server asks an endpoint) or `manual` (the client answers).
-        endpoint_id: For live sessions: a stored endpoint.
-        endpoint: Or one that is stored with the session, without a name.
-        examinee: For manual sessions: who answers, where it is to be known by name.
-        bank_version_id: What is asked.
-        bank: Or the newest version of a bank, by its id or name.
-        plan: Design and failure limits, as `SessionPlan.of_new` reads them.
-        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
-            default as the bank version has it.
-        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
-        seed: For every random choice; drawn if not given.
-        metadata: Free string pairs.
-    """
+    """A session to be created."""
 
     mode: str
     endpoint_id: str | None = None
