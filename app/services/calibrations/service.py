@@ -15,7 +15,6 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import Bank, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.records.leased import StoredEvent
 from app.records.response_sets import ResponseSet, asked_in, policy_of
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
@@ -175,14 +174,6 @@ class CalibrationService:
         """
         async with self._database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
-
-    async def events(
-        self, calibration_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[StoredEvent]:
-        """Events after number `after`, in order."""
-        async with self._database.reading() as uow:
-            told = await uow.events.since("calibration", {calibration_id: after}, limit=limit)
-            return told.get(calibration_id, [])
 
     async def list_page(
         self,

@@ -19,7 +19,6 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -245,14 +244,6 @@ class RankingService:
         """One page of rankings."""
         async with self.database.reading() as uow:
             return await uow.rankings.list_page(request, status=status, bank_id=bank_id)
-
-    async def events(
-        self, ranking_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[StoredEvent]:
-        """Events after number `after`, in order."""
-        async with self.database.reading() as uow:
-            told = await uow.events.since("ranking", {ranking_id: after}, limit=limit)
-            return told.get(ranking_id, [])
 
     async def cancel(self, ranking_id: str) -> RankingRecord:
         """End a ranking where it stands; calls in flight are dropped.
