@@ -305,7 +305,7 @@ class RankingRead(WorkRead):
         return cls.model_validate(
             {
                 **figures,
-                "metric": record.settings["rules"].get("metric", Metric.THETA),
+                "metric": record.settings["rules"]["metric"],
                 "self_reported": "by_hand" in record.settings,
                 **record.settings,
                 **shallow(record),

@@ -5,7 +5,7 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app.engine import Stop, StopReason
@@ -52,17 +52,15 @@ class RankingPlan:
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
         """From what `to_dict` made."""
         rules = stored["rules"]
-        once = rules.get("decision") == RankingDecision.ONE_LOOK
-        told = {
-            **{each.name: rules[each.name] for each in fields(RankingRules) if each.name in rules},
-            "metric": Metric(rules.get("metric", "theta")),
-            "decision": RankingDecision.ONE_LOOK if once else RankingDecision.PLANNED_LOOKS,
+        names = {
+            "metric": Metric(rules["metric"]),
+            "decision": RankingDecision(rules["decision"]),
         }
         return cls(
-            rules=RankingRules(**told),
+            rules=RankingRules(**{**rules, **names}),
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
-            prompt=stored.get("prompt", {}),
+            prompt=stored["prompt"],
             by_hand="by_hand" in stored,
         )
 
