@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from app.fair_semaphore import FairSemaphore
-from app.records.audit import AuditEntry, AuditFilter
+from app.records.api_keys import AuditEntry, AuditFilter
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 

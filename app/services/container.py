@@ -25,7 +25,7 @@ from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.marking.trials import ScorerTrials
+from app.services.marking.answer_scorer import ScorerTrials
 from app.services.projects import ProjectService
 from app.services.rankings.manual import ManualRankings
 from app.services.rankings.service import RankingService

@@ -18,7 +18,7 @@ from app.api.schemas.api_keys import AuditRead
 from app.api.schemas.common import ListRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
-from app.records.audit import AuditEntry, AuditFilter
+from app.records.api_keys import AuditEntry, AuditFilter
 
 router = make_router("/audit", tag="audit")
 

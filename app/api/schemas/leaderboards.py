@@ -11,7 +11,7 @@ from app.api.schemas.sessions.sessions import SessionEndpoint
 from app.records.fields import Interval, interval, shallow
 from app.records.sessions import Examinee, SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
-from app.services.sessions.meter import effort_of
+from app.services.sessions.figures import effort_of
 
 
 class LeaderboardEntry(Output):

@@ -28,7 +28,7 @@ from app.pages.routing import see
 from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.services.container import Services
-from app.services.sessions.meter import effort_of
+from app.services.sessions.figures import effort_of
 from app.storage.paging import PageRequest
 
 router = make_router()

@@ -42,7 +42,7 @@ from app.services.banks.spec import (
     require_markable,
     require_usable,
 )
-from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.endpoints.origin import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest

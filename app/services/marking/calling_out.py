@@ -17,8 +17,7 @@ from app.items import Message
 from app.records.endpoints import Price
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import Call, RateLimited
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService
 from app.services.outages import OnWait, retry_outages
 

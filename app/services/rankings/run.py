@@ -28,9 +28,9 @@ from app.records.sessions import (
     SessionEvent,
     SessionRecord,
 )
+from app.services.sessions.figures import MIN_MARKED, no_result
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.services.sessions.shown_figures import MIN_MARKED, no_result
 
 #: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
 _CHEAPEST = 1e-3

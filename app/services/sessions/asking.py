@@ -20,13 +20,12 @@ from app.observability import ENDPOINT_LATENCY
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import RateLimited, persist
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import Spending
 from app.services.outages import OnWait
-from app.services.sessions.meter import total
+from app.services.sessions.figures import total
 from app.tracing import note_evaluation, span
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.

@@ -23,8 +23,7 @@ from app.records.endpoints import Endpoint, NewEndpoint, Price
 from app.records.provisional import provisional_words
 from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.of_scorers import capabilities_of
-from app.services.endpoints.origin import origin_of
+from app.services.endpoints.origin import capabilities_of, origin_of
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun

@@ -15,7 +15,7 @@ from app.items import ItemContent
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.of_scorers import described, scorer_endpoints
+from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.answer_scorer import AnswerScorer

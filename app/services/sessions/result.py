@@ -33,7 +33,7 @@ class Result:
         score: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
         extrapolation: Where the examinee stands among those calibrated; see
-            `app.services.sessions.shown_figures`.
+            `app.services.sessions.figures`.
         reason: Why there is no ability, and where there is none either no score.
     """
 

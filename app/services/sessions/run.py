@@ -42,9 +42,8 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import Failures, ended_event, ending_of
-from app.services.sessions.meter import Meter
-from app.services.sessions.plan import PretestItems, SessionPlan
-from app.services.sessions.shown_figures import (
+from app.services.sessions.figures import (
+    Meter,
     SpareTime,
     no_result,
     person_fit_of,
@@ -53,6 +52,7 @@ from app.services.sessions.shown_figures import (
     right_in,
     shown,
 )
+from app.services.sessions.plan import PretestItems, SessionPlan
 
 #: A prediction on the way is this old at most when a step is told, seconds, even where its worker
 #: has no time to spare: on a large bank it costs more than the rest of a step.

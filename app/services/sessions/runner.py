@@ -31,11 +31,11 @@ from app.services.marking.answer_scorer import AnswerScorer
 from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
+from app.services.sessions.figures import SpareTime
 from app.services.sessions.in_flight import InFlight
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun, open_run
-from app.services.sessions.shown_figures import SpareTime
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork

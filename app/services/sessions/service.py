@@ -33,7 +33,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.of_scorers import described, scorer_endpoints
+from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
