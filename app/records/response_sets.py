@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from app.acting import maker, owner
 from app.records.endpoints import SELF_REPORTED
 
+#: How answers were obtained, by what is known: `mode`, `shots`, `scorer`, ...
+AskedJson = dict[str, str | float | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseSet:
@@ -82,7 +85,7 @@ class EndedSession(NamedTuple):
     id: str
     root_id: str
     examinee: str | None
-    asked: Mapping[str, Any]
+    asked: AskedJson
 
 
 def examinee_of(provenance: Mapping[str, Any]) -> str | None:
@@ -129,12 +132,12 @@ def policy_of(imports: Sequence[Mapping[str, Any]]) -> str | None:
     return known.pop() if len(known) == 1 else None
 
 
-def asked_in(imports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def asked_in(imports: Sequence[Mapping[str, Any]]) -> AskedJson:
     """How all answers of a response set were obtained, as far as its imports agree."""
     return in_common([entry["choices"].get("asked") or {} for entry in imports])
 
 
-def in_common(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def in_common(ways: Sequence[Mapping[str, Any]]) -> AskedJson:
     """What several ways of asking agree in."""
     if not ways:
         return {}

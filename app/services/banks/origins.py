@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.items import ScorerSpec
+from app.records.response_sets import AskedJson
 
 #: Part of a bank version's knowledge: how the answers behind its parameters were obtained.
 ASKED = "asked"
@@ -50,7 +51,7 @@ class Asked:
             scorer=None if likely else scorer.name,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> AskedJson:
         """What is known, JSON-able."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from app import scorers
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
@@ -20,7 +19,7 @@ from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
 from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import AskedJson, ResponseSet
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.origins import Asked
 from app.services.banks.service import BankService, ImportReport
@@ -95,7 +94,7 @@ class BankBegun:
     items: Tally
     response_set: ResponseSet | None
     files: Sequence[FileRead]
-    asked: Mapping[str, Any]
+    asked: AskedJson
     marking: Marking
     calibration: CalibrationRecord | None
     stopped: str | None
@@ -248,7 +247,7 @@ async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
         return await uow.response_sets.find(made.id, for_update=True)
 
 
-def _asked(found: Found, marking: Marking) -> dict[str, Any]:
+def _asked(found: Found, marking: Marking) -> AskedJson:
     """How the answers were obtained: what the files say, and the prompt that is made of them."""
     style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
     if "shots" not in found.asked:  # nobody knows how many examples the texts hold

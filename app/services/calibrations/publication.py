@@ -1,6 +1,6 @@
 """What came out of a calibration as it is stored, what is made of it, and whether it can be."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.calibrations import FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import AskedJson, ResponseSet
 from app.services.banks.spec import BankSpec, check_spec, is_bank_id
 from app.storage.unit_of_work import UnitOfWork
 
@@ -72,7 +72,7 @@ class Publication:
     allow: Collection[str] = ()
     keep: Collection[str] = ()
     unparsed_policy: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked: AskedJson = field(default_factory=dict)
     allow_unconverged: bool = False
     carry_over: bool = False
 

@@ -11,6 +11,7 @@ from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankVersion
+from app.records.response_sets import AskedJson
 from app.services.banks.imports import BankImport
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
@@ -148,7 +149,7 @@ def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return files[0] == files[1] and one.get("form", other.get("form")) == other.get("form")
 
 
-def _asked(entry: Entry) -> dict[str, Any]:
+def _asked(entry: Entry) -> AskedJson:
     """How the answers behind the parameters were obtained, as far as the entry says."""
     asked, scorer = entry.asked, entry.item.scorer
     known = {

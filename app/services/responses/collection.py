@@ -4,12 +4,11 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.fields import convert
-from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_common
+from app.records.response_sets import AskedJson, GivenAnswer, ResponseSet, Source, in_common
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft
 from app.storage.database import Database
@@ -119,7 +118,7 @@ class Collector:
 
 
 def _draft_of(
-    answers: list[GivenAnswer], names: dict[str, str], origin: str, asked: dict[str, Any]
+    answers: list[GivenAnswer], names: dict[str, str], origin: str, asked: AskedJson
 ) -> Draft:
     draft = Draft(Choices(asked=asked or None))
     for answer in answers:

@@ -21,6 +21,7 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, NewEndpoint, Price
 from app.records.provisional import provisional_words
+from app.records.response_sets import AskedJson
 from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import capabilities_of, origin_of
@@ -123,7 +124,7 @@ def _code_version() -> str:
     return installed_version(DISTRIBUTION)
 
 
-def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
+def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJson:
     asked = version.asked()
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling
