@@ -127,7 +127,7 @@ class SessionRun:
     def population_position(self) -> dict[str, Any] | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
-        if self._population_position is None and has_result and self._is_told(final=False):
+        if self._population_position is None and has_result and self._may_predict(final=False):
             target = self._design.selection.target
             self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
@@ -204,12 +204,14 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                is_told = self._is_told(final=final)
-                self.score = self._predicted() if is_told else None
+                may_predict = self._may_predict(final=final)
+                self.score = self._predicted() if may_predict else None
                 target = self._design.selection.target
                 self._profile = profile_of(self.version, self.test, self.state, target)
                 self._population_position = (
-                    position_of(self.version, self.test, self.state, target) if is_told else None
+                    position_of(self.version, self.test, self.state, target)
+                    if may_predict
+                    else None
                 )
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
@@ -346,7 +348,7 @@ class SessionRun:
             self._outcomes[closing.outcome] += 1
         self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
 
-    def _is_told(self, *, final: bool) -> bool:
+    def _may_predict(self, *, final: bool) -> bool:
         return final or self.version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
 
     def _predicted(self) -> dict[str, Any]:
