@@ -34,7 +34,7 @@ from app.errors import CalibrationError, InvalidStateError, ItemBankError, Unkno
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
-from app.services.banks.uses import Exposure
+from app.services.banks.uses import ItemExposure
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
@@ -121,7 +121,7 @@ async def get_information(
 
 
 @router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
-async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> Exposure:
+async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ItemExposure:
     """How often tests of this project asked each item, and how much of two tests is the same."""
     found = await opened.versions.get(bank, version)
     return await opened.item_uses.exposure(await opened.versions.load(found.id))

@@ -40,7 +40,7 @@ class ExposedTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exposure:
+class ItemExposure:
     """How widely the tests of a version spread over its items.
 
     Attributes:
@@ -77,7 +77,7 @@ class ItemUses:
         async with self.database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
 
-    async def exposure(self, version: LoadedVersion) -> Exposure:
+    async def exposure(self, version: LoadedVersion) -> ItemExposure:
         """How widely tests spread over a version's items; items in pretest are left out."""
         tests, uses = await self.of_version(version.id)
         counts = np.zeros(version.bank.n_items, dtype=np.intp)
@@ -92,7 +92,7 @@ class ItemUses:
         for at in np.flatnonzero(counts).tolist():
             of_asked.update(dict.fromkeys(version.tags[at], int(counts[at])))
         asked = max(int(counts.sum()), 1)
-        return Exposure(
+        return ItemExposure(
             tests=tests,
             n_items=counts.size,
             n_asked=int(np.count_nonzero(counts)),
