@@ -46,13 +46,7 @@ def up_to(size: int) -> dict[str, Any]:
 
 
 class Body:
-    """The body of one request, kept within its limit; `release` once it has been worked on.
-
-    Args:
-        request: What comes in.
-        limit: Bytes that it may have.
-        key_id: Who sends it.
-    """
+    """The body of one request, kept within its limit; `release` once it has been worked on."""
 
     def __init__(self, request: Request, limit: int, key_id: str) -> None:
         self._request = request
@@ -111,10 +105,6 @@ class Body:
 
 async def parsed(body: bytes, field: ModelField) -> Any:
     """The JSON in `body`; that of a large one is validated already.
-
-    Args:
-        body: All of it.
-        field: Of the route, validates what a body is to be.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, it holds too many values.

@@ -37,7 +37,11 @@ class Problem(Output):
     errors: list[FieldError]
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+#: An object of the description.
+Node = dict[str, Any]
+
+
+def describe(app: FastAPI) -> Node:
     """The OpenAPI description of `app`, made once."""
     if app.openapi_schema is None:
         schema = get_openapi(
@@ -68,7 +72,7 @@ def _plain_name(given: re.Match[str]) -> str:
     return given[2] or f"{given[1]}List"
 
 
-def _problems(operations: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _problems(operations: list[Node]) -> Iterator[tuple[str, Any]]:
     """The problems of all operations, by their codes; operations refer to them henceforth."""
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for responses in (operation["responses"] for operation in operations):
@@ -80,11 +84,11 @@ def _problems(operations: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
                 yield name, {"description": told, "content": content, "x-codes": codes}
 
 
-def _shared_parameters(operations: list[dict[str, Any]]) -> dict[str, Any]:
+def _shared_parameters(operations: list[Node]) -> Node:
     """Of each name the parameter that most operations take; they refer to it henceforth."""
     takers = [operation for operation in operations if "parameters" in operation]
     uses = Counter(_text(each) for operation in takers for each in operation["parameters"])
-    shared: dict[str, Any] = {}
+    shared: Node = {}
     for text, n in uses.most_common():
         if n > 1:
             shared.setdefault(json.loads(text)["name"], json.loads(text))
@@ -98,7 +102,7 @@ def _shared_parameters(operations: list[dict[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def _text(parameter: dict[str, Any]) -> str:
+def _text(parameter: Node) -> str:
     return json.dumps(parameter, sort_keys=True)
 
 
@@ -117,7 +121,7 @@ def _tidy(node: Any) -> None:
         _tidy(inner)
 
 
-def _drop_null(schema: dict[str, Any]) -> None:
+def _drop_null(schema: Node) -> None:
     """A parameter outside the body can be left out but not be null, whatever its Python type."""
     kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:

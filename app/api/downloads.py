@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
+from app.api.errors import RouteResponses
 from app.reports.rendering import CONTENT_SECURITY_POLICY
 
 _TYPES = {"json": "application/json", "html": "text/html", "csv": "text/csv"}
@@ -22,12 +22,7 @@ def attachment(name: str) -> str:
 
 
 def preferred(request: Request, *kinds: str) -> str:
-    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal.
-
-    Args:
-        request: Of the client.
-        kinds: Of `_TYPES`.
-    """
+    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal."""
     wishes: dict[str, float] = {}
     for part in request.headers.get("accept", "").split(","):
         media_type, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -51,7 +46,7 @@ def html_page(page: str) -> HTMLResponse:
     return HTMLResponse(page, headers=headers)
 
 
-def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]]:
+def file_responses(media_types: Iterable[str]) -> RouteResponses:
     """OpenAPI `responses` of a route that answers with a file of one of these types.
 
     Generated clients read JSON, text and octets, and leave out a route with nothing of these.

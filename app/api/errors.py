@@ -139,19 +139,23 @@ def internal_error_response(request: Request) -> JSONResponse:
     )
 
 
-def documented(status: int, codes: Iterable[str]) -> dict[int | str, dict[str, Any]]:
+#: OpenAPI `responses` of a route, by status.
+RouteResponses = dict[int | str, dict[str, Any]]
+
+
+def documented(status: int, codes: Iterable[str]) -> RouteResponses:
     """OpenAPI entry of one problem status with the codes it may carry."""
     return {int(status): {"x-codes": sorted(set(codes))}}
 
 
-def errors(*classes: type[SextantError]) -> dict[int | str, dict[str, Any]]:
+def errors(*classes: type[SextantError]) -> RouteResponses:
     """OpenAPI `responses` of a route that may raise these errors."""
     return merged(*(documented(status_of(error), [error.code]) for error in classes))
 
 
-def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+def merged(*responses: RouteResponses) -> RouteResponses:
     """Union of several `responses`; one status named twice lists the codes of both."""
-    union: dict[int | str, dict[str, Any]] = {}
+    union: RouteResponses = {}
     for entry in responses:
         for status, response in entry.items():
             codes = [*union.get(status, {}).get("x-codes", ()), *response.get("x-codes", ())]

@@ -35,11 +35,7 @@ async def _expected_revision(
 
 
 def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | None:
-    """What is wrong with If-Match, if nothing else is wrong with the request.
-
-    Args:
-        faults: What validation found, as Pydantic lists it.
-    """
+    """What is wrong with If-Match, if nothing else is wrong with the request."""
     if any(fault["loc"] != ("header", "if-match") for fault in faults):
         return None
     if any(fault["type"] == "missing" for fault in faults):

@@ -29,7 +29,7 @@ from app.errors import (
     TooManyStreamsError,
     UnauthenticatedError,
 )
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import View
 from app.storage.repositories.events import Kind

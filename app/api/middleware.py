@@ -3,7 +3,7 @@
 import re
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -50,20 +50,20 @@ _FORWARDED = re.compile(
 )
 
 
+@dataclass(frozen=True, eq=False)
 class RequestContext:
     """Gives each request an id, logs it, and turns what nobody caught into a 500 problem.
 
     HEAD is answered with the head of what GET answers.
     """
 
-    def __init__(self, app: ASGIApp, *, trusts_all: bool = False) -> None:
-        self._app = app
-        self._trusts_all = trusts_all
+    app: ASGIApp
+    trusts_all: bool = field(default=False, kw_only=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = time.perf_counter()
         request_id = _given_id(scope) or uuid.uuid4().hex
@@ -80,7 +80,7 @@ class RequestContext:
                     headers.setdefault(name, value)
             await send(message)
 
-        elsewhere = not self._trusts_all and _is_from_elsewhere(scope)
+        elsewhere = not self.trusts_all and _is_from_elsewhere(scope)
         acting = replace(NOBODY, is_from_elsewhere=elsewhere)
         audit_entry = AuditEntry(
             action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
@@ -92,9 +92,9 @@ class RequestContext:
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(audit_entry):
             try:
                 if scope["method"] == "HEAD":
-                    await _answer_head(self._app, scope, receive, send_with_id)
+                    await _answer_head(self.app, scope, receive, send_with_id)
                 else:
-                    await self._app(scope, receive, send_with_id)
+                    await self.app(scope, receive, send_with_id)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except Exception:

@@ -45,10 +45,6 @@ _reading: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 async def reading_turn(request: Request, key_id: str) -> AsyncIterator[None]:
     """The next turn of a key to read, which lasts until the block ends.
 
-    Args:
-        request: What reads; its body has been read.
-        key_id: Who sent it.
-
     Raises:
         BusyError: Too many requests of the key are waiting.
         ClientDisconnect: The client hung up while its request waited.

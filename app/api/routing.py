@@ -18,7 +18,7 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed, unstorable
-from app.api.errors import HTTP_CODES, documented, errors, merged
+from app.api.errors import HTTP_CODES, RouteResponses, documented, errors, merged
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in, reading_turn
 from app.deps import authenticate, services
@@ -115,7 +115,7 @@ class ApiRoute(APIRoute):
     async def _prepared(self, request: Request, body: Body) -> Request:
         """`request` with its JSON body parsed; other bodies are read at most."""
         if self.body_field is None:
-            return _ParsedRequest.of(request, await body.read())
+            return _ParsedRequest(request, await body.read())
         has_body = request.headers.get("content-length", "0") != "0" or (
             "transfer-encoding" in request.headers
         )
@@ -127,11 +127,10 @@ class ApiRoute(APIRoute):
                 415,
                 f"Content-Type {media_type or '(none)'} cannot be read; send application/json.",
             )
-        prepared = _ParsedRequest.of(request, await body.read())
-        prepared.parsed = await parsed(prepared.content, self.body_field)
-        return prepared
+        content = await body.read()
+        return _ParsedRequest(request, content, await parsed(content, self.body_field))
 
-    def _common_problems(self) -> dict[int | str, dict[str, Any]]:
+    def _common_problems(self) -> RouteResponses:
         expected: list[type[SextantError]] = [
             UnauthenticatedError,
             MissingScopeError,
@@ -160,23 +159,17 @@ class ApiRoute(APIRoute):
 class _ParsedRequest(Request):
     """A request whose JSON was parsed by our rules before FastAPI asks for it."""
 
-    content: bytes = b""
-    parsed: Any = None
-
-    @classmethod
-    def of(cls, request: Request, content: bytes) -> "_ParsedRequest":
-        """`request`, whose body was read."""
-        made = cls(request.scope, request.receive)
-        made.content = content
-        return made
+    def __init__(self, request: Request, content: bytes, parsed: Any = None) -> None:
+        super().__init__(request.scope, request.receive)
+        self._content, self._parsed = content, parsed
 
     @override
     async def body(self) -> bytes:
-        return self.content
+        return self._content
 
     @override
     async def json(self) -> Any:
-        return self.parsed
+        return self._parsed
 
 
 def _refuse_nul_in_url(request: Request) -> None:

@@ -33,7 +33,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.api_keys import Scope
-from app.services.logins import LASTS
+from app.services.api_keys import LASTS
 from app.services.visibility import View
 
 #: Stands for the API key that somebody logged in with.

@@ -19,8 +19,8 @@ from app.api.schemas.sessions.sessions import SessionRead
 from app.items import ItemContent
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment
-from app.records.events import StoredEvent
-from app.records.intervals import ends
+from app.records.fields import ends
+from app.records.leased import StoredEvent
 from app.records.sessions import ENDED, UNDERWAY, SessionRecord
 from app.reports.charts import course_charts
 from app.reports.figures import begins_alike, is_surprising

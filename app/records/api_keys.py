@@ -1,5 +1,6 @@
-"""Keys of our own API, without their secrets."""
+"""Keys of our own API, without their secrets, and the audit trail of what they did."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -40,3 +41,30 @@ class ApiKey:
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To the minute: not every call is noted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Who changed what, when, and from where."""
+
+    id: str
+    at: datetime
+    project_id: str | None
+    key_id: str | None
+    action: str
+    path: str
+    resources: Sequence[str]
+    request_id: str | None
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which entries are wanted; what is None does not matter."""
+
+    project_id: str | None = None
+    key_id: str | None = None
+    resource: str | None = None
+    action: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None

@@ -186,13 +186,7 @@ class VersionColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemUse:
-    """Over all tests of a version.
-
-    Attributes:
-        asked: How often.
-        marked: Answers that have a score.
-        mean: Of the scores; None without any.
-    """
+    """Over all tests of a version."""
 
     position: int
     asked: int

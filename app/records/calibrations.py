@@ -67,12 +67,7 @@ class FittedExaminees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedItems:
-    """Parameters of the calibrated items, with standard errors and fit.
-
-    Attributes:
-        keys: Of the items.
-        columns: Each of shape (n_items,); which there are depends on the response model.
-    """
+    """Parameters of the calibrated items, with standard errors and fit."""
 
     keys: tuple[str, ...]
     columns: Mapping[str, NDArray[np.float64]]

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -30,3 +34,39 @@ def convert(kind: type[T], source: object, **said: Any) -> T:
 @lru_cache(maxsize=256)
 def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+IntervalJson = dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a true value lies."""
+
+    lo: float | None
+    hi: float | None
+    level: float
+
+
+def interval(lo: float | None, hi: float | None, level: float = 0.95) -> IntervalJson | None:
+    """The JSON of an interval; None stands for one without ends.
+
+    Args:
+        lo: Lower end; None and infinity are an open one.
+        hi: Upper end.
+        level: How often such intervals hold.
+    """
+    first, last = finite(lo), finite(hi)
+    if first is None and last is None:
+        return None
+    return {"lo": first, "hi": last, "level": level}
+
+
+def ends(told: Mapping[str, float | None] | None) -> tuple[float | None, float | None]:
+    """Both ends of such JSON; None where there are none."""
+    return (None, None) if told is None else (told["lo"], told["hi"])
+
+
+def finite(value: float | None) -> float | None:
+    """As JSON, which has no infinity."""
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What is stored of all work that one worker at a time runs."""
+"""Work that one worker at a time runs, and what is told of it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,3 +32,22 @@ class LeasedRecord:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """Something that happened in a session, a ranking or a calibration.
+
+    Attributes:
+        type: What, such as `session.completed`.
+        data: JSON object that describes it.
+        seq: Place among the events of its resource, from 1.
+        created_at: When it was stored.
+        withheld: It may quote a withheld bank, see `app.services.visibility`.
+    """
+
+    type: str
+    data: dict[str, Any]
+    seq: int
+    created_at: datetime
+    withheld: bool

@@ -90,14 +90,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how many days something stays; None: until it is deleted.
-
-    Attributes:
-        sessions_days: Ended sessions, rankings among them, with all that belongs to them.
-        texts_days: What endpoints wrote: answers, raw texts, reasoning. Marks and figures stay.
-        events_days: Events of what has ended.
-        audit_days: Entries of the audit trail.
-    """
+    """For how many days something stays; None: until it is deleted."""
 
     sessions_days: int | None = None
     texts_days: int | None = None

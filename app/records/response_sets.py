@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from app.acting import maker, owner
 from app.records.endpoints import SELF_REPORTED
 
+#: How answers were obtained, by what is known: `mode`, `shots`, `scorer`, ...
+AskedJson = dict[str, str | float | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseSet:
@@ -61,14 +64,7 @@ _CALLED_BY = ("kind", "base_url", "model", "parameters_hash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Sessions whose answers are wanted.
-
-    Attributes:
-        bank_id: On this bank.
-        version_id: On this version of it alone.
-        since: That ended at this moment or later.
-        simulated: Those of simulated examinees, too.
-    """
+    """Sessions whose answers are wanted."""
 
     bank_id: str
     version_id: str | None = None
@@ -89,7 +85,7 @@ class EndedSession(NamedTuple):
     id: str
     root_id: str
     examinee: str | None
-    asked: Mapping[str, Any]
+    asked: AskedJson
 
 
 def examinee_of(provenance: Mapping[str, Any]) -> str | None:
@@ -122,3 +118,41 @@ class GivenAnswer(NamedTuple):
     outcome: str
     score: float | None
     is_pretest: bool
+
+
+#: Part of a bank version's knowledge: how they counted when its parameters were made.
+UNPARSED_POLICY = "unparsed_policy"
+#: What tools do that mark every answer: where nothing is found that could be marked, it is wrong.
+_OF_FORMATS = {"lm-eval": "wrong", "inspect": "wrong", "helm": "wrong"}
+
+
+def policy_of(imports: Sequence[Mapping[str, Any]]) -> str | None:
+    """`wrong` or `missing`, by a set's imports; None where they differ or do not say."""
+    known = {policy for entry in imports for policy in _of_import(entry)}
+    return known.pop() if len(known) == 1 else None
+
+
+def asked_in(imports: Sequence[Mapping[str, Any]]) -> AskedJson:
+    """How all answers of a response set were obtained, as far as its imports agree."""
+    return in_common([entry["choices"].get("asked") or {} for entry in imports])
+
+
+def in_common(ways: Sequence[Mapping[str, Any]]) -> AskedJson:
+    """What several ways of asking agree in."""
+    if not ways:
+        return {}
+    first, *others = ways
+    return {
+        name: known
+        for name, known in first.items()
+        if all(other.get(name) == known for other in others)
+    }
+
+
+def _of_import(entry: Mapping[str, Any]) -> set[str | None]:
+    choices = entry["choices"]
+    if UNPARSED_POLICY in choices:
+        return {choices[UNPARSED_POLICY]}
+    if choices.get("refused_no_answer"):  # of inspect: its N was taken out
+        return {"missing"}
+    return {_OF_FORMATS.get(file["format"]) for file in entry["files"]}

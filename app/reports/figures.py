@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from app.items import Outcome
-from app.records.intervals import ends
+from app.records.fields import ends
 
 #: What answers that nobody can read do, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}

@@ -9,7 +9,7 @@ from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
-from app.records.intervals import IntervalJson
+from app.records.fields import IntervalJson
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     answers_right,

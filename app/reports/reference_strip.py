@@ -11,7 +11,7 @@ from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.extrapolation import share_below
 from app.engine.prediction.placing import PopulationPosition
-from app.records.intervals import ends
+from app.records.fields import ends
 from app.reports.charts import Bar, interval_chart
 from app.reports.formats import count, percent
 

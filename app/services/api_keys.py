@@ -1,11 +1,11 @@
-"""Keys of our own API: made, listed, revoked, recognised."""
+"""Keys of our own API: made, listed, revoked, recognised; and logins of browsers in their place."""
 
 import contextlib
 import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -129,10 +129,6 @@ class ApiKeyService:
     ) -> tuple[ApiKey, DaySpend, int]:
         """A key, what its calls took of today's budgets, and the bytes of what it made.
 
-        Args:
-            key_id: Its id.
-            project_id: Only if it is of this project.
-
         Raises:
             NotFoundError: There is no such key.
         """
@@ -154,10 +150,6 @@ class ApiKeyService:
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey:
         """Make a key useless from now on. Again: it stays revoked as it was.
-
-        Args:
-            key_id: Its id.
-            project_id: Only if it is of this project.
 
         Raises:
             NotFoundError: There is no such key.
@@ -273,3 +265,50 @@ def _checked(
     elif expires_at is not None and expires_at <= datetime.now(UTC):
         problems.append(FieldProblem("/expires_at", f"expected a time to come, got {expires_at}"))
     return [Scope(scope) for scope in scopes if scope not in unknown], problems
+
+
+#: How long a browser stays logged in; the key may end sooner.
+LASTS = timedelta(days=7)
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Logins:
+    """Opens and ends logins and tells whose they are. Only a token's hash is kept."""
+
+    database: Database
+    api_keys: ApiKeyService
+
+    async def open(self, secret: str) -> str:
+        """A new login of whoever has a key.
+
+        Returns:
+            Its token, which nobody can show again.
+
+        Raises:
+            UnauthenticatedError: The key is unknown, revoked or expired.
+        """
+        key = await self.api_keys.authenticate(secret)
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        async with self.database.unit_of_work() as uow:
+            await uow.logins.add(_hash(token), key_id=key.id, expires_at=datetime.now(UTC) + LASTS)
+        return token
+
+    async def key_of(self, token: str) -> ApiKey:
+        """The key that a login stands for.
+
+        Raises:
+            UnauthenticatedError: The login is unknown or over, or the key revoked or expired.
+        """
+        async with self.database.reading() as uow:
+            key = await uow.logins.key_of(_hash(token))
+        if key is None:
+            raise UnauthenticatedError("You are not logged in here, or no longer.")
+        require_active(key)
+        await self.api_keys.note_use(key)
+        return key
+
+    async def close(self, token: str) -> None:
+        """End a login, wherever its token is still known."""
+        async with self.database.unit_of_work() as uow:
+            await uow.logins.remove(_hash(token))

@@ -1,9 +1,10 @@
 """The audit trail, for those who look after projects."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from app.fair_semaphore import FairSemaphore
-from app.records.audit import AuditEntry, AuditFilter
+from app.records.api_keys import AuditEntry, AuditFilter
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 
@@ -12,15 +13,11 @@ _PAGE = 250
 _READING = FairSemaphore(1, waiting=10_000, spare=1)
 
 
+@dataclass(frozen=True, eq=False)
 class AuditService:
-    """Reads the audit trail; `app.storage.auditing` writes it.
+    """Reads the audit trail; `app.storage.auditing` writes it."""
 
-    Args:
-        database: Where it is.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
         """One page of the entries that pass the filter.
@@ -28,7 +25,7 @@ class AuditService:
         Raises:
             NotFoundError: `request.after` is no entry.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.audit.page(request, wanted)
 
     async def all(self, wanted: AuditFilter) -> AsyncIterator[Sequence[AuditEntry]]:
@@ -39,7 +36,7 @@ class AuditService:
         """
         last: str | None = None
         while True:
-            async with _READING.turn(), self._database.reading() as uow:
+            async with _READING.turn(), self.database.reading() as uow:
                 page = await uow.audit.following(wanted, last, _PAGE)
             if page:
                 yield page

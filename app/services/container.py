@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app import scorers
 from app.adapters import AddressGuard, Transport
-from app.services.api_keys import ApiKeyService
+from app.services.api_keys import ApiKeyService, Logins
 from app.services.audit import AuditService
 from app.services.banks.bundles import Bundles
 from app.services.banks.confined_tests import close_processes
@@ -25,8 +25,7 @@ from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.logins import Logins
-from app.services.marking.trials import ScorerTrials
+from app.services.marking.answer_scorer import ScorerTrials
 from app.services.projects import ProjectService
 from app.services.rankings.manual import ManualRankings
 from app.services.rankings.service import RankingService
@@ -101,11 +100,6 @@ async def open_services(
     settings: Settings, database: Database, queue: Queue
 ) -> AsyncIterator[Services]:
     """Build the services on an open database, which stays its opener's to close.
-
-    Args:
-        settings: Configuration.
-        database: Open and migrated.
-        queue: Brings sessions and calibrations to the workers.
 
     Raises:
         SecretsError: SEXTANT_SECRET_KEY is not a key.

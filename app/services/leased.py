@@ -4,9 +4,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -59,10 +59,6 @@ def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
 
     What is found is what their project finds, and what calls take is theirs; log lines tell whose
     it is and which request made it.
-
-    Args:
-        kind: What it is in logs.
-        record: What they made.
     """
     told = {
         f"{kind}_id": record.id,
@@ -73,6 +69,12 @@ def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
     acting = Acting(record.project_id, record.created_by)
     with structlog.contextvars.bound_contextvars(**told), acting_for(acting):
         yield
+
+
+def failure_of(error: SextantError) -> dict[str, Any]:
+    """Why nothing came of work, as it is stored."""
+    problems = [asdict(problem) for problem in error.problems]
+    return {"code": error.code, "detail": error.detail, "errors": problems}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,23 +94,19 @@ class Leasing:
     heartbeat_s: float
 
 
+@dataclass(eq=False)
 class LeasedRunner(ABC, Generic[R]):
     """Runs claimed work of one kind as tasks of one process; a lost lease stops its task.
 
     Attributes:
         kind: The work's name in logs.
-
-    Args:
-        leasing: How it is held.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, leasing: Leasing) -> None:
-        self._leasing = leasing
-        self._database = leasing.database
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._epochs: dict[str, int] = {}
+    leasing: Leasing
+    _running: dict[str, asyncio.Task[None]] = field(init=False, default_factory=dict)
+    _epochs: dict[str, int] = field(init=False, default_factory=dict)
 
     @abstractmethod
     def _leases(self, uow: UnitOfWork) -> LeasedRepository[R]:
@@ -132,15 +130,15 @@ class LeasedRunner(ABC, Generic[R]):
         Cancelling the caller does not cancel the work: the queue's worker may be restarted while
         its sessions go on.
         """
-        lease, worker_id = self._leasing.lease, self._leasing.worker_id
-        async with self._database.unit_of_work() as uow:
+        lease, worker_id = self.leasing.lease, self.leasing.worker_id
+        async with self.leasing.database.unit_of_work() as uow:
             record = await self._leases(uow).claim(resource_id, worker_id=worker_id, lease=lease)
         if record is not None:
             await self.take_on(record)
 
     async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
         """Project and API key that something belongs to; None where it is gone."""
-        async with self._database.reading() as uow:
+        async with self.leasing.database.reading() as uow:
             return await self._leases(uow).owner_of(resource_id)
 
     async def take_on(self, record: R) -> None:
@@ -170,13 +168,13 @@ class LeasedRunner(ABC, Generic[R]):
     async def keep_leases(self) -> None:
         """Renew all leases at every heartbeat; stop what is no longer ours."""
         while True:
-            await asyncio.sleep(self._leasing.heartbeat_s)
+            await asyncio.sleep(self.leasing.heartbeat_s)
             mine = dict(self._epochs)
             if not mine:
                 continue
             try:
-                async with self._database.unit_of_work() as uow:
-                    kept = await self._leases(uow).renew(mine, lease=self._leasing.lease)
+                async with self.leasing.database.unit_of_work() as uow:
+                    kept = await self._leases(uow).renew(mine, lease=self.leasing.lease)
             except DatabaseUnavailableError:
                 # Nobody else can claim anything either; writes are fenced by the epoch.
                 logger.warning("heartbeat_missed", leases=len(mine))
@@ -199,7 +197,7 @@ class LeasedRunner(ABC, Generic[R]):
         await asyncio.gather(*tasks, return_exceptions=True)
         if leases:
             try:
-                async with self._database.unit_of_work() as uow:
+                async with self.leasing.database.unit_of_work() as uow:
                     await self._leases(uow).release(leases)
             except DatabaseUnavailableError:
                 logger.warning("leases_not_released", leases=len(leases))
@@ -224,7 +222,7 @@ class LeasedRunner(ABC, Generic[R]):
         told = error if isinstance(error, SextantError) else SextantError(_FAULT)
 
         async def abandoned() -> None:
-            async with self._database.unit_of_work() as uow:
+            async with self.leasing.database.unit_of_work() as uow:
                 await self._abandon(uow, record, told)
 
         try:

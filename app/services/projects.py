@@ -21,8 +21,8 @@ _KEPT_S, _MOST_KEPT = 1.0, 1000
 class ProjectService:
     """Use cases of projects.
 
-    Args:
-        database: Where they are.
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(self, database: Database) -> None:
@@ -57,31 +57,19 @@ class ProjectService:
             return await uow.projects.add(project)
 
     async def find(self, id_or_name: str = DEFAULT_PROJECT) -> Project:
-        """A project by its id or its name.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """A project by its id or its name."""
         async with self._database.reading() as uow:
             return await uow.projects.find(id_or_name)
 
     async def spend(self, id_or_name: str) -> tuple[Project, DaySpend, int]:
-        """A project, what its calls took of today's budgets, and the bytes that it stores.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """A project, what its calls took of today's budgets, and the bytes that it stores."""
         async with self._database.reading() as uow:
             project = await uow.projects.find(id_or_name)
             today = await uow.spend.today(project.id)
             return project, today, await uow.spend.stored_bytes(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
-        """As `find`, as it was a moment ago: for what asks in every request.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """As `find`, as it was a moment ago: for what asks in every request."""
         known = self._seen.get(id_or_name)
         if known is None:
             # A hundred requests that begin at once look once.
@@ -101,11 +89,6 @@ class ProjectService:
     async def update(self, project: str, revision: int, changes: Mapping[str, Any]) -> Project:
         """Change fields of a project.
 
-        Args:
-            project: Id or name.
-            revision: What the change is based on.
-            changes: `name`, `description`, `limits`, `retention`.
-
         Raises:
             NotFoundError: No such project.
             PreconditionFailedError: It has changed since.
@@ -118,11 +101,6 @@ class ProjectService:
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
         """Remove a project that holds nothing, with its keys.
-
-        Args:
-            project: Id or name.
-            revision: What the caller saw.
-            erases: Remove all that it holds first.
 
         Raises:
             NotFoundError: No such project.

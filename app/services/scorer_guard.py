@@ -1,5 +1,7 @@
 """Endpoints that mark the answers of withheld banks: they are told the accepted answers."""
 
+from dataclasses import dataclass
+
 from app import scorers
 from app.acting import maker
 from app.errors import InvalidInputError, MissingScopeError
@@ -9,28 +11,20 @@ from app.services.visibility import View
 from app.storage.database import Database
 
 
+@dataclass(frozen=True, eq=False)
 class ScorerGuard:
     """Keeps those who may not write banks from becoming, or moving, such an endpoint.
 
     Else a judge's address could be changed to one's own, or its name taken, and the next answer
     would bring the texts there.
-
-    Args:
-        database: Where banks and endpoints are.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def require_free(
         self, view: View, *names: str | None, endpoint_id: str | None = None
     ) -> None:
         """Refuse a name or an endpoint by which a withheld bank's answers are marked.
-
-        Args:
-            view: Of the caller.
-            names: That an endpoint is to have; `None` is no name.
-            endpoint_id: The endpoint to be changed or deleted.
 
         Raises:
             NotFoundError: No such endpoint.
@@ -40,7 +34,7 @@ class ScorerGuard:
         wanted = {name for name in names if name is not None}
         if view.is_admin or not (wanted or endpoint_id):
             return
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             if endpoint_id is not None:
                 endpoint = await uow.endpoints.get(endpoint_id)
                 if endpoint.created_by != maker():  # whoever uses it did not agree to a change

@@ -34,17 +34,12 @@ class Rotation:
     unreadable_webhooks: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, eq=False)
 class SecretKeys:
-    """Use cases of the key that encrypts secrets at rest.
+    """Use cases of the key that encrypts secrets at rest."""
 
-    Args:
-        database: Where the secrets are.
-        box: Encrypts and decrypts them.
-    """
-
-    def __init__(self, database: Database, box: SecretBox) -> None:
-        self._database = database
-        self._box = box
+    database: Database
+    box: SecretBox
 
     async def check(self) -> None:
         """Find out whether what is stored can be read; a new database notes the present key.
@@ -52,22 +47,22 @@ class SecretKeys:
         Raises:
             SecretsError: The key is not the one of before, or lost, or its file cannot be used.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             canary = await uow.secrets.canary()
             if canary is None:
                 await self._require_own(uow)
-                await uow.secrets.add_canary(self._box.encrypt(_KNOWN_TEXT))
+                await uow.secrets.add_canary(self.box.encrypt(_KNOWN_TEXT))
                 canary = await uow.secrets.canary()
         if canary is not None:
-            self._box.decrypt(canary)
+            self.box.decrypt(canary)
 
     async def state(self) -> Literal["ok", "unreadable"]:
         """Whether stored secrets can be read with the present key."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             canary = await uow.secrets.canary()
         try:
             if canary is not None:
-                self._box.decrypt(canary)
+                self.box.decrypt(canary)
         except SecretsError:
             return "unreadable"
         return "ok"
@@ -79,7 +74,7 @@ class SecretKeys:
         while batch:
             for cipher in (each for endpoint in batch for each in endpoint.ciphers.values()):
                 try:
-                    self._box.decrypt(cipher)
+                    self.box.decrypt(cipher)
                 except SecretsError as error:
                     failure = error
                 else:
@@ -97,21 +92,21 @@ class SecretKeys:
             SecretsError: The key file cannot be read or written.
         """
         done = Rotation()
-        async with self._database.unit_of_work() as uow:
-            await uow.secrets.add_canary(self._box.encrypt(_KNOWN_TEXT))
+        async with self.database.unit_of_work() as uow:
+            await uow.secrets.add_canary(self.box.encrypt(_KNOWN_TEXT))
             await uow.secrets.canary(for_update=True)  # of two rotations, one after the other
-            self._box.take_new_key()
+            self.box.take_new_key()
             await self._renew_endpoints(done)
             await self._renew_answers(done)
             await self._renew_webhooks(done)
-            await uow.secrets.replace_canary(self._box.encrypt(_KNOWN_TEXT))
-        self._box.forget_old_keys()
+            await uow.secrets.replace_canary(self.box.encrypt(_KNOWN_TEXT))
+        self.box.forget_old_keys()
         return done
 
     async def _renew_endpoints(self, done: Rotation) -> None:
         after = ""
         while True:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 batch = await uow.secrets.endpoints(after=after, for_update=True)
                 for endpoint in batch:
                     renewed, unreadable = self._renewed(endpoint.ciphers)
@@ -128,7 +123,7 @@ class SecretKeys:
     async def _renew_answers(self, done: Rotation) -> None:
         after = ("", "")
         while True:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 batch = await uow.secrets.answers(after=after)
                 for key, cipher in batch:
                     renewed, unreadable = self._renewed({"body": cipher})
@@ -141,7 +136,7 @@ class SecretKeys:
             after = batch[-1][0]
 
     async def _renew_webhooks(self, done: Rotation) -> None:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             for webhook_id, cipher in await uow.secrets.webhooks():
                 renewed, unreadable = self._renewed({"secret": cipher})
                 if renewed:
@@ -155,7 +150,7 @@ class SecretKeys:
         unreadable: list[str] = []
         for name, cipher in ciphers.items():
             try:
-                new = self._box.renewed(cipher)
+                new = self.box.renewed(cipher)
             except SecretsError:
                 unreadable.append(name)
             else:

@@ -16,7 +16,7 @@ from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
 from app.records.banks import OPEN, Bank, Item
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Closing, SessionRecord
 

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,26 +22,21 @@ _PREFIX: Final = "whsec_"
 _LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
+@dataclass(frozen=True, eq=False)
 class WebhookService:
     """Use cases of webhooks.
 
-    Args:
-        database: Where they are.
-        secrets: Encrypts their secrets at rest.
-        guard: Refuses addresses that must not be called.
+    Attributes:
         calls_private: Whether webhooks made here may lie at loopback and private addresses.
 
     Raises:
         NotFoundError: What is named is not there, of all that name something.
     """
 
-    def __init__(
-        self, database: Database, secrets: SecretBox, guard: AddressGuard, *, calls_private: bool
-    ) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._guard = guard
-        self._calls_private = calls_private
+    database: Database
+    secrets: SecretBox
+    guard: AddressGuard
+    calls_private: bool = field(kw_only=True)
 
     async def create(self, url: str, secret: str, events: Sequence[str]) -> Webhook:
         """Store a webhook, which is sent `webhook.created` at once.
@@ -59,35 +55,35 @@ class WebhookService:
             host = parse_endpoint_url(url).host
         except ValueError as exc:
             raise InvalidInputError.at("/url", f"url {exc}.") from None
-        self._guard.check_host(host, at="/url")
+        self.guard.check_host(host, at="/url")
         signing_key(secret)
         made = Webhook(
             id=new_id("whk"),
             url=url,
             events=list(events),
-            secret_cipher=self._secrets.encrypt(secret),
-            calls_private=self._calls_private and not present().is_from_elsewhere,
+            secret_cipher=self.secrets.encrypt(secret),
+            calls_private=self.calls_private and not present().is_from_elsewhere,
             project_id=owner(),
             created_by=maker(),
             created_at=datetime.now(UTC),
         )
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.webhooks.add(made, new_id("whd"))
         return made
 
     async def page(self, request: PageRequest) -> Page[Webhook]:
         """One page of webhooks."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.webhooks.page(request)
 
     async def delete(self, webhook_id: str) -> None:
         """Remove a webhook with its deliveries."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.webhooks.delete(webhook_id)
 
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
         """One page of what was, or is to be, delivered to a webhook."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.webhooks.deliveries(webhook_id, request)
 
     async def send_again(self, webhook_id: str, delivery_id: str) -> Delivery:
@@ -96,7 +92,7 @@ class WebhookService:
         Raises:
             InvalidStateError: The webhook is disabled.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.webhooks.queue_again(webhook_id, delivery_id)
 
 

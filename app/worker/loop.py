@@ -25,7 +25,6 @@ from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.tracing import traces_sent
-from app.worker.purging import keep_purging
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -35,8 +34,8 @@ from app.worker.queue import (
     JobQueue,
     queue_app,
 )
-from app.worker.rescue import rescue, sweep
 from app.worker.turns import Owner, Turns
+from app.worker.upkeep import keep_purging, rescue, sweep
 from app.worker.webhooks import WebhookSender
 
 logger = structlog.get_logger(__name__)

@@ -7,6 +7,7 @@ that one whose worker is killed is made again like one that failed.
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from typing import Any, Final
 
@@ -36,19 +37,14 @@ PAUSES_S: Final = (5, 60, 300, 1800, 7200, 18_000, 28_800, 30_235)
 _GONE: Final = 410
 
 
+@dataclass(frozen=True, eq=False)
 class WebhookSender:
-    """Sends what is due, of all projects.
+    """Sends what is due, of all projects."""
 
-    Args:
-        services: What is told of, and the secrets.
-        networks: The clients that call.
-    """
-
-    def __init__(self, services: Services, networks: Networks) -> None:
-        self._services = services
-        self._networks = networks
-        #: Webhook -> deliveries on their way to it.
-        self._busy: dict[str, int] = {}
+    services: Services
+    networks: Networks
+    #: Webhook -> deliveries on their way to it.
+    _busy: dict[str, int] = field(init=False, default_factory=dict)
 
     async def run(self) -> None:
         """Send until cancelled. A receiver that hangs holds up its own webhook alone.
@@ -60,7 +56,7 @@ class WebhookSender:
                 try:
                     # What is claimed is called at once: its lease is short.
                     room = _MOST_CALLS - sum(self._busy.values())
-                    async with self._services.database.unit_of_work() as uow:
+                    async with self.services.database.unit_of_work() as uow:
                         claimed = await uow.webhooks.claim(room, besides=self._busy)
                     for webhook, deliveries in claimed:
                         self._busy[webhook.id] = len(deliveries)
@@ -90,7 +86,7 @@ class WebhookSender:
 
         async def record() -> None:
             # Each statement is a transaction: cut off between them, the next attempt disables it.
-            async with self._services.database.reading() as uow:
+            async with self.services.database.reading() as uow:
                 await uow.webhooks.record(
                     delivery, status_code=status, error=error, again_in=again_in
                 )
@@ -101,10 +97,10 @@ class WebhookSender:
 
     async def _attempt(self, webhook: Webhook, delivery: Delivery) -> tuple[int | None, str | None]:
         """What the receiver answered, and why that is no delivery."""
-        may_private = webhook.calls_private and self._services.settings.calls_private
-        network = self._networks.private if may_private else self._networks.public
+        may_private = webhook.calls_private and self.services.settings.calls_private
+        network = self.networks.private if may_private else self.networks.public
         try:
-            secret = self._services.secrets.decrypt(webhook.secret_cipher)
+            secret = self.services.secrets.decrypt(webhook.secret_cipher)
             payload = {
                 "type": delivery.type,
                 "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
@@ -129,7 +125,7 @@ class WebhookSender:
             return delivery.data
         with acting_for(Acting(webhook.project_id)):
             try:
-                gate = await self._services.gates.get(delivery.data["id"])
+                gate = await self.services.gates.get(delivery.data["id"])
             except NotFoundError:  # it went with its session
                 return delivery.data
         return {

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.adapters import Examinee
 from app.calling import RetryPolicy
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import persist
 from tests.contracts.examinees import ask
 from tests.servers.fault_server import MIXED_FAULTS, FaultServer
 

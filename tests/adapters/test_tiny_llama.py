@@ -10,7 +10,7 @@ from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport,
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import EndpointRejectedError, EndpointUnauthorizedError
 from app.items import FinishReason, Message
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import persist
 from tests.contracts.examinees import SECRET, ask
 
 SHORT = GenerationParams(max_tokens=4, seed=1)

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from sqlalchemy import Engine, event
 from structlog.typing import EventDict
 
-from app.records.audit import AuditFilter
+from app.records.api_keys import AuditFilter
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest

@@ -101,5 +101,5 @@ def test_scores_and_intervals_have_one_name_and_one_shape(document: Document) ->
         if name in ("accuracy", "ci", "ci_raw", "lo", "hi")
     }
     # What so many of the simulated tests take is a range, and no interval of a figure.
-    of_intervals = {(part, end) for part in ("Interval", "RangeRead") for end in ("lo", "hi")}
+    of_intervals = {(part, end) for part in ("Interval", "Range") for end in ("lo", "hi")}
     assert fields == of_intervals

@@ -19,7 +19,7 @@ from app.api.schemas.sessions.events import EventList
 from app.deps import authenticate
 from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.records.projects import Allotment, Limits
 from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader, Topic

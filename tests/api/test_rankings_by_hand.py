@@ -14,8 +14,8 @@ from app.engine.ranking.ranking import Ranking
 from app.engine.ranking.simulation import simulate_ranking
 from app.services.container import Services, open_services
 from app.services.rankings.run import RankingPlan
+from app.services.sessions.figures import SpareTime
 from app.services.sessions.manual import ManualAnswer
-from app.services.sessions.shown_figures import SpareTime
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.records.intervals import ends
+from app.records.fields import ends
 from app.services.container import Services
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client

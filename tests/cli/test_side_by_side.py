@@ -4,7 +4,7 @@ from typing import Any
 
 from app.cli.terminal.side_by_side import SideBySide
 from app.engine.prediction.sample_size import sample_interval
-from app.records.intervals import interval
+from app.records.fields import interval
 
 
 def updated(items: int, mean: float, score: tuple[float, float, float] | None) -> dict[str, Any]:

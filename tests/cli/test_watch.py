@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.cli.terminal.watch import _missed, announce, report
-from app.records.intervals import interval
+from app.records.fields import interval
 
 SESSION: dict[str, Any] = {
     "headline": {

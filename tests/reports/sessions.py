@@ -12,7 +12,7 @@ from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.score_model import NORMAL_95, ScoreModel, Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState, Response
-from app.records.intervals import interval
+from app.records.fields import interval
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
 

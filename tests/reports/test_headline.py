@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.demo.scripted_model import ScriptedModel
-from app.records.intervals import ends
+from app.records.fields import ends
 from app.records.sessions import SessionRecord
 from app.reports.figures import dollars, headline_lines
 from app.reports.headline import headline_of

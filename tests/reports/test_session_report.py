@@ -12,7 +12,7 @@ import pytest
 from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
-from app.records.intervals import Interval
+from app.records.fields import Interval
 from app.reports.formats import item_name
 from app.reports.rendering import STYLE
 from app.reports.session.build import MAX_ITEMS, Asked, Ended

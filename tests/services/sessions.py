@@ -6,6 +6,7 @@ from typing import Any
 
 from app.adapters.base import EndpointConfig
 from app.records.endpoints import EndpointSettings
+from app.records.leased import StoredEvent
 from app.records.sessions import ENDED, SessionRecord
 from app.services.container import Services, open_services
 from app.services.endpoints.specs import EndpointSpec
@@ -13,6 +14,7 @@ from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.settings import Settings
 from app.storage.database import Database
+from app.storage.repositories.events import Kind
 from app.worker.queue import JobQueue
 from tests.demo_bank import install_demo_bank
 from tests.waiting import waiting
@@ -72,3 +74,12 @@ async def answered(
         given = ManualAnswer(step_token=awaited.step_token, **answer(awaited))
         record = (await services.manual_sessions.answer(record.id, given)).record
     return record
+
+
+async def events_of(
+    services: Services, kind: Kind, resource_id: str, *, limit: int = 1000
+) -> list[StoredEvent]:
+    """What has happened in a session, ranking or calibration."""
+    async with services.database.reading() as uow:
+        found = await uow.events.since(kind, {resource_id: 0}, limit=limit)
+        return found.get(resource_id, [])

@@ -11,6 +11,7 @@ from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.storage.paging import PageRequest
 from tests.services.calibrations import answers, claimed, csv_of, driven, imported, run, runner_of
+from tests.services.sessions import events_of
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -26,7 +27,7 @@ async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
 
 
 async def kinds(services: Services, calibration_id: str) -> list[str]:
-    events = await services.calibrations.events(calibration_id)
+    events = await events_of(services, "calibration", calibration_id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     return [event.type.removeprefix("calibration.") for event in events]
 

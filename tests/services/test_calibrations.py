@@ -27,7 +27,7 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
-from app.services.responses.service import Trials
+from app.services.responses.service import ResponseSetService, Trials
 from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
@@ -79,13 +79,13 @@ async def test_answers_are_read_once_until_they_change(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    trials = services.response_sets.trials
+    trials = ResponseSetService.trials
 
-    async def noted(response_set: str) -> Trials:
+    async def noted(self: ResponseSetService, response_set: str) -> Trials:
         read.append(response_set)
-        return await trials(response_set)
+        return await trials(self, response_set)
 
-    monkeypatch.setattr(services.response_sets, "trials", noted)
+    monkeypatch.setattr(ResponseSetService, "trials", noted)
     found = await imported(services, csv_of(answers(60, 5)))
     made = await services.calibrations.create("answers", PLAN)
     await services.calibrations.prepared(found.id, CalibrationPlan.from_dict(made.settings))

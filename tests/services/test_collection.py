@@ -27,6 +27,7 @@ WANTED = Collection(bank=BANK)
 @pytest.fixture(autouse=True)
 async def _living(services: Services) -> None:
     await living_bank(services)
+    await services.response_sets.create("live")
 
 
 async def manual(services: Services, *, seed: int = 1, error_at: int = 0) -> SessionRecord:
@@ -47,7 +48,7 @@ def odd_right(awaited: NextItem) -> dict[str, Any]:
 async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
     sessions = [await manual(services, seed=seed) for seed in range(3)]
 
-    report = await services.collector.collect("live", WANTED, make=True)
+    report = await services.collector.collect("live", WANTED)
 
     table = await services.response_sets.matrix("live")
     assert (report.sessions, report.accepted, report.left_out) == (3, 24, {})
@@ -67,7 +68,7 @@ async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
 
 async def test_a_session_is_collected_once(services: Services) -> None:
     await manual(services)
-    first = await services.collector.collect("live", WANTED, make=True)
+    first = await services.collector.collect("live", WANTED)
     again = await services.collector.collect("live", WANTED)
     await manual(services, seed=2)
     both = await asyncio.gather(*(services.collector.collect("live", WANTED) for _ in range(3)))
@@ -83,7 +84,7 @@ async def test_an_extension_adds_to_its_session_what_was_missing(
     services: Services,
 ) -> None:
     parent = await manual(services, error_at=3)
-    first = await services.collector.collect("live", WANTED, make=True)
+    first = await services.collector.collect("live", WANTED)
     extended = await services.derived_sessions.extend(
         parent.id, {"stopping": {"se": None, "min_items": 6, "max_items": 9}}, {}
     )
@@ -114,7 +115,7 @@ async def test_simulated_examinees_are_left_out_unless_asked_for(services: Servi
         )
         await until(services, created.id)
 
-    without = await services.collector.collect("live", WANTED, make=True)
+    without = await services.collector.collect("live", WANTED)
     simulated = Collection(bank=BANK, simulated=True)
     taken = await services.collector.collect("live", simulated)
 
@@ -138,11 +139,9 @@ async def test_only_sessions_of_a_version_or_since_a_moment_are_taken(services: 
     later = Collection(bank=BANK, since=now + timedelta(hours=1))
     earlier = Collection(bank=BANK, version="1", since=now - timedelta(hours=1))
 
-    assert (await services.collector.collect("live", later, make=True)).sessions == 0
+    assert (await services.collector.collect("live", later)).sessions == 0
     assert (await services.collector.collect("live", earlier)).sessions == 1
     with pytest.raises(NotFoundError, match="version"):
         await services.collector.collect("live", Collection(bank=BANK, version="7"))
     with pytest.raises(NotFoundError, match="nowhere"):
-        await services.collector.collect("new", Collection(bank="nowhere"), make=True)
-    with pytest.raises(NotFoundError, match="new"):
-        await services.response_sets.get("new")
+        await services.collector.collect("live", Collection(bank="nowhere"))

@@ -31,20 +31,6 @@ async def tell(services: Services, session_id: str, **answer: object) -> Session
     return (await services.manual_sessions.answer(session_id, given)).record
 
 
-async def test_answers_move_theta_until_the_test_is_over(
-    services: Services, manual: SessionRecord
-) -> None:
-    assert manual.status == "awaiting_response"
-    record = manual
-    for number in range(5):
-        record = await tell(services, manual.id, score=float(number % 2 == 0))
-
-    assert record.status == "completed"
-    assert record.stop_reason == "max_items"
-    assert record.summary["outcomes"]["scored"] == 5
-    assert record.summary["estimate"]["se"] < 1
-
-
 async def test_a_version_corrects_its_sessions_intervals(
     services: Services,
 ) -> None:
@@ -112,18 +98,6 @@ async def test_a_written_response_is_marked_by_the_items_scorer(
     (row, _) = await services.sessions.responses(manual.id)
     assert row.closing is not None
     assert row.closing.score == 1.0
-
-
-async def test_a_second_answer_to_one_step_is_refused_and_changes_nothing(
-    services: Services, manual: SessionRecord
-) -> None:
-    awaited = await services.manual_sessions.next_item(manual.id)
-    answer = ManualAnswer(step_token=awaited.step_token, score=1.0)
-    after = await services.manual_sessions.answer(manual.id, answer)
-
-    with pytest.raises(StaleStepError, match="step 2"):
-        await services.manual_sessions.answer(manual.id, answer)
-    assert (await services.sessions.get(manual.id)).summary == after.record.summary
 
 
 async def test_an_answer_to_another_item_is_refused(

@@ -14,9 +14,9 @@ from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.derived import moved
+from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.services.sessions.shown_figures import SpareTime
 
 FOR_SCORE = {
     "selection": {"criterion": "v_optimal"},

@@ -10,6 +10,7 @@ import pytest
 from app.api.schemas.sessions.sessions import SessionRead
 from app.demo.bank import demo_bank
 from app.engine.bank import ItemBank
+from app.engine.design.parts import StoppingDesign
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
@@ -20,10 +21,9 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.results.comparability import scores_left_out
-from app.services.sessions.export import SessionFormat, export_session
 from app.services.sessions.manual import ManualAnswer, NextItem
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
+from app.services.sessions.plan import PretestItems, PretestPlan, SessionPlan
+from app.services.sessions.report import SessionFormat, export_session
 from app.services.sessions.run import SessionRun
 from app.services.visibility import View
 from app.storage.paging import PageRequest
@@ -286,29 +286,32 @@ async def test_an_extended_session_asks_what_was_planned(
 
 
 def test_items_in_pretest_come_up_within_the_window_at_moments_of_the_seed() -> None:
-    plan = PretestPlan(items_per_session=5, positions=(40, 41, 42, 43, 44))
-
-    def moments(seed: int) -> list[int]:
-        items = PretestItems(plan, seed=seed, window=window_of(plan, 20, None))
-        found = []
-        for n_asked in range(20):
-            while (position := items.due(n_asked)) is not None:
-                items.ask(position)
-                found.append(n_asked)
-        return found
-
-    assert all(len(moments(seed)) == 5 for seed in range(50))
-    assert moments(1) == moments(1)
-    assert len({tuple(moments(seed)) for seed in range(50)}) > 40
+    assert all(len(moments(5, 20, None, seed)) == 5 for seed in range(50))
+    assert moments(5, 20, None, 1) == moments(5, 20, None, 1)
+    assert len({tuple(moments(5, 20, None, seed)) for seed in range(50)}) > 40
 
 
-def test_the_window_is_the_least_length_of_the_test() -> None:
-    three = PretestPlan(items_per_session=3, positions=(7, 8, 9))
+@pytest.mark.parametrize(
+    ("min_items", "max_items", "window"), [(20, 50, 20), (1, None, 6), (None, 4, 4)]
+)
+def test_the_window_is_the_least_length_of_the_test(
+    min_items: int | None, max_items: int | None, window: int
+) -> None:
+    latest = max(max(moments(3, min_items, max_items, seed)) for seed in range(100))
 
-    assert window_of(three, 20, 50) == 20
-    assert window_of(three, 1, None) == 6
-    assert window_of(three, None, 4) == 4
-    assert window_of(PretestPlan(), None, None) == 1
+    assert latest == window - 1
+
+
+def moments(n: int, min_items: int | None, max_items: int | None, seed: int) -> list[int]:
+    """After how many items of the test each of `n` items in pretest comes up."""
+    plan = PretestPlan(items_per_session=n, positions=tuple(range(40, 40 + n)))
+    stopping = StoppingDesign(min_items=min_items, max_items=max_items)
+    items, found = PretestItems(plan, stopping, seed=seed), []
+    for n_asked in range(100):
+        while (position := items.due(n_asked)) is not None:
+            items.ask(position)
+            found.append(n_asked)
+    return found
 
 
 async def test_new_items_join_in_pretest_beside_the_old(

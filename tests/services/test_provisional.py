@@ -72,7 +72,8 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     sessions = [await by_hand(services, seed) for seed in range(N_EXAMINEES)]
 
     offer = await services.recalibration_advice.look(BANK)
-    report = await services.collector.collect("live", Collection(bank=BANK), make=True)
+    await services.response_sets.create("live")
+    report = await services.collector.collect("live", Collection(bank=BANK))
     record = await services.calibrations.create(
         "live", CalibrationPlan(prior_version_id=version.id)
     )
@@ -146,7 +147,8 @@ async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
     demo = await services.versions.get("demo")
     await made(services)
     await by_hand(services, 1)
-    await services.collector.collect("live", Collection(bank=BANK), make=True)
+    await services.response_sets.create("live")
+    await services.collector.collect("live", Collection(bank=BANK))
 
     with pytest.raises(InvalidInputError, match="holds no beliefs about its items"):
         await services.calibrations.create("live", CalibrationPlan(prior_version_id=demo.id))

@@ -22,7 +22,7 @@ from app.errors import (
     MalformedAnswerError,
     RateLimitedError,
 )
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import persist
 from app.services.outages import Waiting
 from tests.contracts.examinees import ask
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.services.visibility import UNTOLD, View
 
 

@@ -14,7 +14,7 @@ from app.records.projects import Limits as ProjectLimits
 from app.records.sessions import ENDED
 from app.services.api_keys import ApiKeyService
 from app.services.container import Services
-from app.services.endpoints import budgets, retrying
+from app.services.endpoints import budgets, calls
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.services.visibility import UNTOLD, View
 from app.settings import Settings
@@ -33,7 +33,7 @@ from tests.worker.test_recovery import worker_process
 async def services(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Services]:
-    monkeypatch.setattr(retrying, "BUDGET_LOOK_S", 0.05)
+    monkeypatch.setattr(calls, "BUDGET_LOOK_S", 0.05)
     monkeypatch.setattr(budgets, "_REFUSED_S", 0.01)
     monkeypatch.setattr(budgets, "_KEPT_S", 0.01)
     async with opened(settings, database) as services:

@@ -19,7 +19,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
-from tests.services.sessions import spec, until
+from tests.services.sessions import events_of, spec, until
 from tests.worker.test_recovery import worker_process
 
 PLAN = CalibrationPlan()
@@ -139,10 +139,10 @@ async def in_parts(services: Services) -> CalibrationRecord:
     return await services.calibrations.create("answers", CalibrationPlan(partition_size=100))
 
 
-async def events_of(services: Services, calibration_id: str, kind: str) -> list[dict[str, Any]]:
+async def data_of(services: Services, calibration_id: str, kind: str) -> list[dict[str, Any]]:
     return [
         event.data
-        for event in await services.calibrations.events(calibration_id)
+        for event in await events_of(services, "calibration", calibration_id)
         if event.type == f"calibration.{kind}"
     ]
 
@@ -161,10 +161,10 @@ async def test_a_part_of_a_killed_worker_is_taken_over_and_the_parts_are_joined(
     assert (await services.calibrations.get(made.id)).result is None
     async with running_worker(services):
         record = await ended(services, made.id, "completed")
-    begun = await events_of(services, made.id, "part_started")
+    begun = await data_of(services, made.id, "part_started")
     assert sorted((event["part"], event["attempt"]) for event in begun) == [(0, 1), (0, 2), (1, 1)]
-    assert [event["attempt"] for event in await events_of(services, made.id, "started")] == [1]
-    assert len(await events_of(services, made.id, "completed")) == 1
+    assert [event["attempt"] for event in await data_of(services, made.id, "started")] == [1]
+    assert len(await data_of(services, made.id, "completed")) == 1
     kept = (record.result or {})["kept"]["items"]
     assert len(await services.calibrations.items(made.id)) == kept > 200
 
@@ -189,4 +189,4 @@ async def test_cancelling_ends_the_parts_that_run(working: Services) -> None:
     again = await working.calibrations.create("answers", PLAN)
     await ended(working, again.id, "completed")
     assert (await working.calibrations.get(made.id)).status == "cancelled"
-    assert await events_of(working, made.id, "completed") == []
+    assert await data_of(working, made.id, "completed") == []

@@ -12,6 +12,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
+from app.records.response_sets import AskedJson
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
@@ -21,7 +22,7 @@ from tests.services.rankings import contest
 from tests.services.sessions import scripted, spec, until
 from tests.worker.test_live_sessions import model_at
 
-CALIBRATED = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
+CALIBRATED: AskedJson = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
 PLAN = {
     "stopping": {"se": None, "min_items": 1, "max_items": 4},
     "failures": {"max_share": 1.0},

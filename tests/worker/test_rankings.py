@@ -12,7 +12,7 @@ from app.records.endpoints import Price
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
-from tests.services.sessions import scripted
+from tests.services.sessions import events_of, scripted
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 
@@ -43,7 +43,7 @@ async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
 
 async def under_way(services: Services, ranking_id: str) -> bool:
     """Whether answers have moved it."""
-    events = await services.rankings.events(ranking_id)
+    events = await events_of(services, "ranking", ranking_id)
     return any(event.type == "ranking.updated" for event in events)
 
 
@@ -76,7 +76,7 @@ async def test_events_tell_how_the_order_came_about(working: Services) -> None:
     created = await working.rankings.create(contest())
     ended = await ranked(working, created.id)
 
-    events = await working.rankings.events(created.id, limit=1000)
+    events = await events_of(working, "ranking", created.id)
 
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type == "ranking.created"
@@ -223,9 +223,9 @@ async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None
     members = await member_ids(working, created.id)
     assert cancelled.status == "cancelled"
     assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}
-    before = await working.rankings.events(created.id)
+    before = await events_of(working, "ranking", created.id)
     await asyncio.sleep(0.3)
-    assert await working.rankings.events(created.id) == before
+    assert await events_of(working, "ranking", created.id) == before
     assert before[-1].type == "ranking.cancelled"
     with pytest.raises(InvalidStateError):
         await working.rankings.cancel(created.id)
@@ -271,7 +271,7 @@ async def test_one_who_joins_costs_only_its_own_items(working: Services) -> None
     for entry in first.summary["order"]:
         assert items[entry["session_id"]] == entry["items"]
     assert items[joined] >= 10
-    kinds = [event.type for event in await working.rankings.events(created.id, limit=1000)]
+    kinds = [event.type for event in await events_of(working, "ranking", created.id)]
     assert kinds.count("ranking.completed") == 2
     assert kinds.count("ranking.joined") == 1
 

@@ -113,7 +113,8 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
     assert usage["cache"]["calls"] == N_ITEMS
     assert usage["cache"]["tokens_in"] == first.summary["usage"]["tokens_in"] == 10 * N_ITEMS
     assert usage["cache"]["usd"] == pytest.approx(first.summary["usage"]["usd"])
-    collected = await working.collector.collect("all", Collection(bank="sums"), make=True)
+    await working.response_sets.create("all")
+    collected = await working.collector.collect("all", Collection(bank="sums"))
     # One address, model and settings are one examinee, and each item counts once.
     assert (collected.sessions, collected.accepted) == (4, N_ITEMS)
 

@@ -27,7 +27,7 @@ from app.settings import Settings
 from app.storage.paging import PageRequest
 from app.worker import webhooks as sending
 from app.worker.loop import running_worker
-from app.worker.purging import purge
+from app.worker.upkeep import purge
 from tests.databases import libpq
 from tests.servers import serving
 from tests.services.calibrations import answers, csv_of, imported

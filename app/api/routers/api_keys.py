@@ -15,7 +15,7 @@ from app.api.schemas.api_keys import (
     ApiKeyUpdate,
 )
 from app.api.schemas.common import ListRead
-from app.api.schemas.spend import UseRead
+from app.api.schemas.projects import UseRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
 from app.records.fields import convert

@@ -14,11 +14,11 @@ from app.api.downloads import file_responses
 from app.api.errors import errors
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.audit import AuditRead
+from app.api.schemas.api_keys import AuditRead
 from app.api.schemas.common import ListRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
-from app.records.audit import AuditEntry, AuditFilter
+from app.records.api_keys import AuditEntry, AuditFilter
 
 router = make_router("/audit", tag="audit")
 

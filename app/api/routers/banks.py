@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from app.api.bodies import LARGE, up_to
 from app.api.disconnects import entered_while_connected
@@ -11,7 +11,6 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.references import BankRef, Erase
 from app.api.routing import router as make_router
 from app.api.schemas.banks.banks import (
     BankCreate,
@@ -22,7 +21,8 @@ from app.api.schemas.banks.banks import (
     ImportRead,
 )
 from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import BankRef, Erase, ListRead, MetricName, Name
+from app.api.schemas.leaderboards import LeaderboardRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (
     AlreadyExistsError,
@@ -33,6 +33,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.services.results.leaderboards import Wanted
 
 router = make_router("/banks", tag="banks")
 
@@ -187,3 +188,30 @@ async def import_into_bank(
     elif report.version is not None:
         response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
     return ImportRead.read(report)
+
+
+@router.get("/{bank}/leaderboard", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def get_leaderboard(
+    bank: BankRef,
+    opened: AllServices,
+    metric: Annotated[
+        MetricName, Query(description="What ranks: the score, or the ability.")
+    ] = "score",
+    confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
+    model: Annotated[Name | None, Query(description="Of this model alone.")] = None,
+    scaffold: Annotated[Name | None, Query(description="Of agents on this scaffold.")] = None,
+    self_reported: Annotated[
+        bool | None, Query(description="Of clients alone, or of endpoints alone.")
+    ] = None,
+) -> LeaderboardRead:
+    """The newest precise session of each examinee, in tie groups with rank ranges.
+
+    Examinees are endpoints, and those who answer by hand under a name (`self_reported`).
+
+    Thetas compare on one scale only: results on other scales than the latest version's are listed
+    apart. Endpoints in one group cannot be told apart at the confidence.
+    """
+    wanted = Wanted(model=model, scaffold=scaffold, self_reported=self_reported)
+    return LeaderboardRead.of_bank(
+        await opened.leaderboards.of_bank(bank, metric=metric, confidence=confidence, wanted=wanted)
+    )

@@ -4,21 +4,20 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
+from app.adapters.base import ProbeReport
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.references import Erase
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead, Name
+from app.api.schemas.common import Erase, ListRead, Name
 from app.api.schemas.endpoints import (
     EndpointRead,
     EndpointUpdate,
     Kind,
     NamedEndpointCreate,
-    ProbeRead,
 )
-from app.api.schemas.spend import SpendRead
+from app.api.schemas.projects import SpendRead
 from app.deps import AllServices, Seen, caller
 from app.errors import (
     AlreadyExistsError,
@@ -161,6 +160,6 @@ async def delete_endpoint(
         UnreachableError,
     ),
 )
-async def probe_endpoint(endpoint_id: EndpointId, opened: AllServices) -> ProbeRead:
+async def probe_endpoint(endpoint_id: EndpointId, opened: AllServices) -> ProbeReport:
     """Call the endpoint and report what it can do and how fast; 424 if it gives no answer."""
-    return ProbeRead.read(await opened.endpoints.probe(endpoint_id))
+    return await opened.endpoints.probe(endpoint_id)

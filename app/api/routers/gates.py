@@ -1,4 +1,4 @@
-"""Gates: go, no go or inconclusive, by one session."""
+"""Gates: go, no go or inconclusive, by one session; and the baselines they are held against."""
 
 from typing import Annotated
 
@@ -6,16 +6,24 @@ from fastapi import Path, Query, Response
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
-from app.api.paging import Paging, list_of
+from app.api.paging import Limit, Paging, list_of
 from app.api.routers.rankings import BankId
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.comparisons import SessionName
-from app.api.schemas.gates import GateCreate, GateRead
+from app.api.schemas.gates import BaselineRead, BaselineSet, GateCreate, GateRead
 from app.deps import AllServices, Seen, caller
-from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
+from app.errors import (
+    BlockedAddressError,
+    InvalidStateError,
+    MissingScopeError,
+    NotFoundError,
+    UnknownNameError,
+)
+from app.storage.paging import PageRequest
+from app.validation import NAME_IN_URL
 
-router = make_router("/gates", tag="gates")
+router = make_router("", tag="gates")
 
 GateId = Annotated[
     str, Path(pattern=r"^gat_[0-9a-z]{26}$", examples=["gat_01jd0000000000000000000000"])
@@ -23,7 +31,7 @@ GateId = Annotated[
 
 
 @router.post(
-    "",
+    "/gates",
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
     responses=errors(NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
@@ -47,7 +55,7 @@ async def create_gate(
     return GateRead.of(made, view)
 
 
-@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+@router.get("/gates", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_gates(
     page: Paging,
     opened: AllServices,
@@ -62,7 +70,59 @@ async def list_gates(
     )
 
 
-@router.get("/{gate_id}", dependencies=[caller("read")])
+@router.get("/gates/{gate_id}", dependencies=[caller("read")])
 async def get_gate(gate_id: GateId, opened: AllServices, view: Seen) -> GateRead:
     """A gate, decided if its session has ended."""
     return GateRead.of(await opened.gates.get(gate_id), view)
+
+
+BaselineName = Annotated[
+    str, Path(min_length=1, max_length=200, pattern=NAME_IN_URL, examples=["production"])
+]
+
+
+@router.put(
+    "/baselines/{name}",
+    dependencies=[caller("run")],
+    responses=errors(NotFoundError, InvalidStateError, MissingScopeError),
+)
+async def put_baseline(
+    name: BaselineName, body: BaselineSet, opened: AllServices, view: Seen
+) -> BaselineRead:
+    """Name the result of an ended session, or move the name to it.
+
+    Only the key that made it, or one with the scope `admin`, may move it.
+    """
+    made = await opened.baselines.put(name, body.session_id, is_admin=view.is_admin)
+    return BaselineRead.of(made)
+
+
+@router.get("/baselines", dependencies=[caller("read")])
+async def list_baselines(
+    opened: AllServices,
+    limit: Limit = 20,
+    after: Annotated[
+        str | None,
+        Query(max_length=200, description="Start behind this name: `last_id` of the page before."),
+    ] = None,
+) -> ListRead[BaselineRead]:
+    """Baselines, by name."""
+    found = await opened.baselines.page(PageRequest(limit=limit, after=after))
+    return list_of(found, BaselineRead.of, identify=lambda one: one.name)
+
+
+@router.get("/baselines/{name}", dependencies=[caller("read")])
+async def get_baseline(name: BaselineName, opened: AllServices) -> BaselineRead:
+    """The result that a name stands for."""
+    return BaselineRead.of(await opened.baselines.get(name))
+
+
+@router.delete(
+    "/baselines/{name}",
+    status_code=204,
+    dependencies=[caller("run")],
+    responses=errors(MissingScopeError),
+)
+async def delete_baseline(name: BaselineName, opened: AllServices, view: Seen) -> None:
+    """Forget a name. Gates that were made against it stay as they are."""
+    await opened.baselines.delete(name, is_admin=view.is_admin)

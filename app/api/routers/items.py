@@ -11,7 +11,6 @@ from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
-from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.banks.items import (
     BatchRead,
@@ -21,7 +20,7 @@ from app.api.schemas.banks.items import (
     MatchCreate,
     MatchRead,
 )
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import BankRef, ListRead
 from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
 from app.deps import AllServices, Caller, Seen, caller
 from app.errors import (

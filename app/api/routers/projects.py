@@ -8,15 +8,15 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
-from app.api.references import Erase
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import Erase, ListRead
 from app.api.schemas.projects import (
     ProjectCreate,
     ProjectRead,
+    ProjectSpendRead,
     ProjectUpdate,
+    UseRead,
 )
-from app.api.schemas.spend import ProjectSpendRead, UseRead
 from app.deps import OVER_ALL, AllServices, Caller, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 from app.records.fields import convert

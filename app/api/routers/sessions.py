@@ -49,7 +49,7 @@ from app.errors import (
 )
 from app.records.sessions import SessionFilter
 from app.reports.session.page import render
-from app.services.sessions.export import SessionFormat, export_session
+from app.services.sessions.report import SessionFormat, export_session
 
 router = make_router("/sessions", tag="sessions")
 

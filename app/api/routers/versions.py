@@ -13,12 +13,10 @@ from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
-from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.banks.drift import DriftRead, RecalibrationRead, drift_json
 from app.api.schemas.banks.forms import FormCreate, FormRead
 from app.api.schemas.banks.versions import (
-    ExposureRead,
     InformationRead,
     ItemStatus,
     JoinRead,
@@ -29,13 +27,14 @@ from app.api.schemas.banks.versions import (
     VersionRead,
     theta_grid,
 )
-from app.api.schemas.common import ListRead, PageFormat
+from app.api.schemas.common import BankRef, ListRead, PageFormat, VersionRef
 from app.api.schemas.sessions.reports import VersionReportRead
 from app.deps import AllServices, Seen, caller
 from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
+from app.services.banks.uses import ItemExposure
 from app.validation import THETA_RANGE
 
 router = make_router("/banks", tag="banks")
@@ -122,10 +121,10 @@ async def get_information(
 
 
 @router.get("/{bank}/versions/{version}/exposure", dependencies=[caller("read")])
-async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ExposureRead:
+async def get_exposure(bank: BankRef, version: VersionRef, opened: AllServices) -> ItemExposure:
     """How often tests of this project asked each item, and how much of two tests is the same."""
     found = await opened.versions.get(bank, version)
-    return ExposureRead.read(await opened.item_uses.exposure(await opened.versions.load(found.id)))
+    return await opened.item_uses.exposure(await opened.versions.load(found.id))
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""API keys as JSON."""
+"""API keys and the audit trail as JSON."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -83,3 +83,20 @@ class ApiKeyCreated(ApiKeyRead):
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
         return cls.read({**shallow(key), "secret": secret})
+
+
+class AuditRead(Output):
+    """Who changed what, when, and from where."""
+
+    id: str
+    object: Literal["audit_entry"] = "audit_entry"
+    at: datetime
+    project_id: str | None
+    key_id: str | None = Field(
+        description="The API key; `local` without authentication, null for the command line."
+    )
+    action: str = Field(description="`operationId` of this document, or the command.")
+    path: str = Field(description="Of the request.")
+    resources: list[str] = Field(description="Ids of what was made, changed or deleted.")
+    request_id: str | None
+    address: str = Field(description="Where the request came from.")

@@ -1,11 +1,13 @@
 """Shapes that every resource shares."""
 
+import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
+from fastapi import Path, Query
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -22,7 +24,8 @@ from pydantic_core.core_schema import CoreSchema, definitions_schema
 from typing_extensions import TypeAliasType
 
 from app.engine.ranking.rules import Metric
-from app.validation import NAME
+from app.errors import FieldProblem, InvalidInputError
+from app.validation import NAME, VERSION
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -227,4 +230,74 @@ class ReadinessRead(Output):
     secrets: Literal["ok", "unreadable"] = Field(
         description="Whether stored endpoint keys can be decrypted with the present secret key. "
         "While they cannot, all that needs none goes on."
+    )
+
+
+BankRef = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=200,
+        description="Id or name of the bank.",
+        examples=["demo"],
+    ),
+]
+VersionRef = Annotated[
+    str,
+    Path(
+        pattern=VERSION,
+        description="Number, id, or `latest`.",
+        examples=["latest"],
+    ),
+]
+Erase = Annotated[
+    bool,
+    Query(description="For good, now, with all that was stored of it, or 409 with what uses it."),
+]
+
+
+#: Letters of base64 that are decoded in one go; a multiple of four.
+_PIECE: Final = 1 << 18
+
+
+class SentContent(Input):
+    """A file: as text, or in base64 where it is none."""
+
+    content: Annotated[Text, Field(min_length=1)] | None = None
+    content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
+        default=None, description="For files that are no text, such as Parquet, `.eval` and gzip."
+    )
+
+    @model_validator(mode="after")
+    def _has_one_content(self) -> Self:
+        if (self.content is None) == (self.content_base64 is None):
+            raise ValueError("give content or content_base64, and not both")
+        return self
+
+    def in_bytes(self, pointer: str) -> bytes:
+        """The bytes of the file; for a thread, where they are many.
+
+        Raises:
+            InvalidInputError: Not base64.
+        """
+        if self.content_base64 is None:
+            return (self.content or "").encode()
+        try:
+            return _decoded(self.content_base64)
+        except ValueError as exc:  # a letter beyond ASCII is no binascii.Error
+            problem = FieldProblem(f"{pointer}/content_base64", f"expected base64: {exc}")
+            raise InvalidInputError(f"{problem.detail}.", problems=[problem]) from exc
+
+
+def _decoded(text: str) -> bytes:
+    """Base64, decoded in pieces: a file of megabytes would hold up all other threads.
+
+    Raises:
+        ValueError: It is not base64.
+    """
+    if "=" in text[:-2]:
+        raise ValueError("padding before its end")
+    return b"".join(
+        base64.b64decode(text[at : at + _PIECE], validate=True)
+        for at in range(0, len(text), _PIECE)
     )

@@ -7,8 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Input, Name, Output, Text
 from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead
 from app.engine.inference.comparison import Difference
-from app.records.fields import shallow
-from app.records.intervals import Interval, interval
+from app.records.fields import Interval, interval, shallow
 from app.services.results.comparisons import Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]

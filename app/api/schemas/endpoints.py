@@ -11,12 +11,11 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
-    Output,
     OwnedRead,
     Text,
     exactly_one,
 )
-from app.api.schemas.spend import TokensPerDay, UsdPerDay
+from app.api.schemas.projects import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.items import JsonObject
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
@@ -284,15 +283,6 @@ class EndpointRead(OwnedRead):
                 "reasoning": {"open": opening, "close": closing},
             }
         )
-
-
-class ProbeRead(Output):
-    """What an endpoint can do, found by asking it; `null` where it could not be told."""
-
-    capabilities: dict[str, bool | None]
-    latency_ms: float | None
-    error_code: str | None
-    detail: str
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:

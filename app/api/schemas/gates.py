@@ -10,9 +10,8 @@ from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_o
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions.figures import ExtrapolationRead
 from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
-from app.records.fields import shallow
+from app.records.fields import Interval, interval, shallow
 from app.records.gates import Baseline, GateSpec, NamedBaseline
-from app.records.intervals import Interval, interval
 from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
@@ -90,11 +89,7 @@ class GateCreate(Input):
         return self
 
     def to_domain(self, baseline: Baseline | None) -> GateSpec:
-        """As the service takes it.
-
-        Args:
-            baseline: What `baseline` names.
-        """
+        """As the service takes it."""
         threshold = self.threshold
         if threshold is None:
             allowed = self.tolerance or 0.0

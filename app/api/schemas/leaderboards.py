@@ -7,12 +7,11 @@ from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
 from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead, ScoreRead
-from app.api.schemas.sessions.sessions import ExamineeRead, SessionEndpoint
-from app.records.fields import shallow
-from app.records.intervals import Interval, interval
-from app.records.sessions import SessionRecord
+from app.api.schemas.sessions.sessions import SessionEndpoint
+from app.records.fields import Interval, interval, shallow
+from app.records.sessions import Examinee, SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
-from app.services.sessions.meter import effort_of
+from app.services.sessions.figures import effort_of
 
 
 class LeaderboardEntry(Output):
@@ -25,7 +24,7 @@ class LeaderboardEntry(Output):
         "`rank_hi` say which ranks each may have."
     )
     endpoint: SessionEndpoint
-    examinee: ExamineeRead | None = Field(description="Who answered by hand; null: an endpoint.")
+    examinee: Examinee | None = Field(description="Who answered by hand; null: an endpoint.")
     self_reported: bool = Field(description="A client said what was answered.")
     session_id: str
     bank_version: int
@@ -62,7 +61,7 @@ class LeaderboardEntry(Output):
                 **shallow(entry),
                 "interval": interval(*entry.result.interval),
                 "endpoint": _endpoint(record),
-                "examinee": record.examinee and shallow(record.examinee),
+                "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "session_id": record.id,
                 "provisional": record.provenance["provisional"],

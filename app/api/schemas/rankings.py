@@ -39,8 +39,7 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.items import JsonObject
-from app.records.fields import convert, shallow
-from app.records.intervals import Interval
+from app.records.fields import Interval, convert, shallow
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
@@ -306,7 +305,7 @@ class RankingRead(WorkRead):
         return cls.model_validate(
             {
                 **figures,
-                "metric": record.settings["rules"].get("metric", Metric.THETA),
+                "metric": record.settings["rules"]["metric"],
                 "self_reported": "by_hand" in record.settings,
                 **record.settings,
                 **shallow(record),

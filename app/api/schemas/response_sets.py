@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
-from app.api.schemas.banks.sent_files import SentContent
 from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
     MAX_LISTED,
@@ -18,17 +17,17 @@ from app.api.schemas.common import (
     Outcomes,
     Output,
     OwnedRead,
+    SentContent,
     Text,
 )
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import Collection, CollectionReport
-from app.services.responses.imports import MAX_PLACES, AnswerImport
+from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport
-from app.services.responses.unparsed import policy_of
 from app.validation import NAME_IN_URL
 
 SetName = Annotated[
@@ -259,14 +258,6 @@ class FileReadRead(Output):
     rows_read: int
 
 
-class SkippedRowsRead(Output):
-    """Rows that were left out for one reason."""
-
-    reason: str
-    count: int
-    places: list[str] = Field(description=f"The first {MAX_PLACES}, `file:row: detail`.")
-
-
 class AnswerImportRead(Output):
     """What an import did, or with `dry_run` would do."""
 
@@ -277,7 +268,7 @@ class AnswerImportRead(Output):
     passed_over: First[str] = Field(description="Files that hold no answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
     accepted: int
-    skipped: list[SkippedRowsRead]
+    skipped: list[SkippedRows]
     new_examinees: int
     new_items: int
     outcomes: OutcomeCounts = Field(

@@ -8,6 +8,7 @@ from app.api.schemas.common import Name, OnBank, Output
 from app.api.schemas.endpoints import PriceModel
 from app.api.schemas.sessions.designs import DesignInput, DesignRead, Theta
 from app.engine.design.design import stops_when
+from app.engine.simulation.forecast import Effort, Range, Region
 from app.engine.simulation.forecast_words import summary
 from app.records.endpoints import Price
 from app.records.fields import convert
@@ -75,35 +76,6 @@ class SimulationCreate(DesignInput, OnBank):
         )
 
 
-class RangeRead(Output):
-    """A figure over the simulated tests."""
-
-    mean: float
-    median: float
-    lo: float = Field(description="5 % of the tests are below it.")
-    hi: float = Field(description="95 % of the tests are below it.")
-
-
-class EffortRead(Output):
-    """What so many items take; null where that is not known."""
-
-    items: int
-    tokens: float | None
-    usd: float | None
-    seconds: float | None
-
-
-class RegionRead(Output):
-    """Examinees of similar true ability."""
-
-    theta_lo: float | None = Field(description="Null is without end.")
-    theta_hi: float | None
-    n_examinees: int
-    items: RangeRead
-    se: RangeRead
-    reached: float | None
-
-
 class SimulationRead(Output):
     """What tests by the design will take. Nothing is stored, and nobody was called."""
 
@@ -118,24 +90,24 @@ class SimulationRead(Output):
         "the bank's curves are extrapolated; null where nobody is, or where that is not known."
     )
     summary: list[str] = Field(description="What it takes, and whether it pays, in words.")
-    items: RangeRead
-    margin: RangeRead = Field(description="Half of the width of the score's 95 % interval.")
-    se: RangeRead
-    interval: RangeRead = Field(description="Width of the 95 % interval of theta as reported.")
+    items: Range
+    margin: Range = Field(description="Half of the width of the score's 95 % interval.")
+    se: Range
+    interval: Range = Field(description="Width of the 95 % interval of theta as reported.")
     theta_rmse: float = Field(description="Against the true theta, if the model is true.")
     reached: float | None = Field(
         description="Share of tests that are as exact as `se` or `score_margin` asks; null without."
     )
     stop_reasons: dict[str, float]
-    tokens: RangeRead | None = Field(description="Null where not known, as the next two.")
-    usd: RangeRead | None
-    seconds: RangeRead | None
-    for_3_points: EffortRead = Field(
+    tokens: Range | None = Field(description="Null where not known, as the next two.")
+    usd: Range | None
+    seconds: Range | None
+    for_3_points: Effort = Field(
         description="What +-3 points take on this bank, were intervals to narrow as those of "
         "random samples do."
     )
-    for_all: EffortRead = Field(description="What all questions take that may be asked.")
-    regions: list[RegionRead] = Field(description="By true ability, the lowest first.")
+    for_all: Effort = Field(description="What all questions take that may be asked.")
+    regions: list[Region] = Field(description="By true ability, the lowest first.")
 
     @classmethod
     def of(cls, simulation: Simulation) -> Self:

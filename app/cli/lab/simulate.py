@@ -53,7 +53,7 @@ from app.engine.simulation.simulate import Summary, Taken, judge, summarise, tak
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
-from app.records.intervals import finite
+from app.records.fields import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
 MAX_LEARNED_FROM = 400

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
-from app.records.intervals import ends
+from app.records.fields import ends
 
 #: Answers kept in sight while the test runs.
 _ROWS = 10

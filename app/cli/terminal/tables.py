@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from app.cli.terminal.console import out
 from app.printable import printable
-from app.records.intervals import ends
+from app.records.fields import ends
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from markupsafe import Markup
 
-from app.api.references import BankRef, VersionRef
 from app.api.schemas.banks.banks import BankRead
 from app.api.schemas.banks.items import ItemRead
 from app.api.schemas.banks.versions import VersionItemRead, VersionRead
+from app.api.schemas.common import BankRef, VersionRef
 from app.api.schemas.leaderboards import LeaderboardRead
 from app.deps import AllServices
 from app.errors import NotFoundError

@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate, ProbeRead
+from app.adapters.base import ProbeReport
+from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate
+from app.api.schemas.projects import SpendRead
 from app.api.schemas.sessions.sessions import SessionRead
-from app.api.schemas.spend import SpendRead
 from app.deps import AllServices
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
@@ -93,7 +94,7 @@ async def probe(
     """Asks the endpoint what it can do."""
     visit.require("read", "run")
     try:
-        told = ProbeRead.read(await opened.endpoints.probe(endpoint_id))
+        told = await opened.endpoints.probe(endpoint_id)
     except SextantError as error:
         return await _page(
             request, visit, opened.endpoints, opened.sessions, endpoint_id, problem=faults_in(error)
@@ -126,7 +127,7 @@ async def _page(
     sessions: SessionService,
     endpoint_id: str,
     *,
-    probe: ProbeRead | None = None,
+    probe: ProbeReport | None = None,
     problem: Faults | None = None,
 ) -> Response:
     stored, today = await endpoints.spend(endpoint_id)

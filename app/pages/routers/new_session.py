@@ -9,9 +9,10 @@ import numpy as np
 from fastapi import Request, Response
 from pydantic import ValidationError
 
+from app.adapters.base import ProbeReport
 from app.api.disconnects import while_connected
 from app.api.schemas.banks.banks import BankRead
-from app.api.schemas.endpoints import EndpointCreate, EndpointRead, ProbeRead
+from app.api.schemas.endpoints import EndpointCreate, EndpointRead
 from app.api.schemas.sessions.previews import PreviewCreate, PreviewRead
 from app.api.schemas.sessions.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
@@ -24,9 +25,10 @@ from app.pages.forms import Faults, faults_in, margin_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
+from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.services.container import Services
-from app.services.sessions.meter import effort_of
+from app.services.sessions.figures import effort_of
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -94,7 +96,7 @@ class Takes:
         """As `TOLD_MARGIN` does by the same law."""
         takes, every = found.for_3_points, found.for_all
         margin = TOLD_MARGIN if takes.items < every.items else 0.0
-        return cls(margin=margin, **takes.model_dump())
+        return convert(cls, takes, margin=margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class _Found:
     forecast: SimulationRead | None = None
     takes: Mapping[str, Takes] = field(default_factory=dict)
     preview: PreviewRead | None = None
-    probe: ProbeRead | None = None
+    probe: ProbeReport | None = None
     problem: Faults | None = None
 
 
@@ -155,7 +157,7 @@ async def _find(
             raise InvalidInputError("You answer by hand: there is no endpoint to be asked.")
         case "probe" if "endpoint_id" in form:
             report = await opened.endpoints.probe(form["endpoint_id"])
-            return _Found(probe=ProbeRead.read(report))
+            return _Found(probe=report)
         case "preview" | "ask":
             body = _read(PreviewCreate, {**_endpoint(form), "send": wanted == "ask"})
             bank = _bank(form)
@@ -166,7 +168,7 @@ async def _find(
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
             spec = _read(EndpointCreate, endpoint_in(form)).to_spec()
-            return _Found(probe=ProbeRead.read(await opened.endpoints.probe_unsaved(spec)))
+            return _Found(probe=await opened.endpoints.probe_unsaved(spec))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
 

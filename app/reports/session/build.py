@@ -21,8 +21,7 @@ from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
-from app.records.fields import convert
-from app.records.intervals import Interval, ends
+from app.records.fields import Interval, convert, ends
 from app.reports.figures import as_exact_as, begins_alike
 from app.reports.headline import Headline
 from app.reports.reference_strip import Reference, strip_position

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from app.items import Outcome
-from app.records.intervals import ends
+from app.records.fields import ends
 from app.reports.charts import Bar, course_charts, interval_chart
 from app.reports.figures import (
     UNPARSED_WORDS,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
-from app.records.intervals import Interval
+from app.records.fields import Interval
 from app.reports.figures import answers_right, dollars, uncounted, unscored
 from app.reports.formats import count, duration, percent
 from app.reports.session.facts import SessionReport, TaskResult

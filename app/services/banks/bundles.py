@@ -28,7 +28,7 @@ from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
 from app.services.banks.export import BankFile, Page, written_by_page
 from app.services.banks.imports import BankImport, item_fields, parameters_of
-from app.services.banks.reference_agents import RecentAgents
+from app.services.banks.origins import RecentAgents
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
 from app.services.banks.spec import BankSpec
@@ -67,10 +67,6 @@ class Bundles:
 
     async def export(self, bank: str, version: str | None = None) -> BankFile:
         """A version with all that belongs to it, as one file.
-
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
 
         Raises:
             NotFoundError: No such bank or version.

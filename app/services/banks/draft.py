@@ -31,10 +31,10 @@ from app.records.banks import (
     VersionItem,
 )
 from app.records.fields import shallow
+from app.records.response_sets import UNPARSED_POLICY
 from app.scorers.numbers import is_formula
-from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
-from app.services.responses.unparsed import UNPARSED_POLICY
+from app.services.banks.origins import ASKED
 from app.storage.identifiers import new_id
 
 #: What each family holds fixed, from the smallest to the largest: slopes at one, c at 0, d at 1.
@@ -172,11 +172,6 @@ def _knowledge(
     request: BankImport, several: MultidimensionalModel | None, keys: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
     """What was learned about a version, its loadings among it, and the model that is wanted.
-
-    Args:
-        request: What is said of it.
-        several: Slopes that the table brought, in the order of `keys`.
-        keys: Of the items.
 
     Raises:
         ItemBankError: Loadings that the model has not, or lacks.

@@ -35,15 +35,7 @@ Page = Sequence[tuple[VersionItem, Item]]
 
 @dataclass(frozen=True, slots=True)
 class BankFile:
-    """A version on its way out.
-
-    Attributes:
-        version: What it is.
-        name: For the file.
-        media_type: What HTTP calls it.
-        blocks: Its bytes, part by part.
-        withheld: Its items' content stays inside.
-    """
+    """A version on its way out."""
 
     version: BankVersion
     name: str
@@ -53,12 +45,7 @@ class BankFile:
 
 
 class BankExports:
-    """Gives out bank versions.
-
-    Args:
-        database: Where the items are.
-        versions: Keeps versions in memory.
-    """
+    """Gives out bank versions."""
 
     def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
@@ -70,12 +57,6 @@ class BankExports:
         self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
     ) -> BankFile:
         """One version as a file: all items with parameters; `jsonl` has those in pretest, too.
-
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            file_format: Of the file.
-            reveal: Whether the content of a withheld bank may be given out.
 
         Raises:
             NotFoundError: No such bank or version.

@@ -19,15 +19,7 @@ from app.services.banks.versions import VersionService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormSpec:
-    """What a form is to be.
-
-    Attributes:
-        items: Its length.
-        target: The score to predict: shares by tag, `all` for the whole bank; None is that.
-        ask: Tags whose items it may have; empty allows all.
-        by_tokens: Choose by gain per expected token, of which those of the prompt count half.
-        costs: Choose by gain per these costs, by key of the item; None does not.
-    """
+    """What a form is to be."""
 
     items: int
     target: Mapping[str, float] | None = None
@@ -45,31 +37,22 @@ class VersionForm:
     form: ShortForm
 
 
+@dataclass(frozen=True, eq=False)
 class FormService:
-    """Composes forms.
+    """Composes forms."""
 
-    Args:
-        versions: Keeps them in memory.
-    """
-
-    def __init__(self, versions: VersionService) -> None:
-        self._versions = versions
+    versions: VersionService
 
     async def compose(self, bank: str, version: str | None, spec: FormSpec) -> VersionForm:
         """The best fixed form of a version.
-
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            spec: What it is to be.
 
         Raises:
             NotFoundError: No such bank or version.
             InvalidInputError: A version that predicts no scores, a tag without items, an item
                 without a cost, or more items than there are.
         """
-        found = await self._versions.get(bank, version)
-        loaded = await self._versions.load(found.id)
+        found = await self.versions.get(bank, version)
+        loaded = await self.versions.load(found.id)
         return VersionForm(loaded, spec, await asyncio.to_thread(_composed, loaded, spec))
 
 

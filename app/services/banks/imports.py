@@ -29,8 +29,8 @@ from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import convert
-from app.services.banks.scorer_checks import Faults, name_of, require_markable
-from app.services.banks.spec import calls_out
+from app.records.response_sets import AskedJson
+from app.services.banks.spec import Faults, calls_out, name_of, require_markable
 from app.storage.identifiers import new_id
 
 MAX_EXAMPLES = 10
@@ -82,7 +82,7 @@ class BankImport:
     calibration: Mapping[str, Any] | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked: AskedJson = field(default_factory=dict)
     as_they_are: bool = False
     counted_tokens: bool = False
     from_version: str | None = None

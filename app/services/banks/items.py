@@ -1,6 +1,7 @@
 """Items of banks: added, shown, changed until a version holds them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.errors import InvalidInputError, MissingScopeError
@@ -15,8 +16,8 @@ from app.services.banks.imports import (
     own_scorers,
     refuse_parameters,
 )
-from app.services.banks.scorer_checks import faults_of, require_markable
-from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.banks.spec import faults_of, require_markable
+from app.services.endpoints.origin import scorer_endpoints
 from app.services.responses.confined_reading import Reader
 from app.services.visibility import View
 from app.storage.database import Database
@@ -26,17 +27,16 @@ from app.storage.paging import Page, PageRequest
 MAX_BATCH = 1000
 
 
+@dataclass(frozen=True, eq=False)
 class ItemService:
     """Use cases of the items of banks.
 
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
-    def __init__(self, database: Database, reader: Reader | None = None) -> None:
-        self._database = database
-        self._reader = reader or Reader()
+    database: Database
+    reader: Reader = field(default_factory=Reader)
 
     async def add(self, bank: str, record: ItemRecord) -> Item:
         """Add one item.
@@ -50,7 +50,7 @@ class ItemService:
         refuse_parameters(record)
         check_scorers([record], await faults_of([record.scorer]))
         item = new_item(record, new_id("itm"))
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             require_markable([record], found.default_scorer)
             await scorer_endpoints(uow, own_scorers([item]))
@@ -62,17 +62,11 @@ class ItemService:
     ) -> dict[str, list[str]]:
         """Keys of the bank's items that have one of these keys or content hashes, by it.
 
-        Args:
-            bank: Id or name.
-            keys: Of items.
-            hashes: Of their contents, see `app.items.ItemContent.content_hash`.
-            reveal: The caller may know what a withheld bank asks.
-
         Raises:
             NotFoundError: No such bank.
             MissingScopeError: Hashes for a withheld bank: who knows a question could try them.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
             if hashes and found.visibility != OPEN and not reveal:
                 raise MissingScopeError(
@@ -97,11 +91,11 @@ class ItemService:
             NotFoundError: No such bank.
             InvalidInputError: More than `MAX_BATCH` lines, or they cannot be read.
         """
-        given = await self._reader.item_lines(lines, MAX_BATCH + 1)
+        given = await self.reader.item_lines(lines, MAX_BATCH + 1)
         if len(given) > MAX_BATCH:
             raise InvalidInputError(f"Expected at most {MAX_BATCH} lines, got more: use an import.")
         faults = await faults_of(row.record.scorer for row in given if row.record is not None)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             keys = [row.record.key for row in given if row.record is not None]
             existing = await uow.items.by_key(found.id, keys)
@@ -112,29 +106,16 @@ class ItemService:
             return done
 
     async def get(self, bank: str, item: str, *, reveal: bool = True) -> Item:
-        """An item of a bank by id or key.
-
-        Args:
-            bank: Id or name.
-            item: Id or key.
-            reveal: Whether the content of a withheld bank may be shown.
-
-        Raises:
-            NotFoundError: No such bank or item.
-        """
-        async with self._database.unit_of_work() as uow:
+        """An item of a bank by id or key."""
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             return View(is_whole=reveal).item(await uow.items.find(found.id, item), found)
 
     async def list_page(
         self, bank: str, request: PageRequest, *, reveal: bool = True
     ) -> Page[Item]:
-        """One page of a bank's items; `reveal` as in `get`.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
-        async with self._database.unit_of_work() as uow:
+        """One page of a bank's items; `reveal` as in `get`."""
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             page = await uow.items.list_page(found.id, request)
         view = View(is_whole=reveal)
@@ -156,7 +137,7 @@ class ItemService:
             AlreadyExistsError: The new key is taken.
             InvalidInputError: The changed item would have faults.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
             record = parse_item({**item_fields(old), **changes})
@@ -174,7 +155,7 @@ class ItemService:
             InvalidStateError: A version holds it.
             PreconditionFailedError: It is not at `revision` any more.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
             await uow.items.delete(found.id, old.id, revision)

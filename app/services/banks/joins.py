@@ -37,44 +37,31 @@ class JoinLook:
     n_sessions: int = 0
 
 
+@dataclass(frozen=True, eq=False)
 class JoinChecks:
-    """Holds answers against the versions that they are to; nothing is stored.
+    """Holds answers against the versions that they are to; nothing is stored."""
 
-    Args:
-        database: Where sessions are.
-        versions: The versions.
-        response_sets: Other answers.
-    """
-
-    def __init__(
-        self, database: Database, versions: VersionService, response_sets: ResponseSetService
-    ) -> None:
-        self._database = database
-        self._versions = versions
-        self._response_sets = response_sets
+    database: Database
+    versions: VersionService
+    response_sets: ResponseSetService
 
     async def look(
         self, bank: str, version: str | None = None, response_set: str | None = None
     ) -> JoinLook:
         """Judge the join of a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            response_set: Id or name; by default the answers of the version's own sessions.
-
         Raises:
             NotFoundError: No such bank, version or set.
             InvalidInputError: The set is what the version was calibrated from: its own answers
                 always go with its parameters.
         """
-        found = await self._versions.get(bank, version)
+        found = await self.versions.get(bank, version)
         if response_set is None:
             return await self.of_sessions(found)
-        answers = await self._response_sets.get(response_set)
+        answers = await self.response_sets.get(response_set)
         await self._require_other(found, answers.id, answers.name)
-        loaded = await self._versions.load(found.id)
-        table = await self._response_sets.matrix(answers.id)
+        loaded = await self.versions.load(found.id)
+        table = await self.response_sets.matrix(answers.id)
 
         def judge() -> JoinCheck:
             columns = {key: place for place, key in enumerate(table.items)}
@@ -94,7 +81,7 @@ class JoinChecks:
         """
         source = Source(bank_id=version.bank_id, version_id=version.id)
         answers: dict[str, dict[str, float]] = {}
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             guessed = PROVISIONAL in version.knowledge
             sessions = [] if guessed else await uow.collected.latest(source, MAX_SESSIONS)
             if sessions:
@@ -102,14 +89,14 @@ class JoinChecks:
                     if answer.score is not None and not answer.is_pretest:
                         given = answers.setdefault(answer.session_id, {})
                         given[answer.item_key] = answer.score
-        loaded = await self._versions.load(version.id)
+        loaded = await self.versions.load(version.id)
         check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
         return JoinLook(version=version, check=check, n_sessions=len(answers))
 
     async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
         if version.calibration is None or "id" not in version.calibration:
             return
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             lender = await uow.banks.of_version(version.id)
             with seeing(lender.project_id):
                 record = await uow.calibrations.get(version.calibration["id"])

@@ -28,10 +28,9 @@ from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, Vers
 from app.records.endpoints import Price
 from app.records.fields import convert
 from app.records.provisional import Provisional
-from app.services.banks.asked import ASKED, Asked
-from app.services.banks.reference_agents import RecentAgents
+from app.records.response_sets import UNPARSED_POLICY
+from app.services.banks.origins import ASKED, Asked, RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
-from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.repositories.banks import scorer_json
 
 # Values of one block of the information curve: 8 MB of them.

@@ -46,30 +46,21 @@ class Offer:
         return f"{provisional_words(self.known)} {rest}"
 
 
+@dataclass(frozen=True, eq=False)
 class RecalibrationAdvice:
-    """Looks at versions; nothing is stored.
+    """Looks at versions; nothing is stored."""
 
-    Args:
-        database: Where sessions are.
-        versions: The versions.
-    """
-
-    def __init__(self, database: Database, versions: VersionService) -> None:
-        self._database = database
-        self._versions = versions
+    database: Database
+    versions: VersionService
 
     async def look(self, bank: str, version: str | None = None) -> Offer:
         """Look at a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-
         Raises:
             NotFoundError: No such bank or version.
         """
-        found = await self._versions.get(bank, version)
-        async with self._database.reading() as uow:
+        found = await self.versions.get(bank, version)
+        async with self.database.reading() as uow:
             of: Bank = await uow.banks.of_version(found.id)
         return await self.of_version(found, of.name)
 
@@ -78,6 +69,6 @@ class RecalibrationAdvice:
         known = Provisional.of(version.knowledge)
         if known is None:
             return Offer(version=version, bank_name=bank_name, known=None)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             n = await uow.collected.n_examinees(Source(bank_id=version.bank_id))
         return Offer(version=version, bank_name=bank_name, known=known, n_examinees=n)

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,53 +39,36 @@ ORIGIN = "origin"
 _COLUMNS = ("a", "intercept", "se_a", "se_b", "s_x2_p", "s_x2_rmsea")
 
 
+@dataclass(frozen=True, eq=False)
 class VersionReports:
-    """Tells what is known of a stored version.
+    """Tells what is known of a stored version."""
 
-    Args:
-        database: Where findings and calibrations are.
-        versions: Keeps versions in memory.
-        joins: Holds answers against them.
-        offers: Looks whether answers would tell more of their items.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        versions: VersionService,
-        joins: JoinChecks,
-        advice: RecalibrationAdvice,
-    ) -> None:
-        self._joins = joins
-        self._offers = advice
-        self._database = database
-        self._versions = versions
-        # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
-        self._turn = asyncio.Lock()
+    database: Database
+    versions: VersionService
+    joins: JoinChecks
+    advice: RecalibrationAdvice
+    # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
+    _turn: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
         """The report of a version.
 
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-
         Raises:
             NotFoundError: No such bank or version.
         """
-        found = await self._versions.get(bank, version)
-        loaded = await self._versions.load(found.id)
+        found = await self.versions.get(bank, version)
+        loaded = await self.versions.load(found.id)
         record: CalibrationRecord | None = None
         fitted: FittedItems | None = None
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             flags = await uow.versions.flags(found.id)
             if found.calibration is not None and "id" in found.calibration:
                 lender = await uow.banks.of_version(found.id)
                 with seeing(lender.project_id):
                     record = await uow.calibrations.get(found.calibration["id"])
                     fitted = await uow.calibrations.fitted(record.id)
-        join = (await self._joins.of_sessions(found)).check
-        offer = await self._offers.of_version(found, loaded.bank_name)
+        join = (await self.joins.of_sessions(found)).check
+        offer = await self.advice.of_version(found, loaded.bank_name)
         states = found.lint["items"]
         identity = convert(
             Identity,
@@ -147,11 +131,6 @@ def file_report(
     name: str, bank: ItemBank, calibration: CalibrationFile | None = None
 ) -> VersionReport:
     """The report of a bank file.
-
-    Args:
-        name: Of the bank.
-        bank: Its items; what lint would keep out of tests is kept out of the curves.
-        calibration: Where it comes from, if that is known.
 
     Raises:
         InvalidInputError: No item that a test could ask, a correction that is none, or a

@@ -31,11 +31,18 @@ from app.services.banks.imports import (
     parameters_of,
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
-from app.services.banks.previous_version import asking_as, from_version, with_texts
-from app.services.banks.provisional import with_guesses
-from app.services.banks.scorer_checks import Faults, faults_of, require_markable, require_usable
-from app.services.banks.spec import BankSpec, check_spec, is_bank_id, new_bank
-from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.banks.provisional import asking_as, from_version, with_guesses, with_texts
+from app.services.banks.spec import (
+    BankSpec,
+    Faults,
+    check_spec,
+    faults_of,
+    is_bank_id,
+    new_bank,
+    require_markable,
+    require_usable,
+)
+from app.services.endpoints.origin import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
@@ -70,12 +77,7 @@ class ImportReport:
 
 
 class BankService:
-    """Use cases of banks.
-
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
-    """
+    """Use cases of banks."""
 
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
@@ -142,12 +144,6 @@ class BankService:
         """Take a bank out of use. Sessions on its versions stay and can go on.
 
         With the last of them, or at once where there is none, its rows go for good.
-
-        Args:
-            bank: Id or name.
-            revision: What the caller saw.
-            erases: Let it go for good now, with the calibrations that were published as its
-                versions, or refuse.
 
         Raises:
             NotFoundError: No such bank.

@@ -22,13 +22,8 @@ _MOST_ASKED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedItem:
-    """An item that many tests asked.
-
-    Attributes:
-        asked: How many.
-        exposure: Which share of all.
-    """
+class ExposedItem:
+    """An item that many tests asked."""
 
     item_id: str
     asked: int
@@ -36,13 +31,8 @@ class AskedItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTask:
-    """Items of one tag.
-
-    Attributes:
-        asked: Their share of what was asked.
-        bank: Their share of the bank.
-    """
+class ExposedTask:
+    """Items of one tag."""
 
     tag: str
     asked: float
@@ -50,7 +40,7 @@ class AskedTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exposure:
+class ItemExposure:
     """How widely the tests of a version spread over its items.
 
     Attributes:
@@ -71,23 +61,23 @@ class Exposure:
     exposure_mean: float
     exposure_max: float
     overlap: float
-    most_asked: Sequence[AskedItem]
-    tasks: Sequence[AskedTask]
+    most_asked: Sequence[ExposedItem]
+    tasks: Sequence[ExposedTask]
     caution: str | None
 
 
+@dataclass(frozen=True, eq=False)
 class ItemUses:
     """Looks at the tests of a version; nothing is stored."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def of_version(self, version_id: str) -> tuple[int, dict[int, ItemUse]]:
         """How many tests asked any, and the use of each item that was asked, by position."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
 
-    async def exposure(self, version: LoadedVersion) -> Exposure:
+    async def exposure(self, version: LoadedVersion) -> ItemExposure:
         """How widely tests spread over a version's items; items in pretest are left out."""
         tests, uses = await self.of_version(version.id)
         counts = np.zeros(version.bank.n_items, dtype=np.intp)
@@ -102,7 +92,7 @@ class ItemUses:
         for at in np.flatnonzero(counts).tolist():
             of_asked.update(dict.fromkeys(version.tags[at], int(counts[at])))
         asked = max(int(counts.sum()), 1)
-        return Exposure(
+        return ItemExposure(
             tests=tests,
             n_items=counts.size,
             n_asked=int(np.count_nonzero(counts)),
@@ -110,7 +100,7 @@ class ItemUses:
             exposure_max=float(rates.max()),
             overlap=overlap,
             most_asked=[
-                AskedItem(
+                ExposedItem(
                     item_id=version.bank.item_ids[at],
                     asked=int(counts[at]),
                     exposure=float(rates[at]),
@@ -119,7 +109,7 @@ class ItemUses:
                 if counts[at]
             ],
             tasks=[
-                AskedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
+                ExposedTask(tag=tag, asked=of_asked[tag] / asked, bank=n / counts.size)
                 for tag, n in sorted(of_bank.items())
             ],
             caution=_caution(tests, float(rates.max()), overlap),
@@ -129,7 +119,7 @@ class ItemUses:
         self, version_id: str, position: int, *, limit: int, skip: int = 0
     ) -> list[ItemAnswer]:
         """The latest answers to the item at a position, behind the first `skip`."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.item_uses.answers(version_id, position, limit, skip)
 
 

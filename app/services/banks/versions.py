@@ -45,8 +45,10 @@ class Validation:
 class VersionService:
     """Use cases of the versions that banks have; `BankService` makes them.
 
-    Args:
-        database: Where they are stored.
+    Banks go by id or name; versions by number, id or `latest`, the default.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(self, database: Database) -> None:
@@ -61,29 +63,17 @@ class VersionService:
         self._fetching = asyncio.Lock()
 
     async def list_page(self, bank: str, request: PageRequest) -> Page[BankVersion]:
-        """One page of a bank's versions.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """One page of a bank's versions."""
         async with self._database.unit_of_work() as uow:
             return await uow.versions.list_page((await uow.banks.find(bank)).id, request)
 
     async def get(self, bank: str, version: str | int | None = None) -> BankVersion:
-        """A version by its number or id; the latest by default.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """A version by its number or id; the latest by default."""
         async with self._database.unit_of_work() as uow:
             return await uow.versions.find(await uow.banks.find(bank), version)
 
     async def by_id(self, version_id: str) -> BankVersion:
-        """A version by its id, of whichever bank.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """A version by its id, of whichever bank."""
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
 
@@ -122,9 +112,6 @@ class VersionService:
             request: Which page.
             status: Only items in that state.
             flagged: Only items with lint findings.
-
-        Raises:
-            NotFoundError: No such bank, version or item to follow.
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.versions.find(await uow.banks.find(bank), version)
@@ -146,11 +133,7 @@ class VersionService:
         return await asyncio.to_thread(_validated, found, loaded.keys, flags, allow, keep)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
-        """Information of the active items over theta.
-
-        Raises:
-            NotFoundError: No such bank or version.
-        """
+        """Information of the active items over theta."""
         loaded = await self.load((await self.get(bank, version)).id)
         return await asyncio.to_thread(loaded.information_curve, theta)
 
@@ -227,15 +210,7 @@ class VersionService:
             return kept
 
     async def load_as(self, version_id: str, asking: Mapping[str, Any]) -> LoadedVersion:
-        """A version in memory as a session asks it, whatever its bank's settings are by now.
-
-        Args:
-            version_id: Id.
-            asking: See `LoadedVersion.asking`.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """A version in memory as a session asks it, whatever its bank's settings are by now."""
         kept = self._versions.get(version_id) or await self.load(version_id)
         return kept.asking_as(asking)
 
@@ -243,11 +218,6 @@ class VersionService:
         self, version: LoadedVersion, design: Design, price: Price | None = None
     ) -> AdaptiveTest:
         """The test of a design on a version, built where it does not hold up the event loop.
-
-        Args:
-            version: What is asked.
-            design: How.
-            price: Of the endpoint, where items are chosen by value for money.
 
         Exposure control is fitted by simulation, which takes seconds to minutes the first time;
         who wants the same test meanwhile waits for that, and nobody else does.

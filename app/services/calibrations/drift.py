@@ -55,25 +55,15 @@ class DriftLook:
         return " ".join(parts)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DriftService:
-    """Compares recorded answers with bank versions; nothing is stored.
+    """Compares recorded answers with bank versions; nothing is stored."""
 
-    Args:
-        versions: The versions.
-        response_sets: The answers.
-    """
-
-    def __init__(self, *, versions: VersionService, response_sets: ResponseSetService) -> None:
-        self._versions = versions
-        self._response_sets = response_sets
+    versions: VersionService
+    response_sets: ResponseSetService
 
     async def look(self, bank: str, version: str | None, response_set: str) -> DriftLook:
         """Judge the active items of a version by the answers of a set.
-
-        Args:
-            bank: Id or name.
-            version: Number, id or `latest`, the default.
-            response_set: Id or name; of answers that the version was not calibrated from.
 
         Raises:
             NotFoundError: No such bank, version or set.
@@ -81,16 +71,16 @@ class DriftService:
                 not 1PL to 4PL.
             CalibrationError: Fewer than two items in common.
         """
-        found = await self._versions.get(bank, version)
-        loaded = await self._versions.load(found.id)
+        found = await self.versions.get(bank, version)
+        loaded = await self.versions.load(found.id)
         require_family(loaded)
-        answers, items, sheets = await self._response_sets.trials(response_set)
+        answers, items, sheets = await self.response_sets.trials(response_set)
         table = await asyncio.to_thread(table_of, items, sheets)
         if table.n_answers == 0:
             raise InvalidInputError(
                 f"Response set {answers.name!r} has no scored answers: collect sessions first."
             )
-        errors = await self._versions.difficulty_errors(loaded)
+        errors = await self.versions.difficulty_errors(loaded)
         active = np.flatnonzero(loaded.active)
 
         def judge() -> Drift:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from app import scorers
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
@@ -20,12 +19,11 @@ from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
 from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
-from app.records.response_sets import ResponseSet
-from app.services.banks.asked import Asked
+from app.records.response_sets import AskedJson, ResponseSet
 from app.services.banks.imports import BankImport, Tally
-from app.services.banks.scorer_checks import require_usable
+from app.services.banks.origins import Asked
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.spec import BankSpec, calls_out
+from app.services.banks.spec import BankSpec, calls_out, require_usable
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
@@ -46,19 +44,7 @@ _GOOD_AGREEMENT = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFromResults:
-    """What is to become of recorded results.
-
-    Attributes:
-        name: Of the bank, and of the response set that holds the answers.
-        results: The files, and what they do not settle.
-        scorer: Marks live answers; None: the one that marks the recorded ones as they were.
-        plan: How the answers are calibrated.
-        publish: Make a version of the calibration.
-        questions_only: Keep no answers, as of a model that stood in to write the questions down.
-        least_models: From so many models a calibration is begun.
-        licence: Of the questions.
-        visibility: Of the bank, where it is made.
-    """
+    """What is to become of recorded results."""
 
     name: str
     results: ResultsImport
@@ -108,7 +94,7 @@ class BankBegun:
     items: Tally
     response_set: ResponseSet | None
     files: Sequence[FileRead]
-    asked: Mapping[str, Any]
+    asked: AskedJson
     marking: Marking
     calibration: CalibrationRecord | None
     stopped: str | None
@@ -120,37 +106,20 @@ class BankBegun:
     skipped: Sequence[SkippedRows]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ResultBanks:
-    """Makes banks of recorded results.
+    """Makes banks of recorded results."""
 
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
-        banks: Keeps the questions.
-        calibrations: Begun here, run by workers, which publish them.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        reader: Reader,
-        banks: BankService,
-        calibrations: CalibrationService,
-    ) -> None:
-        self._database = database
-        self._reader = reader
-        self._banks = banks
-        self._calibrations = calibrations
+    database: Database
+    reader: Reader
+    banks: BankService
+    calibrations: CalibrationService
 
     async def begin(self, wanted: BankFromResults) -> BankBegun:
         """Store questions and answers at once, or nothing; and begin their calibration.
 
         Again with the same or more files, what is there already stays, and the next version is
         made.
-
-        Args:
-            wanted: What is to become of which files.
 
         Raises:
             InvalidInputError: Files that cannot be read, do not say what was asked, or are marked
@@ -160,7 +129,7 @@ class ResultBanks:
             BusyError: Too many imports are waiting.
         """
         results = replace(wanted.results, numbered=await self._is_withheld(wanted))
-        async with self._reader.results(results) as (draft, found):
+        async with self.reader.results(results) as (draft, found):
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
             marking = await _marking(wanted.scorer, found, records)
             begun = await self._stored(wanted, draft, found, records, marking)
@@ -171,9 +140,7 @@ class ResultBanks:
             return replace(begun, stopped=stopped.format(name=begun.bank.name))
         publication = Publication(bank=begun.bank.id, asked=begun.asked)
         try:
-            record = await self._calibrations.create(
-                begun.response_set.id, wanted.plan, publication
-            )
+            record = await self.calibrations.create(begun.response_set.id, wanted.plan, publication)
         except (CalibrationError, InvalidInputError) as error:
             kept = f"{error.detail} {_KEPT}"
             return replace(begun, stopped=kept.format(name=begun.bank.name))
@@ -181,7 +148,7 @@ class ResultBanks:
 
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             try:  # of one's own: another project may share a bank of that name
                 own = await uow.banks.find(wanted.name, for_update=True)
             except NotFoundError:
@@ -214,8 +181,8 @@ class ResultBanks:
         made = new_set(wanted.name)
 
         async def written() -> tuple[ImportReport, AnswerImportReport | None]:
-            async with self._database.unit_of_work() as uow:
-                report = await self._banks.bring_in(
+            async with self.database.unit_of_work() as uow:
+                report = await self.banks.bring_in(
                     uow, spec, BankImport(items=records, as_they_are=True, counted_tokens=True)
                 )
                 if wanted.questions_only:
@@ -280,7 +247,7 @@ async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
         return await uow.response_sets.find(made.id, for_update=True)
 
 
-def _asked(found: Found, marking: Marking) -> dict[str, Any]:
+def _asked(found: Found, marking: Marking) -> AskedJson:
     """How the answers were obtained: what the files say, and the prompt that is made of them."""
     style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
     if "shots" not in found.asked:  # nobody knows how many examples the texts hold

@@ -15,11 +15,11 @@ from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import BankVersion
 from app.records.provisional import PROVISIONAL, Provisional
-from app.services.banks.asked import ASKED
+from app.records.response_sets import UNPARSED_POLICY
 from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
+from app.services.banks.origins import ASKED
 from app.services.banks.versions import VersionService
-from app.services.responses.unparsed import UNPARSED_POLICY
 
 
 async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
@@ -127,12 +127,7 @@ def continued(
 
 
 def revised(request: BankImport, before: BankVersion) -> BankImport:
-    """What is published of a calibration that started from the beliefs of a version.
-
-    Args:
-        request: The parameters and what is known of them.
-        before: That version; its overrides hold on.
-    """
+    """What is published of a calibration that started from the beliefs of a version."""
     known = Provisional.of(request.knowledge)
     return replace(
         request,

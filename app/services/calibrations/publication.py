@@ -1,6 +1,6 @@
 """What came out of a calibration as it is stored, what is made of it, and whether it can be."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.calibrations import FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import AskedJson, ResponseSet
 from app.services.banks.spec import BankSpec, check_spec, is_bank_id
 from app.storage.unit_of_work import UnitOfWork
 
@@ -65,27 +65,14 @@ def _dropped(dropped: Dropped) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is made of a calibration.
-
-    Attributes:
-        bank: Id or name; a bank of a new name is made, of items without text.
-        notes: Free text kept with the version.
-        allow: Lint codes that do not quarantine.
-        keep: Keys of items that are never quarantined.
-        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
-            default as the imports of the response set say.
-        asked: How the answers were obtained, as `Asked` has it; what is not said is as the imports
-            of the response set say.
-        allow_unconverged: Publish it even though it did not converge.
-        carry_over: Items that only the version it is linked to has keep their parameters.
-    """
+    """What is made of a calibration."""
 
     bank: str
     notes: str = ""
     allow: Collection[str] = ()
     keep: Collection[str] = ()
     unparsed_policy: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked: AskedJson = field(default_factory=dict)
     allow_unconverged: bool = False
     carry_over: bool = False
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -22,7 +22,7 @@ from app.records.calibrations import CalibrationRecord, FittedItems
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Output, Publication, output_of
 from app.services.calibrations.service import CalibrationService
-from app.services.leased import LeasedRunner, Leasing, Queue
+from app.services.leased import LeasedRunner, Queue, failure_of
 from app.services.outages import retry_outages
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -33,6 +33,7 @@ logger = structlog.get_logger(__name__)
 MAX_CLAIMS = 10
 
 
+@dataclass(eq=False, kw_only=True)
 class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     """Drives claimed calibrations, and parts of calibrations, of one worker process.
 
@@ -43,16 +44,8 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 
     kind = "calibration"
 
-    def __init__(
-        self,
-        leasing: Leasing,
-        *,
-        calibrations: CalibrationService,
-        queue: Queue,
-    ) -> None:
-        super().__init__(leasing)
-        self._calibrations = calibrations
-        self._queue = queue
+    calibrations: CalibrationService
+    queue: Queue
 
     @override
     def _leases(self, uow: UnitOfWork) -> CalibrationRepository:
@@ -69,7 +62,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         except SextantError as error:
             if wanted is None:
                 raise
-            failure = _failure(error)
+            failure = failure_of(error)
             await self._write(lambda: self._store(record, fruit, unpublished=failure))
         logger.info("calibration_completed", converged=fruit.result["converged"])
 
@@ -83,7 +76,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 
         async def report(progress: dict[str, Any]) -> None:
             try:
-                async with self._database.unit_of_work() as uow:
+                async with self.leasing.database.unit_of_work() as uow:
                     seconds = round(time.monotonic() - started, 1)
                     await uow.calibrations.report(record, {**progress, "seconds": seconds})
             except DatabaseUnavailableError:
@@ -92,7 +85,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         await report({"phase": "reading"})
         asked = CalibrationPlan.from_dict(record.settings)
         given = await retry_outages(
-            lambda: self._calibrations.prepared(record.response_set_id, asked)
+            lambda: self.calibrations.prepared(record.response_set_id, asked)
         )
         filtered = given.filtered
         plan = await asyncio.to_thread(decided, filtered.matrix, given.plan)
@@ -110,7 +103,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         return output_of(given.response_set, filtered, fitted, time.monotonic() - started)
 
     async def _parts(self, record: CalibrationRecord) -> list[FittedPart]:
-        async with self._database.unit_of_work() as uow:
+        async with self.leasing.database.unit_of_work() as uow:
             stored = [
                 (part.result, await uow.calibrations.fitted(part.id))
                 for part in await uow.calibrations.parts(record.id)
@@ -129,16 +122,16 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         unpublished: Mapping[str, Any] | None = None,
     ) -> None:
         """Store what came out, and with it the version that was asked for, or why there is none."""
-        async with self._database.unit_of_work() as uow:
+        async with self.leasing.database.unit_of_work() as uow:
             held = None if publication is None else await uow.banks.hold(publication.bank)
             ready = await uow.calibrations.complete(
                 record, fruit.result, fruit.items, fruit.examinees
             )
             if ready is not None:
-                await self._queue.enqueue(uow, ready)
+                await self.queue.enqueue(uow, ready)
             if publication is not None:
                 done = replace(record, status="completed", result=fruit.result)
-                await self._calibrations.publish_within(
+                await self.calibrations.publish_within(
                     uow, done, fruit.items, publication, held, fruit.source
                 )
             if unpublished is not None:
@@ -148,9 +141,4 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _abandon(
         self, uow: UnitOfWork, record: CalibrationRecord, error: SextantError
     ) -> None:
-        await uow.calibrations.fail(record, _failure(error))
-
-
-def _failure(error: SextantError) -> dict[str, Any]:
-    problems = [asdict(problem) for problem in error.problems]
-    return {"code": error.code, "detail": error.detail, "errors": problems}
+        await uow.calibrations.fail(record, failure_of(error))

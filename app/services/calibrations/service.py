@@ -1,7 +1,7 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +15,7 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import Bank, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
-from app.records.events import StoredEvent
-from app.records.response_sets import ResponseSet
+from app.records.response_sets import ResponseSet, asked_in, policy_of
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
@@ -33,7 +32,6 @@ from app.services.calibrations.publication import Output, Publication, require_p
 from app.services.leased import Queue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import table_of
-from app.services.responses.unparsed import asked_in, policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -52,13 +50,7 @@ _LEASE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """Answers as a plan wants them.
-
-    Attributes:
-        response_set: Whose, as it was when they were read.
-        filtered: What takes part, and what does not.
-        plan: With the items on whose scale it lands.
-    """
+    """Answers as a plan wants them."""
 
     response_set: ResponseSet
     filtered: Filtered[Any]
@@ -85,34 +77,18 @@ class FittedRow:
     columns: dict[str, float]
 
 
+@dataclass(eq=False, kw_only=True)
 class CalibrationService:
-    """Use cases of calibrations. Running them is `CalibrationRunner`'s.
+    """Use cases of calibrations. Running them is `CalibrationRunner`'s."""
 
-    Args:
-        database: Where they are stored.
-        response_sets: What is calibrated.
-        banks: Where it is published.
-        versions: What it may be linked to.
-        queue: Brings calibrations to the workers.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        response_sets: ResponseSetService,
-        banks: BankService,
-        versions: VersionService,
-        queue: Queue,
-    ) -> None:
-        self._database = database
-        self._response_sets = response_sets
-        self._banks = banks
-        self._versions = versions
-        self._queue = queue
-        # Answers take memory: one look at a time, however many ask at once.
-        self._looking = asyncio.Lock()
-        self._prepared: tuple[CalibrationPlan, Prepared] | None = None
+    database: Database
+    response_sets: ResponseSetService
+    banks: BankService
+    versions: VersionService
+    queue: Queue
+    # Answers take memory: one look at a time, however many ask at once.
+    _looking: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _prepared: tuple[CalibrationPlan, Prepared] | None = field(init=False, default=None)
 
     async def create(
         self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
@@ -132,7 +108,7 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         if publication is not None:
-            async with self._database.reading() as uow:
+            async with self.database.reading() as uow:
                 await require_publishable(uow, publication, plan)
         given = await self.prepared(response_set, plan)
         plan = given.plan
@@ -140,7 +116,7 @@ class CalibrationService:
         if n_parts == 1:  # that one would be all
             n_parts = 0
         part_ids = [new_id("cal") for _ in range(n_parts)]
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             made = await uow.calibrations.add(
                 new_id("cal"),
                 response_set_id=given.response_set.id,
@@ -149,7 +125,7 @@ class CalibrationService:
                 publication=None if publication is None else publication.to_dict(),
             )
             for calibration_id in part_ids or [made.id]:
-                await self._queue.enqueue(uow, calibration_id, is_new=True)
+                await self.queue.enqueue(uow, calibration_id, is_new=True)
         return made
 
     async def prepared(self, response_set: str, plan: CalibrationPlan) -> Prepared:
@@ -157,10 +133,6 @@ class CalibrationService:
 
         Who creates a calibration and the worker that runs it want the same, mostly in one process
         and a moment apart: it is kept for that long.
-
-        Args:
-            response_set: Id or name.
-            plan: How it is calibrated.
 
         Raises:
             NotFoundError: No such set, or no such version to link to.
@@ -170,12 +142,12 @@ class CalibrationService:
         """
         async with self._looking:
             if self._prepared is not None and self._prepared[0] == plan:
-                given, found = self._prepared[1], await self._response_sets.get(response_set)
+                given, found = self._prepared[1], await self.response_sets.get(response_set)
                 of = given.response_set
                 if (of.id, of.revision) == (found.id, found.revision):
                     return given
-            onto = await with_target(plan, self._versions)
-            of, items, sheets = await self._response_sets.trials(response_set)
+            onto = await with_target(plan, self.versions)
+            of, items, sheets = await self.response_sets.trials(response_set)
             # The table is eight times the matrix: nothing holds it any longer than that.
             filtered = await asyncio.to_thread(lambda: prepared(table_of(items, sheets), onto))
             self._prepared = kept = plan, Prepared(of, filtered, onto)
@@ -192,16 +164,8 @@ class CalibrationService:
         Raises:
             NotFoundError: No such calibration.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
-
-    async def events(
-        self, calibration_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[StoredEvent]:
-        """Events after number `after`, in order."""
-        async with self._database.reading() as uow:
-            told = await uow.events.since("calibration", {calibration_id: after}, limit=limit)
-            return told.get(calibration_id, [])
 
     async def list_page(
         self,
@@ -211,7 +175,7 @@ class CalibrationService:
         response_set_id: str | None = None,
     ) -> Page[CalibrationRecord]:
         """One page of calibrations."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.calibrations.list_page(
                 request, status=status, response_set_id=response_set_id
             )
@@ -225,7 +189,7 @@ class CalibrationService:
             NotFoundError: No such calibration.
             InvalidStateError: It is not completed.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.calibrations.get(calibration_id)
             fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
         stop = None if limit is None else after + 1 + limit
@@ -243,7 +207,7 @@ class CalibrationService:
             NotFoundError: No such calibration.
             InvalidStateError: It is not completed, or made no report card.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.calibrations.get(calibration_id)
             found = await uow.calibrations.examinees(calibration_id)
         if found is None:
@@ -270,7 +234,7 @@ class CalibrationService:
             NotFoundError: No such calibration.
             InvalidStateError: It has ended.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.calibrations.cancel(calibration_id)
 
     async def delete(self, calibration_id: str) -> None:
@@ -280,7 +244,7 @@ class CalibrationService:
             NotFoundError: No such calibration.
             InvalidStateError: It has not ended, or a bank version was made of it.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.calibrations.delete(calibration_id)
 
     async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
@@ -297,7 +261,7 @@ class CalibrationService:
                 names nothing, or no item is left to be asked.
         """
         try:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 held = await uow.banks.hold(publication.bank)
                 record = await uow.calibrations.get(calibration_id, for_update=True)
                 fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
@@ -371,7 +335,7 @@ class CalibrationService:
         if (started_from := record.settings.get("prior_version_id")) is not None:
             request = revised(request, await uow.versions.get(started_from))
         spec = BankSpec(name=publication.bank)
-        version = await self._banks.publish(uow, spec, request, held)
+        version = await self.banks.publish(uow, spec, request, held)
         await uow.calibrations.note_published(
             record.id, bank_id=version.bank_id, bank_version_id=version.id
         )
@@ -393,7 +357,7 @@ class CalibrationService:
         checks_drift = link.get("check_drift", False)
         if not (publication.carry_over or checks_drift):
             return bank
-        target = (await self._versions.load(link["bank_version_id"])).bank
+        target = (await self.versions.load(link["bank_version_id"])).bank
         dropped = frozenset(item["name"] for item in result["dropped"]["items"])
         if checks_drift:  # what was there before stays, whether it had new answers or not
             dropped -= frozenset(target.item_ids)

@@ -18,13 +18,12 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, TrialTable
 from app.records.banks import BankVersion
 from app.sandbox.pool import Limits, sandbox
-from app.services.banks.reference_agents import REFERENCE_AGENTS
+from app.services.banks.origins import REFERENCE_AGENTS
 from app.services.banks.spec import BankSpec, new_bank
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService
-from app.services.catalog.files import FoundFile
-from app.services.catalog.prepared import INSTALLED, Prepared, Report
+from app.services.catalog.files import INSTALLED, FoundFile, Prepared, Report
 from app.services.responses.imports import Draft, FileRead
 from app.services.responses.service import import_draft, new_set
 from app.storage.unit_of_work import UnitOfWork

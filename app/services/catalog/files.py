@@ -2,15 +2,43 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from app.adapters.downloads import Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
 from app.exchange.catalog.hashes import check
+from app.records.banks import BankVersion
+from app.services.banks.spec import BankSpec
+from app.storage.unit_of_work import UnitOfWork
+
+#: Part of what a version knows: where it was installed from.
+INSTALLED = "installed"
+#: Told of each phase, with what is known of it: `fetching`; `joining`, or `calibrating` and
+#: `testing`; `writing`.
+Report = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A bank that is ready to be written.
+
+    Attributes:
+        spec: Of the bank.
+        knowledge: Of its version, `INSTALLED` among it.
+        facts: What the result says beside them.
+        publish: Makes bank and version within the caller's transaction.
+    """
+
+    spec: BankSpec
+    knowledge: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    publish: Callable[[UnitOfWork], Awaitable[BankVersion]]
+
 
 #: Of one file: the largest of ours has 50 MB.
 MAX_BYTES = 512 * 2**20

@@ -11,16 +11,22 @@ from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankVersion
-from app.services.banks.asked import ASKED
+from app.records.response_sets import AskedJson
 from app.services.banks.imports import BankImport
-from app.services.banks.scorer_checks import require_usable
+from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
-from app.services.banks.spec import BankSpec, calls_out
+from app.services.banks.spec import BankSpec, calls_out, require_usable
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.agents import prepare_agents
-from app.services.catalog.files import FoundFiles, fetched_files, files_in_folder
+from app.services.catalog.files import (
+    INSTALLED,
+    FoundFiles,
+    Prepared,
+    Report,
+    fetched_files,
+    files_in_folder,
+)
 from app.services.catalog.joined import Joined, joined
-from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.storage.unit_of_work import UnitOfWork
 
 #: Rows that were left out and are listed.
@@ -143,7 +149,7 @@ def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return files[0] == files[1] and one.get("form", other.get("form")) == other.get("form")
 
 
-def _asked(entry: Entry) -> dict[str, Any]:
+def _asked(entry: Entry) -> AskedJson:
     """How the answers behind the parameters were obtained, as far as the entry says."""
     asked, scorer = entry.asked, entry.item.scorer
     known = {

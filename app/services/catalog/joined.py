@@ -51,10 +51,6 @@ class Joined:
 async def joined(entry: Entry, found: Mapping[str, FoundFile]) -> Joined:
     """Join an entry's questions to its parameters.
 
-    Args:
-        entry: Says how.
-        found: Its files by group.
-
     Raises:
         InvalidInputError: As `build_bank`, or beyond a limit.
     """

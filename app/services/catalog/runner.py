@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -15,10 +15,10 @@ from app.errors import (
     SextantError,
 )
 from app.records.banks import OPEN, InstallationRecord
+from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
-from app.services.catalog.prepared import Prepared
 from app.services.catalog.service import CatalogService
-from app.services.leased import LeasedRunner, Leasing
+from app.services.leased import LeasedRunner, failure_of
 from app.services.outages import retry_outages
 from app.storage.repositories.installations import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -29,6 +29,7 @@ logger = structlog.get_logger(__name__)
 _REPORT_S = 0.5
 
 
+@dataclass(eq=False, kw_only=True)
 class InstallationRunner(LeasedRunner[InstallationRecord]):
     """Drives claimed installations of one worker process.
 
@@ -38,14 +39,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
 
     kind = "installation"
 
-    def __init__(
-        self,
-        leasing: Leasing,
-        *,
-        catalog: CatalogService,
-    ) -> None:
-        super().__init__(leasing)
-        self._catalog = catalog
+    catalog: CatalogService
 
     @override
     def _leases(self, uow: UnitOfWork) -> InstallationRepository:
@@ -61,15 +55,13 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     async def _abandon(
         self, uow: UnitOfWork, record: InstallationRecord, error: SextantError
     ) -> None:
-        problems = [asdict(problem) for problem in error.problems]
-        failure = {"code": error.code, "detail": error.detail, "errors": problems}
-        await uow.installations.fail(record.id, record.lease_epoch, failure)
+        await uow.installations.fail(record.id, record.lease_epoch, failure_of(error))
 
     async def _prepared(self, record: InstallationRecord) -> Prepared:
         latest: dict[str, Any] = {}
         teller = asyncio.create_task(self._tell(record, latest))
         try:
-            return await self._catalog.prepared(record.entry, latest.update)
+            return await self.catalog.prepared(record.entry, latest.update)
         finally:
             teller.cancel()
             await asyncio.gather(teller, return_exceptions=True)
@@ -80,7 +72,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
             if latest != told:
                 told = dict(latest)
                 try:
-                    async with self._database.unit_of_work() as uow:
+                    async with self.leasing.database.unit_of_work() as uow:
                         await uow.installations.report(record.id, record.lease_epoch, told)
                 except DatabaseUnavailableError:
                     logger.warning("progress_not_stored")
@@ -90,7 +82,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         """The bank and the end of the installation, in one transaction."""
         for last_try in (False, True):
             try:
-                async with self._database.unit_of_work() as uow:
+                async with self.leasing.database.unit_of_work() as uow:
                     _, result = await write(uow, prepared)
                     await uow.installations.complete(record.id, record.lease_epoch, result)
             except AlreadyExistsError:  # somebody made a bank of that name meanwhile
@@ -102,7 +94,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     async def _quotes(self, entry: str) -> bool:
         """Whether faults of an entry's files may quote what stays inside."""
         try:
-            return (await self._catalog.listed(entry)).entry.visibility != OPEN
+            return (await self.catalog.listed(entry)).entry.visibility != OPEN
         except SextantError:  # it is no entry any more
             return False
 

@@ -12,8 +12,8 @@ from app.exchange.catalog.entry import Listed, pick, read_catalogue
 from app.records.banks import BankVersion, InstallationRecord
 from app.services.banks.service import BankService
 from app.services.calibrations.service import CalibrationService
+from app.services.catalog.files import INSTALLED, Prepared, Report
 from app.services.catalog.installing import prepare, write
-from app.services.catalog.prepared import INSTALLED, Prepared, Report
 from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -29,34 +29,16 @@ class Offer:
     bank_id: str | None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CatalogService:
-    """Use cases of the catalogue. Running installations is `InstallationRunner`'s.
+    """Use cases of the catalogue. Running installations is `InstallationRunner`'s."""
 
-    Args:
-        database: Where banks and installations are.
-        banks: Makes banks.
-        calibrations: Keeps those that installations run.
-        queue: Brings installations to the workers.
-        guard: Decides which addresses downloads may call.
-        folder: The operator's own entries.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        banks: BankService,
-        calibrations: CalibrationService,
-        queue: Queue,
-        guard: AddressGuard,
-        folder: Path | None,
-    ) -> None:
-        self._database = database
-        self._banks = banks
-        self._calibrations = calibrations
-        self._queue = queue
-        self._guard = guard
-        self._folder = folder
+    database: Database
+    banks: BankService
+    calibrations: CalibrationService
+    queue: Queue
+    guard: AddressGuard
+    folder: Path | None
 
     async def entries(self) -> list[Offer]:
         """All entries, by name.
@@ -64,8 +46,8 @@ class CatalogService:
         Raises:
             InvalidInputError: A file of the operator's own folder is no entry.
         """
-        catalogue = await asyncio.to_thread(read_catalogue, self._folder)
-        async with self._database.reading() as uow:
+        catalogue = await asyncio.to_thread(read_catalogue, self.folder)
+        async with self.database.reading() as uow:
             return [Offer(listed, await _bank_of(uow, name)) for name, listed in catalogue.items()]
 
     async def entry(self, name: str) -> Offer:
@@ -75,7 +57,7 @@ class CatalogService:
             NotFoundError: There is none of that name.
         """
         listed = await self._found(name)
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return Offer(listed, await _bank_of(uow, name))
 
     async def _found(self, name: str) -> Listed:
@@ -90,7 +72,7 @@ class CatalogService:
         Raises:
             UnknownNameError: There is none of that name.
         """
-        return pick(await asyncio.to_thread(read_catalogue, self._folder), name)
+        return pick(await asyncio.to_thread(read_catalogue, self.folder), name)
 
     async def start(self, name: str) -> InstallationRecord:
         """Queue an installation; one that is under way already is given instead.
@@ -99,12 +81,12 @@ class CatalogService:
             NotFoundError: No entry of that name.
         """
         listed = await self._found(name)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             underway = await uow.installations.underway(listed.entry.name)
             if underway is not None:
                 return underway
             made = await uow.installations.add(new_id("ins"), listed.entry.name)
-            await self._queue.enqueue(uow, made.id)
+            await self.queue.enqueue(uow, made.id)
             return made
 
     async def get(self, installation_id: str) -> InstallationRecord:
@@ -113,14 +95,14 @@ class CatalogService:
         Raises:
             NotFoundError: No such installation.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.installations.get(installation_id)
 
     async def list_page(
         self, request: PageRequest, *, status: str | None = None
     ) -> Page[InstallationRecord]:
         """One page of installations."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.installations.list_page(request, status=status)
 
     async def cancel(self, installation_id: str) -> InstallationRecord:
@@ -130,7 +112,7 @@ class CatalogService:
             NotFoundError: No such installation.
             InvalidStateError: It has ended.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.installations.cancel(installation_id)
 
     async def install_now(
@@ -152,25 +134,25 @@ class CatalogService:
         prepared = await self.prepared(name, report, folder)
         report({"phase": "writing"})
         try:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 return await write(uow, prepared)
         except AlreadyExistsError:  # somebody made it meanwhile
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 return await write(uow, prepared)
 
     async def prepared(self, name: str, report: Report, folder: Path | None = None) -> Prepared:
         """All that an installation needs, before anything is written; as `install_now`."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             bank_id = await _bank_of(uow, name) or ""
             latest = (await uow.versions.latest([bank_id])).get(bank_id)
         files = {} if latest is None else latest.knowledge.get(INSTALLED, {}).get("files", {})
         return await prepare(
             await self.listed(name),
-            self._guard,
+            self.guard,
             report,
             folder,
-            banks=self._banks,
-            calibrations=self._calibrations,
+            banks=self.banks,
+            calibrations=self.calibrations,
             installed=files.get("responses", {}).get("sha256"),
         )
 

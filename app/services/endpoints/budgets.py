@@ -88,9 +88,6 @@ class Budgets:
     """The budgets of projects, keys and endpoints, as far as calls of this process go.
 
     A call is that of the key that acts: of a test's maker, whoever resumes it.
-
-    Args:
-        database: Where they are kept.
     """
 
     def __init__(self, database: Database) -> None:
@@ -280,11 +277,6 @@ def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | N
 
 def require_bounds(settings: EndpointSettings, budget: Budget, whose: str) -> None:
     """Refuse an endpoint of which no call could be reserved.
-
-    Args:
-        settings: Of the endpoint.
-        budget: That is set for it.
-        whose: Who set it, as people say it.
 
     Raises:
         InvalidInputError: It has no price or no limit of tokens, and the budget asks for it.

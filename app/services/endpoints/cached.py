@@ -8,7 +8,7 @@ whoever guesses a question of it could find out by asking whether it was asked b
 import contextlib
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from app.acting import owner
@@ -30,26 +30,23 @@ _VERSION = 2  # of the form: what older ones kept may be of another address than
 T = TypeVar("T", Completion, Likelihood)
 
 
+@dataclass(frozen=True, eq=False)
 class Cached:
     """Calls an endpoint only for what it was not asked before.
 
-    Args:
-        inner: Makes the calls.
-        database: Where answers are kept.
+    Attributes:
         realm: Id of a withheld bank that all calls are for; empty for open ones.
-        session_id: The session that asks.
     """
 
-    def __init__(self, inner: RateLimited, database: Database, realm: str, session_id: str) -> None:
-        self._inner = inner
-        self._database = database
-        self._realm = realm
-        self._session_id = session_id
+    inner: RateLimited
+    database: Database
+    realm: str
+    session_id: str
 
     @property
     def next(self) -> Call:
         """A call, were it made now."""
-        return self._inner.next
+        return self.inner.next
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The kept answer, or else ask."""
@@ -66,7 +63,7 @@ class Cached:
 
     async def asked(self, request: CompletionRequest, number: int) -> Completion:
         """Ask, and keep the answer."""
-        made = await self._inner.complete(request)
+        made = await self.inner.complete(request)
         if made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
             await self._keep(request, number, made)
         return made
@@ -76,7 +73,7 @@ class Cached:
         key = self._key(request, 0)
         if key is not None and (kept := await self._find(key)) is not None:
             return Likelihood(**kept, cached=True, origin=self._origin)
-        made = await self._inner.likelihood(request)
+        made = await self.inner.likelihood(request)
         await self._keep(request, 0, made)
         return made
 
@@ -95,7 +92,7 @@ class Cached:
             *(sorted(config.headers.items()), dict(config.options)),
         ]
         canonical = json.dumps(
-            [_VERSION, owner(), self._realm, who, exact.body, repeat],
+            [_VERSION, owner(), self.realm, who, exact.body, repeat],
             sort_keys=True,
             ensure_ascii=False,
         )
@@ -103,7 +100,7 @@ class Cached:
 
     async def _find(self, key: str) -> dict[str, Any] | None:
         async def find() -> dict[str, Any] | None:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 return await uow.answers.find(key)
 
         return await retry_outages(find)
@@ -118,8 +115,8 @@ class Cached:
         value = {name: held for name, held in asdict(made).items() if name not in _NOT_KEPT}
 
         async def keep() -> None:
-            async with self._database.unit_of_work() as uow:
-                await uow.answers.keep(key, value, session_id=self._session_id)
+            async with self.database.unit_of_work() as uow:
+                await uow.answers.keep(key, value, session_id=self.session_id)
 
         with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
             await retry_outages(keep)

@@ -74,14 +74,11 @@ class ReadyEndpoint:
 class EndpointService:
     """Use cases of endpoints.
 
-    Args:
-        database: Where they are stored.
-        secrets: Encrypts their keys and headers at rest.
-        transport: The process's client, for probes.
-        guard: Refuses addresses that must not be called.
-
     Attributes:
         budgets: What calls may take a day.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
     def __init__(
@@ -144,9 +141,6 @@ class EndpointService:
         Args:
             endpoint_id: Its id.
             archived: Find it also when it was deleted: sessions still refer to it.
-
-        Raises:
-            NotFoundError: No such endpoint.
         """
         async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
@@ -200,11 +194,6 @@ class EndpointService:
 
         With the last of them, or at once where there is none, its row goes with its secrets.
 
-        Args:
-            endpoint_id: Its id.
-            expected_revision: What the caller saw.
-            erases: Let it go for good now, or refuse.
-
         Raises:
             NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
@@ -252,11 +241,7 @@ class EndpointService:
         return report
 
     async def spend(self, endpoint_id: str) -> tuple[Endpoint, DaySpend]:
-        """An endpoint, and what calls of it took of today's budgets.
-
-        Raises:
-            NotFoundError: No such endpoint.
-        """
+        """An endpoint, and what calls of it took of today's budgets."""
         async with self._database.reading() as uow:
             endpoint = await uow.endpoints.get(endpoint_id)
             return endpoint, await uow.spend.today(endpoint.id)
@@ -328,10 +313,6 @@ class EndpointService:
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
         """Take the next place in the endpoint's schedule, which all workers share.
-
-        Args:
-            endpoint_id: Endpoint to call.
-            tokens: What the call may take, prompt and completion.
 
         Returns:
             Seconds to wait before calling.

@@ -17,13 +17,7 @@ _KEPT = "kept"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec:
-    """An endpoint as its owner describes it, secrets readable.
-
-    Attributes:
-        settings: All that is not secret.
-        api_key: Bearer key, or `None`.
-        headers: Extra request headers; their values are kept secret.
-    """
+    """An endpoint as its owner describes it, secrets readable."""
 
     settings: EndpointSettings
     api_key: str | None = field(default=None, repr=False)

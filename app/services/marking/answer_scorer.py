@@ -1,4 +1,4 @@
-"""Marks answers: what the scorer says of one, and the closing that is stored of it."""
+"""Scores answers: what is stored of one in a session, and trials outside any."""
 
 import asyncio
 import hashlib
@@ -13,16 +13,19 @@ import structlog
 from app import scorers
 from app.adapters.transport import Transport
 from app.errors import BusyError
-from app.items import Answer, Outcome, ScorerSpec
+from app.fair_semaphore import FairSemaphore
+from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
+from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
 from app.services.outages import OnWait
+from app.storage.database import Database
 
 logger = structlog.get_logger(__name__)
 
@@ -48,15 +51,11 @@ class Marked:
     marking: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class AnswerScorer:
-    """Marks the answers of one session, or one answer of a trial.
+    """Marks the answers of one session, or one answer of a trial."""
 
-    Args:
-        calls: What its scorers call.
-    """
-
-    def __init__(self, calls: ScorerCalls) -> None:
-        self._calls = calls
+    calls: ScorerCalls
 
     @classmethod
     def of(
@@ -68,15 +67,7 @@ class AnswerScorer:
         transport: Transport,
         keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> "AnswerScorer":
-        """The marker of a session.
-
-        Args:
-            session: The session, which names its scorers' endpoints.
-            asked: Items that it has closed: what was spent on marking them counts.
-            endpoints: Opens the scorers' endpoints.
-            transport: The client that calls them.
-            keeping: Keeps what models answer to scorers.
-        """
+        """The marker of a session."""
         calls = ScorerCalls(
             endpoints=endpoints,
             transport=transport,
@@ -92,12 +83,6 @@ class AnswerScorer:
     ) -> Marked:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
 
-        Args:
-            item: What was asked.
-            answer: What was answered.
-            on_wait: Told of waits.
-            repeat: Which answer to the item it is.
-
         Raises:
             BusyError: Too much is being marked, see `app.scorers.mark`.
             SecretsError: The key of a scorer's endpoint cannot be decrypted, and nobody is told of
@@ -106,7 +91,7 @@ class AnswerScorer:
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
             return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
-        tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
+        tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
             return clean_score(mark, spec_hash)  # settled without a call
@@ -236,3 +221,42 @@ def _clean(value: Any) -> Any:
 
 def _text(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+#: Trials that may wait.
+_WAITING = 4
+
+
+class ScorerTrials:
+    """Trials of scorers."""
+
+    def __init__(
+        self, database: Database, endpoints: EndpointService, transport: Transport
+    ) -> None:
+        self._database = database
+        self._endpoints = endpoints
+        self._transport = transport
+        # Somebody waits for each: who comes late is told soon.
+        self._turns = FairSemaphore(2, _WAITING, spare=2)
+
+    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
+        """Mark one answer; scorers that call out do so.
+
+        Raises:
+            InvalidInputError: The scorer cannot be used, or its endpoint could not serve.
+            BusyError: Too many trials are under way.
+        """
+        async with self._turns.turn():
+            return await self._mark(spec, content, answer)
+
+    async def _mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
+        await scorers.check(spec)
+        async with self._database.reading() as uow:
+            found = await scorer_endpoints(uow, [spec])
+        calls = ScorerCalls(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved=described(found),
+        )
+        item = BankItem(position=0, id="", key="", content=content, scorer=spec)
+        return await AnswerScorer(calls).mark(item, answer)

@@ -17,8 +17,7 @@ from app.items import Message
 from app.records.endpoints import Price
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.calls import Call, RateLimited
-from app.services.endpoints.retrying import persist
+from app.services.endpoints.calls import Call, RateLimited, persist
 from app.services.endpoints.service import EndpointService
 from app.services.outages import OnWait, retry_outages
 
@@ -182,6 +181,7 @@ class ScorerCalls:
         return found
 
 
+@dataclass(frozen=True, eq=False)
 class AnswerCalls:
     """The calls for one answer, counted.
 
@@ -190,22 +190,19 @@ class AnswerCalls:
         saved: What kept answers would have taken.
     """
 
-    def __init__(
-        self, calls: ScorerCalls, purse: _Purse, on_wait: OnWait | None, repeat: int
-    ) -> None:
-        self._calls = calls
-        self._purse = purse
-        self._on_wait = on_wait
-        self._repeat = repeat
-        self._asked: Counter[tuple[str, tuple[Message, ...]]] = Counter()
-        self.spent = Spending()
-        self.saved = Spending()
+    calls: ScorerCalls
+    purse: _Purse
+    on_wait: OnWait | None
+    repeat: int
+    _asked: Counter[tuple[str, tuple[Message, ...]]] = field(init=False, default_factory=Counter)
+    spent: Spending = field(init=False, default_factory=Spending)
+    saved: Spending = field(init=False, default_factory=Spending)
 
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
         """An answer in the form of `schema`, from an endpoint."""
-        limited, cache = await self._calls.open(endpoint, self._on_wait)
+        limited, cache = await self.calls.open(endpoint, self.on_wait)
         config = limited.next.ready.config
         request = CompletionRequest(messages=messages, params=config.sampling, schema=schema)
         written = await self._written(limited, cache, request)
@@ -226,7 +223,7 @@ class AnswerCalls:
             return await self._call(limited, lambda: limited.complete(request))
         # Judgements that the same request is made for are told apart by their number.
         asked = (limited.next.ready.endpoint.id, request.messages)
-        number = self._repeat * _JUDGEMENTS + self._asked[asked]
+        number = self.repeat * _JUDGEMENTS + self._asked[asked]
         self._asked[asked] += 1
         if (kept := await cache.kept(request, number)) is not None:
             return kept
@@ -234,7 +231,7 @@ class AnswerCalls:
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Vectors of texts."""
-        limited, _ = await self._calls.open(endpoint, self._on_wait)
+        limited, _ = await self.calls.open(endpoint, self.on_wait)
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
         )
@@ -242,7 +239,7 @@ class AnswerCalls:
             limited,
             lambda: limited.in_turn(
                 size,
-                lambda call: embed(call.ready.config, self._calls.transport, texts),
+                lambda call: embed(call.ready.config, self.calls.transport, texts),
                 lambda found: (found.tokens_in, 0),
             ),
         )
@@ -251,7 +248,7 @@ class AnswerCalls:
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a callback answers."""
-        limited, _ = await self._calls.open(endpoint, self._on_wait)
+        limited, _ = await self.calls.open(endpoint, self.on_wait)
 
         async def send(call: Call) -> Mapping[str, Any]:
             callback = call.examinee
@@ -265,23 +262,23 @@ class AnswerCalls:
 
     async def _call(self, limited: RateLimited, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:
-            self._purse.require()
-            for count in (self.spent, self._purse.spent):
+            self.purse.require()
+            for count in (self.spent, self.purse.spent):
                 count.add(Spending(calls=1))
             try:
                 return await attempt()
             except BudgetSpentError:  # no call was made
-                for count in (self.spent, self._purse.spent):
+                for count in (self.spent, self.purse.spent):
                     count.add(Spending(calls=-1))
                 raise
 
-        result, _ = await persist(counted, limited.next.ready.retry, self._calls.rng, self._on_wait)
+        result, _ = await persist(counted, limited.next.ready.retry, self.calls.rng, self.on_wait)
         return result
 
     def _settle(self, price: Price, tokens_in: int | None, tokens_out: int | None) -> None:
         usd = price.usd(tokens_in, tokens_out)
         took = Spending(tokens_in=tokens_in or 0, tokens_out=tokens_out or 0, usd=usd)
-        for count in (self.spent, self._purse.spent):
+        for count in (self.spent, self.purse.spent):
             count.add(took)
-        if not self._purse.is_metered((tokens_in, tokens_out), usd):
-            self._purse.unmetered = True
+        if not self.purse.is_metered((tokens_in, tokens_out), usd):
+            self.purse.unmetered = True

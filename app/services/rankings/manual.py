@@ -52,13 +52,13 @@ class ManualRankings(ManualSessions):
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         ranking_id = None
         if session_id not in self._runs:  # of a member none is kept
-            async with self._database.reading() as uow:
+            async with self.database.reading() as uow:
                 ranking_id = (await uow.sessions.get(session_id)).ranking_id
         if ranking_id is None:
             return await super()._advanced(session_id, answer, marked)
         told = None if answer is None else (session_id, answer, marked)
         _, asked = await self._ranked(ranking_id, told=told)
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return *(await uow.sessions.with_awaited(session_id)), asked
 
     async def _ranked(
@@ -79,7 +79,7 @@ class ManualRankings(ManualSessions):
         async with turn:
             while True:
                 held = self._runs.get(ranking_id) or await self._opened_ranking(ranking_id)
-                async with self._database.unit_of_work() as uow:
+                async with self.database.unit_of_work() as uow:
                     ranking = await uow.rankings.hold(ranking_id)
                     _require_open(ranking)
                     awaited = await uow.sessions.awaited_in(ranking_id)
@@ -106,7 +106,7 @@ class ManualRankings(ManualSessions):
         return awaited, [(of, one) for of, one in awaited if (of.id, one.step) in asked]
 
     async def _opened_ranking(self, ranking_id: str) -> Held[RankingRun]:
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             ranking = await uow.rankings.get(ranking_id)
             _require_open(ranking)
             records = await uow.sessions.of_ranking(ranking_id)
@@ -114,7 +114,7 @@ class ManualRankings(ManualSessions):
         # Loaded once, for thetas compare on one bank only.
         version = await self._version_of(records[0])
         members = [
-            Member(record, await open_run(self._versions, record, items, version=version))
+            Member(record, await open_run(self.versions, record, items, version=version))
             for record, items in zip(records, asked, strict=True)
         ]
         for member in members:  # figures are told of those, too, that take no step

@@ -5,7 +5,7 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app.engine import Stop, StopReason
@@ -18,7 +18,7 @@ from app.engine.ranking.rules import (
     RankingDecision,
     RankingRules,
 )
-from app.records.intervals import finite, interval
+from app.records.fields import finite, interval
 from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
@@ -28,9 +28,9 @@ from app.records.sessions import (
     SessionEvent,
     SessionRecord,
 )
+from app.services.sessions.figures import MIN_MARKED, no_result
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.services.sessions.shown_figures import MIN_MARKED, no_result
 
 #: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
 _CHEAPEST = 1e-3
@@ -38,15 +38,7 @@ _CHEAPEST = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPlan:
-    """What a ranking is told, as it is stored.
-
-    Attributes:
-        rules: When it is content.
-        budget: What all its members may cost together.
-        asking: How each of them is asked.
-        prompt: What is otherwise than the bank has it; see `asking.chosen_style`.
-        by_hand: Its members are named examinees, and a client answers for them.
-    """
+    """What a ranking is told, as it is stored."""
 
     rules: RankingRules
     budget: RankingBudget
@@ -60,17 +52,15 @@ class RankingPlan:
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
         """From what `to_dict` made."""
         rules = stored["rules"]
-        once = rules.get("decision") == RankingDecision.ONE_LOOK
-        told = {
-            **{each.name: rules[each.name] for each in fields(RankingRules) if each.name in rules},
-            "metric": Metric(rules.get("metric", "theta")),
-            "decision": RankingDecision.ONE_LOOK if once else RankingDecision.PLANNED_LOOKS,
+        names = {
+            "metric": Metric(rules["metric"]),
+            "decision": RankingDecision(rules["decision"]),
         }
         return cls(
-            rules=RankingRules(**told),
+            rules=RankingRules(**{**rules, **names}),
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
-            prompt=stored.get("prompt", {}),
+            prompt=stored["prompt"],
             by_hand="by_hand" in stored,
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import structlog
 from typing_extensions import override
@@ -19,7 +20,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.leased import LeasedRunner, Leasing
+from app.services.leased import LeasedRunner
 from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.rankings.run import Member, RankingPlan, RankingRun
 from app.services.sessions.endings import abandoned, failed
@@ -31,6 +32,7 @@ from app.storage.unit_of_work import UnitOfWork
 logger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class RankingRunner(LeasedRunner[RankingRecord]):
     """Drives claimed rankings of one worker process; asking and marking is the sessions' own.
 
@@ -40,16 +42,8 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
     kind = "ranking"
 
-    def __init__(
-        self,
-        leasing: Leasing,
-        *,
-        versions: VersionService,
-        sessions: SessionRunner,
-    ) -> None:
-        super().__init__(leasing)
-        self._versions = versions
-        self._sessions = sessions
+    versions: VersionService
+    sessions: SessionRunner
 
     @override
     def _leases(self, uow: UnitOfWork) -> RankingRepository:
@@ -61,7 +55,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             lambda: self._prepare(record), self._waiting_note(record)
         )
         calls = {
-            asyncio.create_task(self._sessions.ask(session, step)): (member, step)
+            asyncio.create_task(self.sessions.ask(session, step)): (member, step)
             for member, session in sessions.items()
             for step in session.run.pending
         }
@@ -76,7 +70,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                     return
                 for member, items in asked.items():
                     for item in items:
-                        call = self._sessions.ask(sessions[member], item.step)
+                        call = self.sessions.ask(sessions[member], item.step)
                         calls[asyncio.create_task(call)] = member, item.step
                 done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
                 closed = {}
@@ -101,7 +95,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
 
             async def stored() -> None:
-                async with self._database.unit_of_work() as uow:
+                async with self.leasing.database.unit_of_work() as uow:
                     step = RankingStep(summary=summary, events=events)
                     await uow.rankings.advance(record.id, record.lease_epoch, step)
 
@@ -112,15 +106,15 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     async def _prepare(self, record: RankingRecord) -> tuple[RankingRun, dict[int, LiveSession]]:
         """The ranking as far as it is, and the sessions of who is asked, by position."""
         # Loaded once, for thetas compare on one bank only.
-        version = await self._versions.load(record.bank_version_id)
-        async with self._database.unit_of_work() as uow:
+        version = await self.versions.load(record.bank_version_id)
+        async with self.leasing.database.unit_of_work() as uow:
             records = await uow.sessions.of_ranking(record.id)
         plan = RankingPlan.from_dict(record.settings)  # by which whoever has not ended is asked
         sessions = {}
         for position, member in enumerate(records):
             if member.status in UNDERWAY:
                 try:
-                    prepared = await self._sessions.prepare(member, version, plan.asking)
+                    prepared = await self.sessions.prepare(member, version, plan.asking)
                 except EndpointMovedError as error:
                     records[position] = await self._left_behind(record, member, error)
                 else:
@@ -142,16 +136,16 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         """A member that can be asked nothing more, ended; the others go on without it."""
         ended = {member.id: abandoned(member, failed(error))}
         step = RankingStep(summary=record.summary, members=ended)
-        async with self._database.unit_of_work() as uow:
+        async with self.leasing.database.unit_of_work() as uow:
             await uow.rankings.advance(record.id, record.lease_epoch, step)
             return await uow.sessions.get(member.id)
 
     async def _run_of_member(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
         """The ended session of a member who was there before somebody joined."""
-        async with self._database.unit_of_work() as uow:
+        async with self.leasing.database.unit_of_work() as uow:
             answers = await uow.sessions.administrations(member.id)
         closed = [answer for answer in answers if answer.closing is not None]
-        return await open_run(self._versions, member, closed, version=version)
+        return await open_run(self.versions, member, closed, version=version)
 
     async def _store(
         self,
@@ -167,7 +161,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         step = run.step_forward(closed=closed, asked=asked, elapsed_s=elapsed_s, stop=stop)
 
         async def stored() -> None:
-            async with self._database.unit_of_work() as uow:
+            async with self.leasing.database.unit_of_work() as uow:
                 await uow.rankings.advance(record.id, record.lease_epoch, step)
 
         await self._write(stored)

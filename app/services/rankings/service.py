@@ -19,7 +19,6 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -28,7 +27,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec
 from app.services.leased import Queue
 from app.services.rankings.run import RankingPlan
-from app.services.sessions.checks import require_content, require_theta
+from app.services.sessions.drafts import require_content, require_theta
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
@@ -47,20 +46,7 @@ EndpointChoice = str | EndpointSpec | Examinee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingSpec:
-    """A ranking to be created.
-
-    Attributes:
-        endpoints: Who is ranked: endpoints, or named examinees.
-        bank_version_id: What is asked.
-        bank: Or the newest version of a bank, by its id or name.
-        rules: When the ranking is content.
-        budget: What all endpoints together may cost; without `items`, as many as `rules` say.
-        asking: Estimator, selection, concurrency and failure limits, as
-            `SessionPlan.of_new` reads them.
-        prompt: What all are asked otherwise than the bank says: `mode`, `shots`, `system`.
-        seed: For every random choice; drawn if not given.
-        metadata: Free string pairs.
-    """
+    """A ranking to be created."""
 
     endpoints: Sequence[EndpointChoice]
     bank_version_id: str | None = None
@@ -73,31 +59,15 @@ class RankingSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RankingService:
-    """Use cases around rankings. Running them is `RankingRunner`'s.
+    """Use cases around rankings. Running them is `RankingRunner`'s."""
 
-    Args:
-        database: Where they are stored.
-        versions: What is asked.
-        endpoints: Who is asked.
-        sessions: Makes the session that each endpoint gets.
-        queue: Brings rankings to the workers.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        versions: VersionService,
-        endpoints: EndpointService,
-        sessions: SessionService,
-        queue: Queue,
-    ) -> None:
-        self._database = database
-        self._versions = versions
-        self._endpoints = endpoints
-        self._sessions = sessions
-        self._queue = queue
+    database: Database
+    versions: VersionService
+    endpoints: EndpointService
+    sessions: SessionService
+    queue: Queue
 
     async def create(self, spec: RankingSpec, *, is_admin: bool = False) -> RankingRecord:
         """Create a ranking with a session for each endpoint; nothing is spent yet.
@@ -112,7 +82,7 @@ class RankingService:
                 last for the warm-up, or a design that makes no sense for this bank.
             NotFoundError: No such endpoint or bank version.
         """
-        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
+        version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.rules.metric is Metric.THETA:
             require_theta(version, "/metric")
         budget = spec.budget
@@ -135,10 +105,10 @@ class RankingService:
             require_content(version)
         _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
-        markers = await self._sessions.markers_of(version)
+        markers = await self.sessions.markers_of(version)
         prompt = {**self._in_common(version, settings), **spec.prompt}
         members = [
-            await self._sessions.draft(
+            await self.sessions.draft(
                 endpoint,
                 version,
                 plan.asking,
@@ -153,7 +123,7 @@ class RankingService:
         figures = members[0].run().summary(elapsed_s=0.0)  # of all the same: nobody has answered
         ranking_id = new_id("rnk")
         try:
-            async with self._database.unit_of_work() as uow:
+            async with self.database.unit_of_work() as uow:
                 await uow.rankings.add(
                     ranking_id,
                     bank_version_id=version.id,
@@ -169,7 +139,7 @@ class RankingService:
                     member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
                     await uow.sessions.add(member, summary=figures)
                 if not plan.by_hand:
-                    await self._queue.enqueue(uow, ranking_id, is_new=True)
+                    await self.queue.enqueue(uow, ranking_id, is_new=True)
                 return await uow.rankings.get(ranking_id)
         except AlreadyExistsError:
             if not plan.by_hand:
@@ -181,8 +151,8 @@ class RankingService:
         self, chosen: EndpointChoice, *, at: str = "/endpoint", is_admin: bool
     ) -> Endpoint | NewEndpoint:
         if isinstance(chosen, Examinee):
-            return await self._sessions.named(chosen, is_admin=is_admin)
-        return await self._endpoints.to_ask(chosen, at=at)
+            return await self.sessions.named(chosen, is_admin=is_admin)
+        return await self.endpoints.to_ask(chosen, at=at)
 
     async def join(
         self,
@@ -193,12 +163,6 @@ class RankingService:
         is_admin: bool = False,
     ) -> RankingRecord:
         """Go on with a completed ranking for one more endpoint: only that one is asked.
-
-        Args:
-            ranking_id: The ranking.
-            endpoint: Who joins.
-            budget: What may be spent on it.
-            is_admin: The caller may answer for examinees that other keys named.
 
         Raises:
             NotFoundError: No such ranking or endpoint.
@@ -218,30 +182,30 @@ class RankingService:
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
         joining = await self._member(endpoint, is_admin=is_admin)
-        settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
+        settings = [(await self.endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         caps = BudgetDesign(usd=budget.usd, tokens=budget.tokens)
         design = before.asking.design.model_copy(update={"budget": caps})
         design.estimator.require_useful()
         plan = replace(before, budget=budget, asking=replace(before.asking, design=design))
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         _require_warm_up(plan, version, [joining.settings.price])
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             members = await uow.sessions.of_ranking(ranking_id)
         asked = members[0].provenance.get("asked", {})
-        draft = await self._sessions.draft(
+        draft = await self.sessions.draft(
             joining,
             version,
             plan.asking,
             prompt={**before.prompt, **({"mode": asked["mode"]} if "mode" in asked else {})},
             seed=_seed_of(record.seed, len(in_it)),
-            markers=await self._sessions.markers_of(version),
+            markers=await self.sessions.markers_of(version),
         )
         # Refuses what can never be.
         tests, closed = (draft.test,) * (len(in_it) + 1), frozenset(range(len(in_it)))
         Ranking(tests=tests, rules=plan.rules, budget=budget, closed=closed)
         figures = draft.run().summary(elapsed_s=0.0)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
@@ -254,7 +218,7 @@ class RankingService:
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
             if not plan.by_hand:
-                await self._queue.enqueue(uow, ranking_id)
+                await self.queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
     async def get(self, ranking_id: str) -> RankingRecord:
@@ -263,7 +227,7 @@ class RankingService:
         Raises:
             NotFoundError: No such ranking.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.rankings.get(ranking_id)
             if record.status != "running" or record.summary.get("waiting_reason"):
                 return record
@@ -278,16 +242,8 @@ class RankingService:
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
     ) -> Page[RankingRecord]:
         """One page of rankings."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.rankings.list_page(request, status=status, bank_id=bank_id)
-
-    async def events(
-        self, ranking_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[StoredEvent]:
-        """Events after number `after`, in order."""
-        async with self._database.reading() as uow:
-            told = await uow.events.since("ranking", {ranking_id: after}, limit=limit)
-            return told.get(ranking_id, [])
 
     async def cancel(self, ranking_id: str) -> RankingRecord:
         """End a ranking where it stands; calls in flight are dropped.
@@ -297,13 +253,13 @@ class RankingService:
             InvalidStateError: It has ended.
         """
         detail = "Cancelled on request; the answers so far are kept."
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.rankings.cancel(ranking_id, detail=detail)
 
     async def end_idle(self) -> list[str]:
         """Cancel the rankings whose client was silent for longer than it said it may be."""
         detail = "No answer came within idle_timeout; the answers so far are kept."
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             idle = await uow.rankings.idle()
             for ranking_id in idle:
                 await uow.rankings.cancel(ranking_id, detail=detail)
@@ -316,7 +272,7 @@ class RankingService:
             NotFoundError: No such ranking.
             InvalidStateError: It has not ended.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             asked = await uow.removals.endpoints_of(ranking_id)
             await uow.rankings.delete(ranking_id)
             await uow.removals.unused(ranking_id, endpoints=asked)
@@ -327,7 +283,7 @@ class RankingService:
         """The way in which all of them can be asked: letters compare with letters alone."""
         if version.prompt_style.mode != LOGLIKELIHOOD or not endpoints[0].is_called:
             return {}
-        if all(map(self._endpoints.tells_likelihoods, endpoints)):
+        if all(map(self.endpoints.tells_likelihoods, endpoints)):
             return {}
         return {"mode": GENERATE}
 

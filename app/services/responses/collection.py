@@ -4,16 +4,13 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from app.errors import AlreadyExistsError
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.fields import convert
-from app.records.response_sets import GivenAnswer, ResponseSet, Source
+from app.records.response_sets import AskedJson, GivenAnswer, ResponseSet, Source, in_common
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
-from app.services.responses.service import import_draft, new_set
-from app.services.responses.unparsed import in_common
+from app.services.responses.service import import_draft
 from app.storage.database import Database
 
 #: Sessions that are taken over in one transaction.
@@ -22,14 +19,7 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """Which sessions are to be taken over.
-
-    Attributes:
-        bank: Id or name of the bank that they are on.
-        version: Number or id of a version, if only sessions on that one are wanted.
-        since: Only those that ended at this moment or later.
-        simulated: Those of simulated examinees (kind `scripted`), too.
-    """
+    """Which sessions are to be taken over."""
 
     bank: str
     version: str | None = None
@@ -39,16 +29,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionReport:
-    """What was taken over.
-
-    Attributes:
-        response_set: As it is now.
-        sessions: Sessions taken over now.
-        left_out: Sessions that were not, by reason.
-        accepted: Answers that came into the set.
-        pretest_answers: Answers of those sessions to items that were in pretest.
-        outcomes: By how much the answers of each outcome became more.
-    """
+    """What was taken over."""
 
     response_set: ResponseSet
     sessions: int
@@ -60,6 +41,7 @@ class CollectionReport:
     new_items: int
 
 
+@dataclass(frozen=True, eq=False)
 class Collector:
     """Takes answers of sessions over into response sets.
 
@@ -67,44 +49,30 @@ class Collector:
     sessions it took: a model asked twice is no second model, and of its answers to an item the
     first counts. A session that was answered by hand is an examinee of its own, together with those
     that extend it.
-
-    Args:
-        database: Where sessions and sets are stored.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
-    async def collect(
-        self, response_set: str, wanted: Collection, *, make: bool = False
-    ) -> CollectionReport:
+    async def collect(self, response_set: str, wanted: Collection) -> CollectionReport:
         """Take over all sessions of a bank that have ended and were not taken over before.
 
         What is interrupted half-way goes on where it stopped when called again.
 
-        Args:
-            response_set: Id or name.
-            wanted: Which sessions.
-            make: Make the set if there is none of that name.
-
         Raises:
             NotFoundError: No such set, bank or version.
-            InvalidInputError: A name that cannot stand in a URL.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             bank = await uow.banks.find(wanted.bank)
             version_id = None
             if wanted.version is not None:
                 version_id = (await uow.versions.find(bank, wanted.version)).id
-        if make:
-            await self._make(response_set)
         source = Source(
             bank_id=bank.id,
             version_id=version_id,
             since=wanted.since,
             simulated=wanted.simulated,
         )
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)
             left_out = await uow.collected.left_out(found.id, source)
         report = CollectionReport(
@@ -123,18 +91,10 @@ class Collector:
                 return report
             report = _joined(report, done)
 
-    async def _make(self, name: str) -> None:
-        made = new_set(name)
-        try:
-            async with self._database.unit_of_work() as uow:
-                await uow.response_sets.add(made)
-        except AlreadyExistsError:
-            pass
-
     async def _collect_some(
         self, set_id: str, origin: str, source: Source
     ) -> CollectionReport | None:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(set_id, for_update=True)
             sessions = await uow.collected.waiting(found.id, source, _BATCH)
             if not sessions:
@@ -158,7 +118,7 @@ class Collector:
 
 
 def _draft_of(
-    answers: list[GivenAnswer], names: dict[str, str], origin: str, asked: dict[str, Any]
+    answers: list[GivenAnswer], names: dict[str, str], origin: str, asked: AskedJson
 ) -> Draft:
     draft = Draft(Choices(asked=asked or None))
     for answer in answers:

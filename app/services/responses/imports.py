@@ -23,9 +23,8 @@ from app.exchange.results.recorded import (
     TrialTable,
 )
 from app.items import Outcome
-from app.records.response_sets import StoredSheet
+from app.records.response_sets import StoredSheet, in_common
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
-from app.services.responses.unparsed import in_common
 
 #: Places that a report names for each reason.
 MAX_PLACES = 10
@@ -38,13 +37,7 @@ _NAME_BYTES = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerImport:
-    """What is to be brought into a response set.
-
-    Attributes:
-        files: Files of answers, and those that name their models.
-        file_format: Of the files; by default each one's content tells.
-        choices: What the files do not settle by themselves.
-    """
+    """What is to be brought into a response set."""
 
     files: Sequence[SourceFile]
     file_format: ResponseFormat | None = None

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -73,16 +73,7 @@ class RecordedAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerImportReport:
-    """What an import did, or would do.
-
-    Attributes:
-        response_set: As it is now, or would be.
-        passed_over: Files of folders that hold no answers.
-        rows_read: Answers in the files: rows of records, filled cells of tables.
-        accepted: Those that came into the set.
-        outcomes: By how much the answers of each outcome became more.
-        without_scores: Examinees of whom the files have no scored answer.
-    """
+    """What an import did, or would do."""
 
     dry_run: bool
     response_set: ResponseSet
@@ -106,17 +97,16 @@ class Trials(NamedTuple):
     sheets: list[StoredSheet]
 
 
+@dataclass(frozen=True, eq=False)
 class ResponseSetService:
     """Use cases of response sets.
 
-    Args:
-        database: Where they are stored.
-        reader: Reads files that were sent.
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
-    def __init__(self, database: Database, reader: Reader | None = None) -> None:
-        self._database = database
-        self._reader = reader or Reader()
+    database: Database
+    reader: Reader = field(default_factory=Reader)
 
     async def create(
         self, name: str, *, description: str = "", metadata: dict[str, str] | None = None
@@ -128,22 +118,18 @@ class ResponseSetService:
             InvalidInputError: A name that cannot stand in a URL.
         """
         made = new_set(name, description=description, metadata=metadata or {})
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.response_sets.add(made)
             return await uow.response_sets.find(made.id)
 
     async def get(self, response_set: str) -> ResponseSet:
-        """A set by id or name.
-
-        Raises:
-            NotFoundError: No such set.
-        """
-        async with self._database.unit_of_work() as uow:
+        """A set by id or name."""
+        async with self.database.unit_of_work() as uow:
             return await uow.response_sets.find(response_set)
 
     async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
         """One page of sets."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.response_sets.list_page(request)
 
     async def delete(self, response_set: str, revision: int) -> None:
@@ -154,7 +140,7 @@ class ResponseSetService:
             InvalidStateError: A calibration was made from it.
             PreconditionFailedError: It is not at `revision` any more.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)
             user = await uow.calibrations.using(found.id)
             if user is not None:
@@ -178,7 +164,7 @@ class ResponseSetService:
             InvalidInputError: A file that cannot be read or needs a choice, or no answer in any.
         """
         await self.get(response_set)
-        async with self._reader.answers(request) as draft, self._database.unit_of_work() as uow:
+        async with self.reader.answers(request) as draft, self.database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set, for_update=True)
             return await import_draft(uow, found, draft, dry_run=dry_run)
 
@@ -191,7 +177,7 @@ class ResponseSetService:
             InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
         """
         made = new_set(name)
-        async with self._reader.answers(request) as draft:
+        async with self.reader.answers(request) as draft:
             try:
                 return await self._import_named(made, draft, dry_run=dry_run)
             except AlreadyExistsError:  # somebody made the set meanwhile
@@ -200,7 +186,7 @@ class ResponseSetService:
     async def _import_named(
         self, made: ResponseSet, draft: Draft, *, dry_run: bool
     ) -> AnswerImportReport:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             try:
                 found = await uow.response_sets.find(made.name, for_update=True)
             except NotFoundError:
@@ -222,18 +208,8 @@ class ResponseSetService:
     async def answers_to(
         self, response_set: str, key: str, *, limit: int, skip: int = 0
     ) -> RecordedAnswers | None:
-        """What a set holds of an item; None where it does not have the item.
-
-        Args:
-            response_set: Id or name of the set.
-            key: Of the item.
-            limit: Answers that are told one by one.
-            skip: Answers before them.
-
-        Raises:
-            NotFoundError: No such set.
-        """
-        async with self._database.reading() as uow:
+        """What a set holds of an item; None where it does not have the item."""
+        async with self.database.reading() as uow:
             found = await uow.response_sets.find(response_set)
             counted = await uow.response_sets.codes_of(found.id, key)
             if counted is None:
@@ -251,12 +227,8 @@ class ResponseSetService:
         return RecordedAnswers(found, told, first)
 
     async def trials(self, response_set: str) -> Trials:
-        """Every answer of a set at one moment, repeated ones apart.
-
-        Raises:
-            NotFoundError: No such set.
-        """
-        async with self._database.snapshot() as uow:
+        """Every answer of a set at one moment, repeated ones apart."""
+        async with self.database.snapshot() as uow:
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]

@@ -1,13 +1,15 @@
 """Baselines: results that later ones are held against, by name."""
 
+from dataclasses import dataclass
+
 from app.acting import maker
 from app.errors import FieldProblem, InvalidInputError, MissingScopeError
 from app.records.gates import Baseline, NamedBaseline
 from app.records.sessions import SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.results.measured import Measured
-from app.services.sessions.cautions import cautions_of
 from app.services.sessions.derived import EXTEND
+from app.services.sessions.result import cautions_of
 from app.storage.database import Database
 from app.storage.identifiers import may_name
 from app.storage.paging import Page, PageRequest
@@ -16,17 +18,12 @@ from app.storage.unit_of_work import UnitOfWork
 _KEPT = ("estimate", "score", "progress", "profile")
 
 
+@dataclass(frozen=True, eq=False)
 class BaselineService:
-    """Use cases of baselines.
+    """Use cases of baselines."""
 
-    Args:
-        database: Where they are stored.
-        versions: What their sessions asked.
-    """
-
-    def __init__(self, database: Database, versions: VersionService) -> None:
-        self._database = database
-        self._versions = versions
+    database: Database
+    versions: VersionService
 
     async def put(self, name: str, session_id: str, *, is_admin: bool) -> NamedBaseline:
         """Name the result of an ended session, or move a name to it.
@@ -42,7 +39,7 @@ class BaselineService:
             detail = "expected a name of your own, got the id of a session"
             raise InvalidInputError(f"name: {detail}.", problems=[FieldProblem("/name", detail)])
         baseline = await self.of_session(session_id)
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             moved = await uow.baselines.put(name, baseline, is_admin=is_admin)
         if moved is None:
             raise _another_keys(name)
@@ -54,12 +51,12 @@ class BaselineService:
         Raises:
             NotFoundError: No such baseline.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.baselines.get(name)
 
     async def page(self, request: PageRequest) -> Page[NamedBaseline]:
         """The project's baselines, by name."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.baselines.page(request)
 
     async def delete(self, name: str, *, is_admin: bool) -> None:
@@ -69,7 +66,7 @@ class BaselineService:
             NotFoundError: No such baseline.
             MissingScopeError: Another key made it.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             if (await uow.baselines.get(name)).created_by != maker() and not is_admin:
                 raise _another_keys(name)
             await uow.baselines.delete(name)
@@ -92,11 +89,11 @@ class BaselineService:
             NotFoundError: No such session.
             InvalidStateError: It goes on, or has failed.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)
             lineage, extensions = await lineage_of(record, uow)
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         measured = Measured.of_session(record, version, asked)
         return Baseline(
             session_id=record.id,

@@ -14,24 +14,13 @@ from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
 from app.services.results.comparability import apart
 from app.services.results.measured import Measured, between_abilities, between_scores
-from app.services.sessions.meter import effort_of
+from app.services.sessions.figures import effort_of
 from app.storage.database import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One side of a comparison.
-
-    Attributes:
-        id: Id of the session, or name of the examinee.
-        label: Who was asked.
-        score: The session's score; of a response set the mean on the common items. None without.
-        common: Mean score on the common items, if there are any.
-        theta: Ability, if it is a session's.
-        extrapolation: Where a session's examinee stands among those calibrated; None where unknown.
-        usd_per_item: What a question of a session cost.
-        latency_ms: How long its answers took, `p50` and `p95`.
-    """
+    """One side of a comparison."""
 
     id: str
     label: str
@@ -79,17 +68,12 @@ class _Session:
     scores: dict[str, float]
 
 
+@dataclass(frozen=True, eq=False)
 class ComparisonService:
-    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are.
+    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are."""
 
-    Args:
-        database: Where sessions and response sets are stored.
-        versions: Their items.
-    """
-
-    def __init__(self, database: Database, versions: VersionService) -> None:
-        self._database = database
-        self._versions = versions
+    database: Database
+    versions: VersionService
 
     async def sessions(self, first: str, second: str, *, confidence: float) -> Comparison:
         """Compare two ended sessions on one scale.
@@ -151,7 +135,7 @@ class ComparisonService:
         """
         if first == second:
             raise InvalidInputError("An examinee cannot be compared with itself.")
-        async with self._database.unit_of_work() as uow:  # a stream needs a transaction
+        async with self.database.unit_of_work() as uow:  # a stream needs a transaction
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id, [first, second])]
@@ -179,10 +163,10 @@ class ComparisonService:
         )
 
     async def _measured(self, session_id: str) -> _Session:
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         measured = Measured.of_session(record, version, administrations)
         return _Session(record, measured, _scores(version, administrations))
 

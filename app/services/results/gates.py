@@ -12,18 +12,17 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
+from app.records.fields import ends
 from app.records.gates import Baseline, GateRecord, GateSpec
-from app.records.intervals import ends
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of
 from app.services.results.comparability import apart
 from app.services.results.measured import Measured, between_abilities, between_scores
-from app.services.sessions.cautions import cautions_of
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.result import Result, result_in, result_of, score_in
+from app.services.sessions.result import Result, cautions_of, result_in, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -53,21 +52,13 @@ class Gate:
     extrapolation: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class GateService:
-    """Use cases of gates.
+    """Use cases of gates."""
 
-    Args:
-        database: Where they are stored.
-        sessions: Starts those that a gate asks for.
-        versions: What they ask from.
-    """
-
-    def __init__(
-        self, database: Database, sessions: SessionService, versions: VersionService
-    ) -> None:
-        self._database = database
-        self._sessions = sessions
-        self._versions = versions
+    database: Database
+    sessions: SessionService
+    versions: VersionService
 
     async def create(self, spec: GateSpec, session: str | SessionSpec) -> Gate:
         """Hold a session against a threshold, or start one for the purpose.
@@ -82,23 +73,23 @@ class GateService:
                 does not predict, or one of other questions than the baseline.
         """
         if isinstance(session, SessionSpec):
-            version = await self._versions.load(session.bank_version_id, bank=session.bank)
+            version = await self.versions.load(session.bank_version_id, bank=session.bank)
             if spec.baseline is not None:
                 session = _as(spec.baseline, session, version)
-                version = await self._versions.load(session.bank_version_id, bank=session.bank)
+                version = await self.versions.load(session.bank_version_id, bank=session.bank)
             else:
                 session = _decisive(session, spec)
             await self._check(version, spec)
             with faults_within("/session"):
-                session_id = (await self._sessions.create(session)).id
+                session_id = (await self.sessions.create(session)).id
         else:
-            found = await self._sessions.get(session)
+            found = await self.sessions.get(session)
             if spec.tag is not None or spec.baseline is not None:
-                await self._check(await self._versions.load(found.bank_version_id), spec)
+                await self._check(await self.versions.load(found.bank_version_id), spec)
             if spec.baseline is not None:
                 await self._require_others(found, spec.baseline)
             session_id = found.id
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
         return await self._decided(record)
 
@@ -110,7 +101,7 @@ class GateService:
         kept = result_in(spec.baseline.summary)
         if (kept.theta if spec.metric == "theta" else kept.score) is None:
             raise _unfit(f"it has no {spec.metric}: {kept.reason or 'none was predicted'}")
-        before = await self._versions.load(spec.baseline.bank_version_id)
+        before = await self.versions.load(spec.baseline.bank_version_id)
         if spec.metric == "theta":
             is_alike, what = version.bank.scale == before.bank.scale, "on another scale"
         else:
@@ -123,7 +114,7 @@ class GateService:
 
     async def _require_others(self, session: SessionRecord, baseline: Baseline) -> None:
         """Refuse a session that has answers of the baseline's: what they share proves nothing."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             lineage, _ = await lineage_of(session, uow)
         if not set(lineage).isdisjoint(baseline.lineage):
             raise _unfit(
@@ -136,7 +127,7 @@ class GateService:
         Raises:
             NotFoundError: No such gate.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.gates.get(gate_id)
         return await self._decided(record)
 
@@ -148,14 +139,14 @@ class GateService:
         Raises:
             NotFoundError: `request.after` is no gate.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
         gates = [await self._decided(record) for record in found.items]
         return Page(tuple(gates), found.has_more)
 
     async def _decided(self, record: GateRecord) -> Gate:
         """What the gate's session says by now."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             session = await uow.sessions.get(record.session_id)
             if session.status not in ENDED:
                 going_on = f"The session is {session.status}; the gate is decided when it ends."
@@ -173,9 +164,9 @@ class GateService:
         result, more = result_of(session), cautions_of(session, is_score=record.metric == "score")
         cautions, results = [more], [result]
         if (baseline := record.baseline) is not None:
-            version = await self._versions.load(session.bank_version_id)
+            version = await self.versions.load(session.bank_version_id)
             before = Measured.of_baseline(
-                baseline, await self._versions.load(baseline.bank_version_id)
+                baseline, await self.versions.load(baseline.bank_version_id)
             )
             found = _difference(record, Measured.of_session(session, version, asked), before, found)
             looked_before += baseline.extensions
@@ -214,11 +205,7 @@ class GateService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is held against the threshold, with its 95 % interval; see `gate`.
-
-    Attributes:
-        advice: What would decide an inconclusive gate.
-    """
+    """What is held against the threshold, with its 95 % interval; see `gate`."""
 
     value: float | None
     lo: float | None

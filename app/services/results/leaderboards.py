@@ -64,11 +64,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unranked:
-    """An endpoint whose last sessions have no result.
-
-    Attributes:
-        reason: Why.
-    """
+    """An endpoint whose last sessions have no result."""
 
     session: SessionRecord
     reason: str
@@ -104,11 +100,11 @@ class Leaderboard:
     others: tuple[Board, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class LeaderboardService:
     """Leaderboards, made of stored sessions."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def of_bank(
         self,
@@ -123,7 +119,7 @@ class LeaderboardService:
         Raises:
             NotFoundError: No such bank, or it has no version.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
             version = await uow.versions.find(found)
             present = list(filter(wanted.takes, await uow.sessions.present_results(found.id)))

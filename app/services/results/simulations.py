@@ -17,7 +17,7 @@ from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.sessions.checks import reachable_se
+from app.services.sessions.drafts import reachable_se
 from app.services.sessions.plan import SessionPlan
 
 #: Items that all simulated tests of one forecast may ask together: a second or two.
@@ -26,23 +26,7 @@ MAX_ITEMS = 40_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSpec:
-    """What is to be forecast.
-
-    Attributes:
-        bank_version_id: A certain version.
-        bank: Or the newest version of a bank, by its id or name.
-        plan: Design, as a session takes it.
-        n_examinees: How many are drawn.
-        population: `reference` draws from the abilities that the version was calibrated with,
-            `prior` from the design's prior; None takes the first where it is known.
-        thetas: These examinees instead.
-        endpoint_id: Whose price and limits hold.
-        price: A price instead of the endpoint's.
-        latency_ms: Of a call.
-        tokens_in: Prompt tokens of the items that the bank knows nothing about.
-        tokens_out: The same of the answers.
-        seed: Of all chance.
-    """
+    """What is to be forecast."""
 
     bank_version_id: str | None = None
     bank: str | None = None
@@ -78,17 +62,12 @@ class Simulation:
     caution: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class SimulationService:
-    """Use cases of forecasts.
+    """Use cases of forecasts."""
 
-    Args:
-        versions: What is asked.
-        endpoints: Whose prices and limits hold.
-    """
-
-    def __init__(self, versions: VersionService, endpoints: EndpointService) -> None:
-        self._versions = versions
-        self._endpoints = endpoints
+    versions: VersionService
+    endpoints: EndpointService
 
     async def simulate(self, spec: SimulationSpec) -> Simulation:
         """Forecast items, cost and time of a design.
@@ -101,17 +80,17 @@ class SimulationService:
                 that take too long.
             BusyError: Too many simulations are waiting.
         """
-        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
+        version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         design = SessionPlan.of_new(spec.plan).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:
-            settings = (await self._endpoints.get(spec.endpoint_id)).settings
+            settings = (await self.endpoints.get(spec.endpoint_id)).settings
             price, limits = spec.price or settings.price, settings.limits
         calls = _calls(spec, design, version, price, limits)
         _check_budget(design, calls)
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
-        materials = await self._versions.materials(version, design, price)
+        materials = await self.versions.materials(version, design, price)
         found = await forecast_confined(
             materials, ForecastWork(design=design, thetas=thetas, seed=spec.seed, calls=calls)
         )

@@ -1,7 +1,7 @@
 """Sessions made from an ended one: gone on with, estimated again, marked again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,13 @@ from app.records.endpoints import Endpoint
 from app.records.fields import convert
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.scorer_checks import require_usable
+from app.services.banks.spec import require_usable
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import as_begun
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
-from app.services.sessions.checks import check_plan, check_reachable
-from app.services.sessions.drafts import SessionDraft, provenance_of
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.drafts import SessionDraft, check_plan, check_reachable, provenance_of
+from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
 from app.services.sessions.run import open_run
 from app.services.sessions.service import SessionService
@@ -51,31 +49,15 @@ def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
     return {name: parent.provenance[name]} if name in parent.provenance else {}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DerivedSessions:
-    """Use cases of sessions that begin with the answers of an ended one.
+    """Use cases of sessions that begin with the answers of an ended one."""
 
-    Args:
-        database: Where they are stored.
-        versions: What is asked.
-        endpoints: Who was asked.
-        queue: Brings live sessions to the workers.
-        sessions: Makes them.
-    """
-
-    def __init__(
-        self,
-        *,
-        database: Database,
-        versions: VersionService,
-        endpoints: EndpointService,
-        queue: Queue,
-        sessions: SessionService,
-    ) -> None:
-        self._database = database
-        self._versions = versions
-        self._endpoints = endpoints
-        self._queue = queue
-        self._sessions = sessions
+    database: Database
+    versions: VersionService
+    endpoints: EndpointService
+    queue: Queue
+    sessions: SessionService
 
     async def extend(
         self, session_id: str, changes: Mapping[str, Any], metadata: Mapping[str, str]
@@ -99,7 +81,7 @@ class DerivedSessions:
                 f"Session {session_id} scores the answers of {parent.parent_id} again: extend that "
                 "one, and rescore the result."
             )
-        version = await self._versions.load(parent.bank_version_id)
+        version = await self.versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.of_new({**parent.design, **changes})
@@ -125,9 +107,9 @@ class DerivedSessions:
                 parent, version, _markers_of(parent), endpoint, reachable_se=reachable
             ),
         )
-        test = await self._versions.adaptive_test(version, plan.design, price)
+        test = await self.versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
-        return await self._sessions.start(draft, kept)
+        return await self.sessions.start(draft, kept)
 
     async def replay(
         self,
@@ -147,12 +129,12 @@ class DerivedSessions:
             InvalidInputError: None of its items is in the other bank version.
         """
         parent, administrations = await self._ended(session_id)
-        source = await self._versions.load(parent.bank_version_id)
+        source = await self.versions.load(parent.bank_version_id)
         source = source.asking_as(parent.provenance["asking"])
         version = source
         closed = [item for item in administrations if item.closing is not None]
         if bank_version_id is not None and bank_version_id != source.id:
-            version = await self._versions.load(bank_version_id)
+            version = await self.versions.load(bank_version_id)
             version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
@@ -173,7 +155,7 @@ class DerivedSessions:
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
         )
-        run = await open_run(self._versions, new, as_asked(closed), version=version, plan=plan)
+        run = await open_run(self.versions, new, as_asked(closed), version=version, plan=plan)
         refitted = {
             item.step: replace(item, closing=run.close(item.step, item.closing))
             for item in sorted(closed, key=lambda item: item.arrival or 0)
@@ -185,7 +167,7 @@ class DerivedSessions:
             stop_detail=f"Replay of {parent.id}: its {len(closed)} answers, estimated again.",
             precision_reached=run.precision_reached,
         )
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             await uow.sessions.add(new, summary={}, administrations=list(refitted.values()))
             step = run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending)
             await uow.sessions.advance({new.id: step}, 0)
@@ -199,11 +181,6 @@ class DerivedSessions:
         Makes a linked session that a worker fills; the old one stays as it is. Scorers that call
         out do so within their budgets.
 
-        Args:
-            session_id: The ended session.
-            scorer: Marks every answer; by default what marks each item by now.
-            metadata: Of the new session.
-
         Raises:
             InvalidStateError: The session has not ended, or nothing was answered.
             InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
@@ -214,7 +191,7 @@ class DerivedSessions:
         closed = renumbered([item for item in administrations if item.closing is not None])
         if not closed:
             raise InvalidStateError(f"Session {session_id} holds no answers to score again.")
-        present = await self._versions.load(parent.bank_version_id)
+        present = await self.versions.load(parent.bank_version_id)
         asking = {
             **parent.provenance["asking"],
             "bank_revision": present.bank_revision,
@@ -222,9 +199,9 @@ class DerivedSessions:
         }
         version = present.asking_as(asking)
         if scorer is None:
-            markers = await self._sessions.markers_of(version)
+            markers = await self.sessions.markers_of(version)
         else:
-            markers = await self._sessions.markers((scorer,))
+            markers = await self.sessions.markers((scorer,))
         new = _child(
             parent,
             relation=RESCORE,
@@ -236,11 +213,11 @@ class DerivedSessions:
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
-        run = await open_run(self._versions, new, version=version)
-        async with self._database.unit_of_work() as uow:
+        run = await open_run(self.versions, new, version=version)
+        async with self.database.unit_of_work() as uow:
             summary = run.summary(elapsed_s=0.0)
             await uow.sessions.add(new, summary=summary, administrations=as_asked(closed))
-            await self._queue.enqueue(uow, new.id, is_new=True)
+            await self.queue.enqueue(uow, new.id, is_new=True)
             return await uow.sessions.get(new.id)
 
     async def changes(self, session_id: str) -> list[Change]:
@@ -250,7 +227,7 @@ class DerivedSessions:
             NotFoundError: No such session.
             InvalidStateError: The session does not mark another one's answers.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
             if record.relation != RESCORE or record.parent_id is None:
                 raise InvalidStateError(
@@ -258,11 +235,11 @@ class DerivedSessions:
                 )
             theirs = await uow.sessions.administrations(record.parent_id)
             ours = await uow.sessions.administrations(session_id)
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         return changes(version, old_closings(theirs, ours), ours, withheld=record.withheld)
 
     async def _ended(self, session_id: str) -> tuple[SessionRecord, list[Administration]]:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
         if record.status not in ENDED:
@@ -288,7 +265,7 @@ class DerivedSessions:
             endpoint,
             seed=parent.seed,
             markers=markers,
-            private_endpoints=self._sessions.may_call_private,
+            private_endpoints=self.sessions.may_call_private,
             reachable_se=reachable_se,
         )
         asked = () if endpoint else ("endpoint", "asked")
@@ -297,7 +274,7 @@ class DerivedSessions:
     async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
         if parent.endpoint_id is None:
             return None
-        endpoint = await self._endpoints.get(parent.endpoint_id, archived=True)
+        endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
         if not endpoint.settings.is_called:
             return endpoint
         return as_begun(endpoint, parent.provenance["endpoint"] or {})

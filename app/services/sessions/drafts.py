@@ -1,44 +1,38 @@
-"""New sessions, as they are asked for and as they are checked; `SessionService` stores them."""
+"""New sessions: how they are asked for, what is refused, and what `SessionService` stores."""
 
+import asyncio
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any
 
+import numpy as np
+
 from app import DISTRIBUTION
-from app.adapters.prompting import GENERATE
-from app.engine import AdaptiveTest
-from app.records.endpoints import Endpoint, NewEndpoint
+from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle
+from app.engine import AdaptiveTest, EstimatorName
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import PRESETS, Design
+from app.engine.design.parts import EstimatorDesign
+from app.engine.models.multidimensional import MultidimensionalModel
+from app.errors import FieldProblem, InvalidInputError
+from app.records.endpoints import Endpoint, NewEndpoint, Price
 from app.records.provisional import provisional_words
+from app.records.response_sets import AskedJson
 from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.origin import origin_of
+from app.services.endpoints.origin import capabilities_of, origin_of
 from app.services.endpoints.specs import EndpointSpec
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.plan import MAX_BY_HAND, SessionPlan
 from app.services.sessions.run import SessionRun
-
-_SEED_BITS = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """A session to be created.
-
-    Attributes:
-        mode: `live` (the server asks an endpoint) or `manual` (the client answers).
-        endpoint_id: For live sessions: a stored endpoint.
-        endpoint: Or one that is stored with the session, without a name.
-        examinee: For manual sessions: who answers, where it is to be known by name.
-        bank_version_id: What is asked.
-        bank: Or the newest version of a bank, by its id or name.
-        plan: Design and failure limits, as `SessionPlan.of_new` reads them.
-        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
-            default as the bank version has it.
-        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
-        seed: For every random choice; drawn if not given.
-        metadata: Free string pairs.
-    """
+    """A session to be created."""
 
     mode: str
     endpoint_id: str | None = None
@@ -55,15 +49,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDraft:
-    """A session that is checked and not stored yet.
-
-    Attributes:
-        new: What is to be stored of it.
-        version: What it asks.
-        plan: How.
-        test: The same, built.
-        endpoint: To be stored with it, in the same transaction.
-    """
+    """A session that is checked and not stored yet."""
 
     new: NewSession
     version: LoadedVersion
@@ -138,9 +124,164 @@ def _code_version() -> str:
     return installed_version(DISTRIBUTION)
 
 
-def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
+def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJson:
     asked = version.asked()
     if asked.mode == GENERATE:
         sampling = endpoint.settings.sampling
         asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
     return asked.to_dict()
+
+
+#: Where the bank's best precision is looked for, logits.
+_THETA_GRID = np.linspace(-4.0, 4.0, 33)
+
+
+def require_content(version: LoadedVersion) -> None:
+    """Refuse to ask an endpoint items of which only the parameters are known."""
+    missing = version.n_without_content
+    if missing:
+        raise InvalidInputError(
+            f"{missing} active items of bank {version.bank_name!r} have parameters but no content, "
+            "so no endpoint can be asked. Import the items, or use a manual session."
+        )
+
+
+def require_options(version: LoadedVersion, missing: Sequence[str]) -> None:
+    """Refuse to compare options of items that have none; `missing` names them."""
+    if missing:
+        raise InvalidInputError(
+            f"{len(missing)} active items of bank {version.bank_name!r} have no options to compare "
+            f"by log-likelihood, the first is {missing[0]!r}: ask with mode 'generate'.",
+            problems=[FieldProblem("/prompt/mode", "expected multiple choice")],
+        )
+
+
+def require_answers(kind: str) -> None:
+    """Refuse to ask items of an endpoint that only marks them."""
+    if "completions" not in capabilities_of(kind):
+        raise InvalidInputError(
+            f"An endpoint of kind {kind!r} scores answers; it cannot be asked items.",
+            problems=[FieldProblem("/endpoint", f"expected a language model, got {kind!r}")],
+        )
+
+
+def require_theta(version: LoadedVersion, field: str) -> None:
+    """Refuse a test for theta where theta is withheld; `field` asks for it."""
+    if version.theta_withheld is not None:
+        raise InvalidInputError(
+            f"{version.theta_withheld} Ask for the score: stopping.score_margin, or the metric "
+            "score.",
+            problems=[FieldProblem(field, "expected a test for the score")],
+        )
+
+
+def check_plan(plan: SessionPlan, price: Price | None) -> None:
+    """Refuse what could never work, before anything is spent. Manual sessions have no price.
+
+    Their budgets hold by what the client says that its answers took.
+    """
+    design = plan.design
+    if price is None and (plan.repeats > 1 or plan.cache):
+        raise InvalidInputError(
+            "A manual session asks nobody: it takes neither repeats nor cache.",
+            problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
+        )
+    if price is None and design.concurrency > MAX_BY_HAND:
+        expected = f"expected at most {MAX_BY_HAND}, got {design.concurrency}"
+        raise InvalidInputError(
+            f"Of a manual session that many items cannot be in flight: {expected}.",
+            problems=[FieldProblem("/concurrency", expected)],
+        )
+    if price is not None and (plan.answer_within or plan.idle_timeout):
+        raise InvalidInputError(
+            "A live session asks its endpoint itself: answer_within and idle_timeout are for "
+            "manual sessions.",
+            problems=[
+                FieldProblem("/answer_within", "expected none"),
+                FieldProblem("/idle_timeout", "expected none"),
+            ],
+        )
+    if design.budget.usd is not None and price is not None and not price.known:
+        raise InvalidInputError(
+            "A budget in usd needs the endpoint's price; without it the cap would never be met.",
+            problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
+        )
+
+
+def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
+    """Refuse to ask several times what is no matter of chance."""
+    if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
+        raise InvalidInputError(
+            "Options compared by likelihood give the same answer each time: repeats need mode "
+            "'generate'.",
+            problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
+        )
+
+
+async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, float]:
+    """Least SE of theta that all active items together leave, and the theta where they do."""
+    key = json.dumps(design.estimator.to_dict(), sort_keys=True)
+    found = version.reachable.get(key)
+    if found is None:
+        found = await asyncio.to_thread(_least_error, version, design.estimator)
+        version.reachable[key] = found
+    return found
+
+
+async def check_reachable(
+    asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
+) -> float | None:
+    """Refuse an SE that was asked for and that no test on this bank can reach.
+
+    The preset's own target is never refused, written out or not: there the limit on items is the
+    other half of the design. Where it is out of reach, `stops_when` says so.
+
+    Returns:
+        What a test towards an SE can reach at all; None for any other.
+    """
+    target = plan.design.stopping.se
+    if target is None:
+        return None
+    reachable, theta = await reachable_se(plan.design, version)
+    is_own = (asked.get("stopping") or {}).get("se") is not None
+    is_own &= target != PRESETS[plan.design.preset]["stopping"].get("se")
+    if is_own and target < reachable:
+        raise InvalidInputError(
+            f"SE {target:g} cannot be reached: all {version.n_active} active items of bank "
+            f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
+            f"{theta:g}). Ask for a larger SE, or stop by max_items.",
+            problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
+        )
+    return reachable
+
+
+def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[float, float]:
+    errors = _least_errors(version.bank.take(np.flatnonzero(version.active)), estimator)
+    best = int(np.argmin(errors))
+    return float(errors[best]), float(_THETA_GRID[best])
+
+
+def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:
+    """Standard error after all items at each theta of the grid, shape (n_thetas,)."""
+    if bank.abilities is not None:
+        return _least_errors_of_several(bank.abilities)
+    information = bank.information(_THETA_GRID).sum(axis=-1)
+    if estimator.method in (EstimatorName.EAP, EstimatorName.MAP):
+        information = information + estimator.prior_sd**-2
+    with np.errstate(divide="ignore"):
+        errors: FloatArray = 1 / np.sqrt(information)
+    return errors
+
+
+def _least_errors_of_several(abilities: MultidimensionalModel) -> FloatArray:
+    """The same of the main ability, where the others are to be found from the same answers."""
+    main, population = abilities.composite, abilities.population
+    slopes, prior = abilities.items.slopes, np.linalg.inv(population.covariance)
+    along = (_THETA_GRID - main @ population.mean)[:, None] * main
+    expected = abilities.items.expected_score(population.mean + along)
+    return np.array(
+        [
+            math.sqrt(main @ np.linalg.solve(prior + slopes.T @ (weight[:, None] * slopes), main))
+            for weight in expected * (1 - expected)
+        ]
+    )

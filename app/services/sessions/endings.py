@@ -79,11 +79,7 @@ SCORER_BUDGET = f"_{ScorerBudgetError.code}"
 
 
 class Failures:
-    """Counts the failures of one session as its items are closed.
-
-    Attributes:
-        last: The last item without a score; None where there is none.
-    """
+    """Counts the failures of one session as its items are closed."""
 
     def __init__(self, limits: FailureLimits) -> None:
         self._limits = limits
@@ -146,17 +142,7 @@ def ending_of(
     precise_since: int | None,
     min_items: int,
 ) -> Ending:
-    """How a test ends.
-
-    Args:
-        stop: Why.
-        closed: Items that were closed, with a score or without.
-        scored: Those with one.
-        last_failure: The last without one.
-        precision_reached: Whether the SE is at the target; None where the design sets none.
-        precise_since: Answers after which it has been there ever since; None where it is not.
-        min_items: Answers that the test takes at least.
-    """
+    """How a test ends."""
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
     if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
         is_failed = True

@@ -14,12 +14,7 @@ TOGETHER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Call(Generic[T]):
-    """One call.
-
-    Attributes:
-        step: What it was made for.
-        began: When, by the event loop's clock.
-    """
+    """One call."""
 
     step: int
     began: float
@@ -38,9 +33,6 @@ class InFlight(Generic[T]):
 
     async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
         """Wait for the next that end.
-
-        Args:
-            timeout_s: Seconds to wait at most; None waits without end.
 
         Returns:
             What came of them by step, in the order of their steps; nothing after the time.

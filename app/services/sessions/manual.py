@@ -100,12 +100,6 @@ class ManualAnswer:
     ) -> Closing:
         """How an awaited item ends by it.
 
-        Args:
-            record: The session.
-            version: What it asks.
-            item: The item.
-            marked: How the answer's text was marked, where it has one.
-
         Raises:
             InvalidInputError: It is about another item.
         """
@@ -157,6 +151,7 @@ class Held(Generic[R]):
     n_items: int
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ManualSessions:
     """Answering by hand, several items at a time where the session says so.
 
@@ -164,39 +159,24 @@ class ManualSessions:
     after the other. Runs are kept from the first item on, each with the revision of its session: it
     is as stored where that is the stored one, whoever else answers. Any other is opened from the
     stored answers.
-
-    Args:
-        database: Where sessions are stored.
-        versions: What is asked.
-        endpoints: Of scorers that call out.
-        transport: The client that calls them.
     """
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        versions: VersionService,
-        endpoints: EndpointService,
-        transport: Transport,
-    ) -> None:
-        self._database = database
-        self._versions = versions
-        self._endpoints = endpoints
-        self._transport = transport
-        self._runs: LRUCache[str, Held[Any]] = LRUCache(_KEPT_ITEMS, lambda held: held.n_items)
-        # Of answers in this process the second waits here, not in a transaction.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    database: Database
+    versions: VersionService
+    endpoints: EndpointService
+    transport: Transport
+    _runs: LRUCache[str, Held[Any]] = field(
+        init=False, default_factory=lambda: LRUCache(_KEPT_ITEMS, lambda held: held.n_items)
+    )
+    # Of answers in this process the second waits here, not in a transaction.
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(
+        init=False, default_factory=WeakValueDictionary
+    )
 
     def keep(self, record: SessionRecord, run: SessionRun) -> None:
-        """Go on with a run once its session is answered next.
-
-        Args:
-            record: The session, which waits for an answer.
-            run: As that is stored.
-        """
+        """Go on with a run once its session is answered next."""
         run.forget_figures()
-        self._keep(record.id, _held(record, run))
+        self._keep(record.id, Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items))
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for; of several the one that was asked first.
@@ -204,7 +184,7 @@ class ManualSessions:
         Raises:
             InvalidStateError: It is not a manual session that waits for an answer.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         (item,) = await self._items([(record, _required(record, awaited)[0])])
         return item
@@ -217,7 +197,7 @@ class ManualSessions:
         Raises:
             InvalidStateError: It is not a manual session that waits for an answer.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         if any(is_overdue(record, one) for one in _required(record, awaited)):
             record, awaited, _ = await self._advanced(session_id)
@@ -243,7 +223,7 @@ class ManualSessions:
             InvalidStateError: The session does not wait for an answer.
             StaleStepError: The step was answered before, or the token is not its own.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
             step = asked_with(step_token, record, awaited).step
             await uow.sessions.renew_token(session_id, step, new_token())
@@ -257,11 +237,6 @@ class ManualSessions:
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         """A session after an answer was taken in, and those that are overdue were closed.
 
-        Args:
-            session_id: Its id.
-            answer: Of an awaited item.
-            marked: How the answer's text was marked, where it has one.
-
         Returns:
             The session, its items that are awaited now, and those that were asked now.
         """
@@ -269,7 +244,7 @@ class ManualSessions:
         async with turn:
             while True:
                 held = self._runs.get(session_id) or await self._opened(session_id)
-                async with self._database.unit_of_work() as uow:
+                async with self.database.unit_of_work() as uow:
                     record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
                     given: dict[int, Closing] = {}
                     if answer is not None:
@@ -305,26 +280,26 @@ class ManualSessions:
             self._runs[work_id] = held
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)
         version = await self._version_of(record)
-        run = await open_run(self._versions, record, asked, version=version)
-        return _held(record, run)
+        run = await open_run(self.versions, record, asked, version=version)
+        return Held(record.revision, run, ITEMS_PER_RUN + version.bank.n_items)
 
     async def _version_of(self, record: SessionRecord) -> LoadedVersion:
         """What a session asks, and how it did when it began."""
         held: Held[SessionRun] | None = self._runs.get(record.id)
         if held is not None:
             return held.run.version
-        return await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
+        return await self.versions.load_as(record.bank_version_id, record.provenance["asking"])
 
     async def _items(self, awaited: Sequence[Awaited]) -> list[NextItem]:
         """What is awaited, as it is shown: of one session, or of the members of one ranking."""
         if not awaited:
             return []
         version = await self._version_of(awaited[0][0])
-        items = await self._versions.items_at(version, [one.position for _, one in awaited])
+        items = await self.versions.items_at(version, [one.position for _, one in awaited])
         return [
             NextItem(
                 step=one.step,
@@ -339,7 +314,7 @@ class ManualSessions:
 
     async def _marked(self, session_id: str, answer: ManualAnswer) -> Closing:
         """How the text of an answer is marked, by the item's scorer."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         item = asked_with(answer.step_token, record, awaited)
         (expected,) = await self._items([(record, item)])
@@ -352,12 +327,10 @@ class ManualSessions:
         # What earlier marks took matters to scorers that pay for their calls.
         asked: Sequence[Administration] = ()
         if calls_out(expected.item.scorer):
-            async with self._database.reading() as uow:
+            async with self.database.reading() as uow:
                 asked = await uow.sessions.administrations(session_id)
         text = Answer(text=answer.response or "", raw=answer.response or "")
-        marker = AnswerScorer.of(
-            record, asked, endpoints=self._endpoints, transport=self._transport
-        )
+        marker = AnswerScorer.of(record, asked, endpoints=self.endpoints, transport=self.transport)
         return await marker.close(
             expected.item,
             text,
@@ -392,10 +365,6 @@ async def ask_next(
     )
     await uow.sessions.advance({session_id: step}, epoch)
     return {item.step for item in chosen}
-
-
-def _held(record: SessionRecord, run: SessionRun) -> Held[SessionRun]:
-    return Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items)
 
 
 def new_token() -> str:

@@ -15,13 +15,13 @@ from app.items import ItemContent
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.of_scorers import described, scorer_endpoints
+from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import ScorerCalls
 from app.services.sessions.asking import Asker, chosen_style, hints_of
-from app.services.sessions.checks import require_answers
+from app.services.sessions.drafts import require_answers
 from app.services.visibility import View, is_withheld
 from app.storage.database import Database
 
@@ -30,15 +30,7 @@ _SCRIPTED = "scripted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewSpec:
-    """What is to be looked at.
-
-    Attributes:
-        bank: Id or name.
-        item: Id or key.
-        endpoint: Saved endpoint by id, or one in place that is not stored.
-        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
-        send: Whether the endpoint is called; else the request is only shown.
-    """
+    """What is to be looked at."""
 
     bank: str
     item: str
@@ -64,35 +56,23 @@ class Preview:
     closing: Closing | None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Previews:
-    """Previews of items; nothing is stored.
+    """Previews of items; nothing is stored."""
 
-    Args:
-        database: Where banks are.
-        endpoints: Who is asked.
-        transport: The client that calls them.
-    """
-
-    def __init__(
-        self, *, database: Database, endpoints: EndpointService, transport: Transport
-    ) -> None:
-        self._database = database
-        self._endpoints = endpoints
-        self._transport = transport
+    database: Database
+    endpoints: EndpointService
+    transport: Transport
 
     async def preview(self, spec: PreviewSpec, view: View) -> Preview:
         """Put one item to an endpoint.
-
-        Args:
-            spec: Which item, to whom.
-            view: What the caller sees.
 
         Raises:
             NotFoundError: No such bank, item or endpoint.
             MissingScopeError: The bank is withheld, and the caller may not write banks.
             InvalidInputError: The item or the endpoint cannot be asked so.
         """
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             bank = await uow.banks.find(spec.bank)
             if not view.shows(withheld=is_withheld(bank)):
                 raise MissingScopeError(
@@ -111,18 +91,18 @@ class Previews:
             PromptStyle.from_dict(bank.prompt),
             spec.prompt,
             kind=kind,
-            tells=lambda: self._endpoints.tells_likelihoods(ready.endpoint.settings),
+            tells=lambda: self.endpoints.tells_likelihoods(ready.endpoint.settings),
         )
         item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             markers = await scorer_endpoints(uow, [item.scorer])
         calls = ScorerCalls(
-            endpoints=self._endpoints,
-            transport=self._transport,
+            endpoints=self.endpoints,
+            transport=self.transport,
             resolved=described(markers),
         )
         asker = Asker(
-            examinee=RateLimited(ready, self._endpoints, self._transport),
+            examinee=RateLimited(ready, self.endpoints, self.transport),
             endpoint=ready,
             marker=AnswerScorer(calls),
             style=style,
@@ -138,8 +118,8 @@ class Previews:
     async def _ready(self, endpoint: str | EndpointSpec) -> ReadyEndpoint:
         if isinstance(endpoint, EndpointSpec):
             with faults_within("/endpoint"):
-                return self._endpoints.unsaved(endpoint)
-        return await self._endpoints.ready(endpoint)
+                return self.endpoints.unsaved(endpoint)
+        return await self.endpoints.ready(endpoint)
 
 
 async def _hints(item: BankItem) -> SimulationHints:

@@ -1,65 +1,62 @@
-"""Reports of sessions: what is stored of a test, with what its bank version knows."""
+"""Sessions as reports, and ended ones as files of other tools."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
+from app.errors import InvalidStateError
+from app.exchange.every_eval_ever import (
+    EvaluatedItem,
+    EvaluatedTest,
+    Measured,
+    aggregate,
+    instance_lines,
+)
 from app.items import ItemContent
 from app.records.banks import BankVersion
-from app.records.fields import convert
-from app.records.sessions import SessionRecord
+from app.records.fields import convert, ends
+from app.records.sessions import ENDED, SessionRecord
+from app.reports.figures import unscored, whole_bank
 from app.reports.headline import headline_of
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
 from app.services.banks.joins import JoinChecks
-from app.services.banks.loaded import LoadedVersion
+from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.result import cautions_of, score_in
 from app.services.sessions.service import AskedAnswer, SessionService
 from app.services.visibility import View
 from app.storage.database import Database
 
 
+@dataclass(frozen=True, eq=False)
 class SessionReports:
-    """Tells the result of a test, whatever its state.
+    """Tells the result of a test, whatever its state."""
 
-    Args:
-        database: Where versions are.
-        versions: What was asked.
-        sessions: Where tests are.
-        joins: Holds answers against versions.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        versions: VersionService,
-        sessions: SessionService,
-        joins: JoinChecks,
-    ) -> None:
-        self._joins = joins
-        self._database = database
-        self._versions = versions
-        self._sessions = sessions
+    database: Database
+    versions: VersionService
+    sessions: SessionService
+    joins: JoinChecks
 
     async def report(self, session_id: str, *, reveal: bool) -> SessionReport:
         """The report of a session as far as it has come.
-
-        Args:
-            session_id: Its id.
-            reveal: Whether questions and answers of a withheld bank may be shown.
 
         Raises:
             NotFoundError: No such session.
         """
         view = View(is_whole=reveal)
-        record = view.session(await self._sessions.get(session_id))
-        version = await self._versions.load(record.bank_version_id)
-        answers = [view.answer(asked) for asked in await self._sessions.responses(session_id)]
-        async with self._database.reading() as uow:
+        record = view.session(await self.sessions.get(session_id))
+        version = await self.versions.load(record.bank_version_id)
+        answers = [view.answer(asked) for asked in await self.sessions.responses(session_id)]
+        async with self.database.reading() as uow:
             stored = await uow.versions.get(record.bank_version_id)
         texts: dict[int, ItemContent] = {}
         if view.shows(withheld=record.withheld):
             positions = sorted({asked.position for asked in answers})
-            items = await self._versions.items_at(version, positions)
+            items = await self.versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
         ended = Ended(
@@ -93,8 +90,8 @@ class SessionReports:
             quantiles=version.reference_abilities,
             population=() if version.curves is None else version.curves.population,
             standard=calibration is not None and not calibration.get("link"),
-            join=(await self._joins.of_sessions(stored)).check,
-            test=await self._versions.adaptive_test(
+            join=(await self.joins.of_sessions(stored)).check,
+            test=await self.versions.adaptive_test(
                 version, design.model_copy(update={"selection": selection})
             ),
         )
@@ -147,3 +144,145 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
         return Asked(**said)
     answer = closing.extracted or closing.answer_text
     return convert(Asked, closing, answer=answer, **said)
+
+
+class SessionFormat(StrEnum):
+    """Kinds of files: Every Eval Ever's object of a test, and its lines of items."""
+
+    EEE = "eee"
+    EEE_ITEMS = "eee-items"
+
+    @property
+    def media_type(self) -> str:
+        """What HTTP calls it."""
+        return "application/json" if self is SessionFormat.EEE else "application/x-ndjson"
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return "eee.json" if self is SessionFormat.EEE else "eee.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A session on its way out."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+async def export_session(
+    sessions: SessionService,
+    versions: VersionService,
+    session_id: str,
+    file_format: SessionFormat,
+    *,
+    reveal: bool,
+) -> SessionFile:
+    """One ended session as a file. Items without a score are counted, not listed.
+
+    Raises:
+        NotFoundError: No such session.
+        InvalidStateError: It has not ended.
+    """
+    view = View(is_whole=reveal)
+    record = await sessions.get(session_id)
+    if record.status not in ENDED or record.finished_at is None:
+        raise InvalidStateError(
+            f"Session {record.id} is {record.status}; what is given out is its end."
+        )
+    version = await versions.load(record.bank_version_id)
+    answers = [
+        view.answer(asked)
+        for asked in await sessions.responses(session_id)
+        if not asked.is_pretest and asked.closing is not None and asked.closing.score is not None
+    ]
+    items: dict[int, BankItem] = {}
+    if view.shows(withheld=record.withheld):
+        positions = sorted({asked.position for asked in answers})
+        items = await versions.items_at(version, positions)
+    # Of thousands of answers this is a second, in which nobody else is to wait.
+    content = await asyncio.to_thread(_content, _test(record), answers, items, file_format)
+    return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
+
+
+def _content(
+    test: EvaluatedTest,
+    answers: Sequence[AskedAnswer],
+    items: Mapping[int, BankItem],
+    file_format: SessionFormat,
+) -> bytes:
+    evaluated = []
+    for asked in answers:
+        closing = asked.closing
+        if closing is None or closing.score is None:
+            continue
+        item = items.get(asked.position)
+        known = item is not None and item.content != ItemContent()
+        evaluated.append(
+            convert(
+                EvaluatedItem,
+                closing,
+                key=asked.item_key,
+                step=asked.step,
+                content=item.content if item is not None and known else None,
+                raw=closing.answer_text if closing.raw_text is None else closing.raw_text,
+            )
+        )
+    content = instance_lines(test, evaluated)
+    if file_format is SessionFormat.EEE:
+        content = aggregate(test, content)
+    return content
+
+
+def _test(record: SessionRecord) -> EvaluatedTest:
+    if record.finished_at is None:
+        raise ValueError("a session that has not ended")
+    summary, provenance = record.summary, record.provenance
+    return EvaluatedTest(
+        id=record.id,
+        model=record.endpoint_model or record.metadata.get("model") or record.mode,
+        bank=record.bank_name,
+        bank_version=record.bank_version,
+        bank_version_id=record.bank_version_id,
+        library_version=str(provenance["code_version"]),
+        ended_at=record.finished_at,
+        theta=_theta(summary["estimate"], cautions_of(record, is_score=False)),
+        score=_score(score_in(summary), cautions_of(record, is_score=True)),
+        scored_on=whole_bank(
+            provenance["n_items"] + provenance.get("n_never_asked", 0),
+            provenance.get("n_uncalibrated", 0),
+        ),
+        n_scored=summary["progress"]["scored"],
+        not_scored=unscored(summary).left_out,
+        details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
+    )
+
+
+def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
+    if estimate["theta"] is None:
+        return None
+    lo, hi = ends(estimate["interval"])
+    return Measured(
+        value=estimate["theta"],
+        se=estimate["se"],
+        lo=lo,
+        hi=hi,
+        method=estimate["method"],
+        caution=caution,
+    )
+
+
+def _score(score: dict[str, Any] | None, caution: str | None) -> Measured | None:
+    if score is None:
+        return None
+    lo, hi = ends(score["interval"])
+    return Measured(
+        value=score["value"],
+        se=None,
+        lo=lo,
+        hi=hi,
+        method=score["method"],
+        caution=caution,
+    )

@@ -17,7 +17,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.marking.answer_scorer import AnswerScorer, is_cut
 from app.services.outages import OnWait, retry_outages
-from app.services.sessions.repeats import combined, repeats_in
+from app.services.sessions.asking import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 

@@ -1,4 +1,4 @@
-"""What an ended session found out, read from its stored figures."""
+"""What an ended session found out, read from its stored figures, and why to trust that less."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,16 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
-from app.records.intervals import ends, interval
+from app.printable import percent
+from app.records.fields import ends, interval
 from app.records.sessions import ENDED, SessionRecord
+from app.reports.figures import (
+    asked_caution,
+    provisional_caution,
+    uncounted,
+    unparsed_caution,
+    unscored,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Result:
         score: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
         extrapolation: Where the examinee stands among those calibrated; see
-            `app.services.sessions.shown_figures`.
+            `app.services.sessions.figures`.
         reason: Why there is no ability, and where there is none either no score.
     """
 
@@ -125,3 +133,46 @@ def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any
         "method": score["method"],
         "target": None if tag == WHOLE_BANK else {tag: 1.0},
     }
+
+
+_ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
+
+
+def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
+    """What is to be said beside a session's predicted score, or its theta; None if nothing is."""
+    known, summary = session.provenance, session.summary
+    extrapolation: Mapping[str, Any] = summary["estimate"].get("extrapolation") or {}
+    told = (
+        _of_state(session.status),
+        provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
+        extrapolation.get("caution"),
+        _of_asking(session),
+        unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
+        _of_unmarked(summary, is_score=is_score),
+        uncounted(known.get("n_uncalibrated", 0)) if is_score else None,
+    )
+    return " ".join(one for one in told if one is not None) or None
+
+
+def _of_state(status: str) -> str | None:
+    ended = _ENDED_EARLY.get(status)
+    return ended and f"The test {ended}: this rests on the answers that came until then."
+
+
+def _of_asking(session: SessionRecord) -> str | None:
+    asked = dict(session.provenance.get("asked", {}))
+    if session.withheld:
+        asked.pop("scorer", None)
+    return asked_caution(asked, session.provenance.get("asked_when_calibrated", {}))
+
+
+def _of_unmarked(summary: Mapping[str, Any], *, is_score: bool) -> str | None:
+    share = unscored(summary).share_left_out
+    if not share:
+        return None
+    room = (
+        "the lower end of the score's interval has room for them"
+        if is_score
+        else "ability and its interval are those of the others"
+    )
+    return f"{percent(share)} of the answers have no score: {room}."

@@ -7,7 +7,7 @@ one that was lost.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
-from app.records.intervals import ends, finite, interval
+from app.records.fields import ends, finite, interval
 from app.records.sessions import (
     Administration,
     Advance,
@@ -42,10 +42,8 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import Failures, ended_event, ending_of
-from app.services.sessions.meter import Answering, Meter
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestItems, window_of
-from app.services.sessions.shown_figures import (
+from app.services.sessions.figures import (
+    Meter,
     SpareTime,
     no_result,
     person_fit_of,
@@ -54,6 +52,7 @@ from app.services.sessions.shown_figures import (
     right_in,
     shown,
 )
+from app.services.sessions.plan import PretestItems, SessionPlan
 
 #: A prediction on the way is this old at most when a step is told, seconds, even where its worker
 #: has no time to spare: on a large bank it costs more than the rest of a step.
@@ -64,16 +63,7 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one session in the hands of whoever drives it.
-
-    Attributes:
-        test: The test that it runs.
-        plan: How it is run.
-        version: What it asks.
-        state: The engine's state.
-        meter: What the calls took.
-        score: The score, as of the last summary; None where it was not predicted yet.
-    """
+    """The state of one session in the hands of whoever drives it."""
 
     def __init__(
         self,
@@ -96,17 +86,11 @@ class SessionRun:
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self.meter = Meter(plan.design.budget)
-        self._answering = Answering()
         self.score: dict[str, Any] | None
         self._profile: dict[str, Any] | None
         self._population_position: dict[str, Any] | None
         self.forget_figures()
-        stopping = plan.design.stopping
-        self._pretest = PretestItems(
-            plan.pretest,
-            seed=seed,
-            window=window_of(plan.pretest, stopping.min_items, stopping.max_items),
-        )
+        self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
         self.state: CatState = test.start()
         for item in administrations:
             self._administer(item.step, ItemIndex(item.position), item.probability)
@@ -142,8 +126,10 @@ class SessionRun:
     @property
     def population_position(self) -> dict[str, Any] | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
-        if self._population_position is None and no_result(self.state.n_scored) is None:
-            self._population_position = self._stands(self._design.selection.target, final=False)
+        has_result = no_result(self.state.n_scored) is None
+        if self._population_position is None and has_result and self._may_predict(final=False):
+            target = self._design.selection.target
+            self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
 
     def forget_figures(self) -> None:
@@ -192,12 +178,7 @@ class SessionRun:
         return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
-        """Mark an item as asked that was chosen here or, in a ranking, for all its members.
-
-        Args:
-            item: Its position.
-            probability: With which this step drew it; see `Ask`.
-        """
+        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
         step = len(self._steps) + 1
         bank = self.test.bank
         self._information = bank.model.item_information(
@@ -223,10 +204,15 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                self.score = self._predicted(final=final)
+                may_predict = self._may_predict(final=final)
+                self.score = self._predicted() if may_predict else None
                 target = self._design.selection.target
                 self._profile = profile_of(self.version, self.test, self.state, target)
-                self._population_position = self._stands(target, final=final)
+                self._population_position = (
+                    position_of(self.version, self.test, self.state, target)
+                    if may_predict
+                    else None
+                )
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -247,8 +233,8 @@ class SessionRun:
                 "in_flight": len(self.state.pending),
                 "expected_items": self._closed if final else self._expected_items(),
             },
-            "usage": {**self.meter.figures(elapsed_s), "cache": self._answering.saved},
-            "repeats": self._answering.repeats(self.test, self.state),
+            "usage": self.meter.figures(elapsed_s),
+            "repeats": self.meter.repeats(self.test, self.state),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
         }
@@ -360,12 +346,12 @@ class SessionRun:
                     self._precise_since = self.state.n_scored
             self._failures.take(closing)
             self._outcomes[closing.outcome] += 1
-        self.meter.take(closing)
-        self._answering.take(closing, None if self.version.is_pretest(item) else int(item))
+        self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
 
-    def _predicted(self, *, final: bool) -> dict[str, Any] | None:
-        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
-            return None
+    def _may_predict(self, *, final: bool) -> bool:
+        return final or self.version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
+
+    def _predicted(self) -> dict[str, Any]:
         predicted, n_items = self.test.predict(self.state), self.test.n_counted
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
@@ -382,11 +368,6 @@ class SessionRun:
             "target": target,
             "recent": agents.rank(predicted.value) if agents and is_of_all else None,
         }
-
-    def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:
-        if self.version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
-            return None
-        return position_of(self.version, self.test, self.state, target)
 
     def _expected_items(self) -> int | None:
         """Items in all that the precision will probably take, if it goes on as now.
@@ -431,14 +412,6 @@ async def open_run(
     spare: SpareTime | None = None,
 ) -> SessionRun:
     """A session as far as its answers go.
-
-    Args:
-        versions: What is asked.
-        session: The session.
-        administrations: Items that it has asked, in any order.
-        version: Its bank version as it asks it, where the caller has that.
-        plan: Its plan, where the caller has that.
-        spare: Of the worker that runs it; absent: its own.
 
     Raises:
         InvalidInputError: Its design cannot be built on its bank version.

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
@@ -26,16 +26,16 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.leased import LeasedRunner, Leasing, acting_as
+from app.services.leased import LeasedRunner, acting_as
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.outages import OnWait, Waiting, retry_outages
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
+from app.services.sessions.figures import SpareTime
 from app.services.sessions.in_flight import InFlight
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun, open_run
-from app.services.sessions.shown_figures import SpareTime
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -99,32 +99,19 @@ class Networks:
         return self.private if record.provenance["private_endpoints"] else self.public
 
 
+@dataclass(eq=False, kw_only=True)
 class SessionRunner(LeasedRunner[SessionRecord]):
-    """Drives claimed sessions of one worker process.
-
-    Args:
-        leasing: See `LeasedRunner`.
-        versions: What is asked.
-        endpoints: Who is asked.
-        networks: The clients that ask.
-    """
+    """Drives claimed sessions of one worker process."""
 
     kind = "session"
 
-    def __init__(
-        self,
-        leasing: Leasing,
-        *,
-        versions: VersionService,
-        endpoints: EndpointService,
-        networks: Networks,
-    ) -> None:
-        super().__init__(leasing)
-        self._versions = versions
-        self._endpoints = endpoints
-        self._networks = networks
-        self._steps = StepWriter(leasing.database)
-        self._spare = SpareTime()
+    versions: VersionService
+    endpoints: EndpointService
+    networks: Networks
+    _spare: SpareTime = field(init=False, default_factory=SpareTime)
+
+    def __post_init__(self) -> None:
+        self._steps = StepWriter(self.leasing.database)
 
     @override
     def _leases(self, uow: UnitOfWork) -> SessionRepository:
@@ -172,10 +159,10 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     def _rescoring(self, record: SessionRecord) -> Rescoring:
         return Rescoring(
             record=record,
-            database=self._database,
-            versions=self._versions,
-            endpoints=self._endpoints,
-            transport=self._networks.of(record),
+            database=self.leasing.database,
+            versions=self.versions,
+            endpoints=self.endpoints,
+            transport=self.networks.of(record),
             write=self._write_step,
             on_wait=self.waiting_note(record),
         )
@@ -188,11 +175,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     ) -> LiveSession:
         """A claimed session with all it takes to go on, rebuilt from what is stored.
 
-        Args:
-            record: The session.
-            version: Its bank version, where the caller has it: tests on one are compared.
-            plan: Its plan, where the caller has that.
-
         Raises:
             SextantError: It has no endpoint, or one that cannot be opened.
         """
@@ -200,19 +182,19 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
         asking = record.provenance["asking"]
         if version is None:
-            version = await self._versions.load_as(record.bank_version_id, asking)
+            version = await self.versions.load_as(record.bank_version_id, asking)
         else:
             version = version.asking_as(asking)
-        endpoint = await self._endpoints.ready(
+        endpoint = await self.endpoints.ready(
             record.endpoint_id, record.provenance["endpoint"] or {}
         )
-        async with self._database.reading() as uow:
+        async with self.leasing.database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
         run = await open_run(
-            self._versions, record, administrations, version=version, plan=plan, spare=self._spare
+            self.versions, record, administrations, version=version, plan=plan, spare=self._spare
         )
-        keeping, transport = self._keeping(record, run), self._networks.of(record)
-        calling = RateLimited(endpoint, self._endpoints, transport)
+        keeping, transport = self._keeping(record, run), self.networks.of(record)
+        calling = RateLimited(endpoint, self.endpoints, transport)
         return LiveSession(
             record=record,
             run=run,
@@ -223,7 +205,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 marker=AnswerScorer.of(
                     record,
                     administrations,
-                    endpoints=self._endpoints,
+                    endpoints=self.endpoints,
                     transport=transport,
                     keeping=keeping,
                 ),
@@ -241,7 +223,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         if not run.plan.cache:
             return None
         realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
-        return lambda calling: Cached(calling, self._database, realm, record.id)
+        return lambda calling: Cached(calling, self.leasing.database, realm, record.id)
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; past the time limit, give up those in flight."""
@@ -262,7 +244,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         Of a ranking that may be somebody who joined it: they pay for what they have asked.
         """
         position = int(live.run.position(step))
-        item = (await retry_outages(lambda: self._versions.items_at(live.version, [position])))[
+        item = (await retry_outages(lambda: self.versions.items_at(live.version, [position])))[
             position
         ]
         ITEMS_ASKED.inc()
@@ -291,7 +273,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 "error_code": waiting.error_code,
             }
             try:
-                async with self._database.unit_of_work() as uow:
+                async with self.leasing.database.unit_of_work() as uow:
                     await uow.sessions.note_waiting(
                         record.id,
                         record.lease_epoch,
@@ -336,9 +318,6 @@ class StepWriter:
 
     Each commit waits for the disk. Steps that come in meanwhile are written together, by one
     statement: a step alone waits for nobody, a hundred at once share what writing costs.
-
-    Args:
-        database: Where sessions are stored.
     """
 
     def __init__(self, database: Database) -> None:

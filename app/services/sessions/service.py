@@ -18,8 +18,8 @@ from app.errors import (
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
-from app.records.events import StoredEvent
 from app.records.fields import shallow
+from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
     UNDERWAY,
@@ -33,27 +33,24 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.of_scorers import described, scorer_endpoints
+from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService
 from app.services.leased import Queue
 from app.services.sessions.asking import chosen_style
-from app.services.sessions.checks import (
+from app.services.sessions.drafts import (
+    SessionDraft,
+    SessionSpec,
     check_plan,
     check_reachable,
     check_repeats,
+    provenance_of,
     require_answers,
     require_content,
     require_options,
     require_theta,
 )
-from app.services.sessions.drafts import (
-    SessionDraft,
-    SessionSpec,
-    provenance_of,
-)
 from app.services.sessions.manual import ManualSessions, ask_next
-from app.services.sessions.plan import SessionPlan
-from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest, within_size
@@ -74,35 +71,24 @@ class AskedAnswer(Administration):
     withheld: bool
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SessionService:
     """Use cases around sessions. Running live ones is `SessionRunner`'s.
 
-    Args:
-        database: Where they are stored.
-        versions: What is asked.
-        endpoints: Who is asked.
-        manual: Goes on with sessions that the client answers.
-        queue: Brings live sessions to the workers.
+    Attributes:
         private_endpoints: Whether sessions made here may call loopback and private addresses. The
             server that takes the request decides this for whichever worker runs the session.
+
+    Raises:
+        NotFoundError: What is named is not there, of all that name something.
     """
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        versions: VersionService,
-        endpoints: EndpointService,
-        manual: ManualSessions,
-        queue: Queue,
-        private_endpoints: bool,
-    ) -> None:
-        self._database = database
-        self._versions = versions
-        self._endpoints = endpoints
-        self._manual = manual
-        self._queue = queue
-        self._private_endpoints = private_endpoints
+    database: Database
+    versions: VersionService
+    endpoints: EndpointService
+    manual: ManualSessions
+    queue: Queue
+    private_endpoints: bool
 
     async def create(self, spec: SessionSpec, *, is_admin: bool = False) -> SessionRecord:
         """Create a session; a live one is queued in the same transaction.
@@ -119,7 +105,7 @@ class SessionService:
             NotFoundError: No such endpoint or bank version.
             SecretsError: The key of a saved endpoint cannot be decrypted.
         """
-        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
+        version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.unparsed_policy is not None:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
         # Who answers by hand has one item at a time.
@@ -137,7 +123,7 @@ class SessionService:
             chosen = spec.endpoint or spec.endpoint_id
             if chosen is None:
                 raise InvalidInputError("A live session needs an endpoint.")
-            endpoint = await self._endpoints.to_ask(chosen)
+            endpoint = await self.endpoints.to_ask(chosen)
         elif spec.examinee is not None:
             endpoint = await self.named(spec.examinee, is_admin=is_admin)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
@@ -161,7 +147,7 @@ class SessionService:
 
     async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
         """A named examinee: the one that is known, or a new one; refuses as `create` does."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             known = await uow.endpoints.by_hand(examinee.name)
         if known is None:
             return NewEndpoint(
@@ -211,17 +197,17 @@ class SessionService:
         check_plan(plan, price)
         if settings is not None:
             require_answers(settings.kind)
-            await self._endpoints.budgets.require_bounds(settings, owner())
-        test = await self._versions.adaptive_test(version, plan.design, price)
+            await self.endpoints.budgets.require_bounds(settings, owner())
+        test = await self.versions.adaptive_test(version, plan.design, price)
         if settings is not None:
             style = chosen_style(
                 version.prompt_style,
                 prompt,
                 kind=settings.kind,
-                tells=lambda: self._endpoints.tells_likelihoods(settings),
+                tells=lambda: self.endpoints.tells_likelihoods(settings),
             )
             if style.mode == LOGLIKELIHOOD:
-                async with self._database.reading() as uow:
+                async with self.database.reading() as uow:
                     require_options(version, await uow.versions.without_options(version.id))
             version = version.put_as(style)
             check_repeats(plan, version.prompt_style)
@@ -255,14 +241,10 @@ class SessionService:
     ) -> SessionRecord:
         """Store a session and bring it to the workers, or ask its first item.
 
-        Args:
-            draft: The session.
-            administrations: What it begins with.
-
         Raises:
             AlreadyExistsError: Another endpoint has the name of the one that comes with it.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             if draft.endpoint is not None:
                 await uow.endpoints.add(draft.endpoint)
             if draft.new.parent_id is None and draft.plan.pretest.items_per_session:
@@ -278,12 +260,12 @@ class SessionService:
             figures = run.summary(elapsed_s=new.active_s)
             await uow.sessions.add(new, summary=figures, administrations=administrations)
             if new.mode == "live":
-                await self._queue.enqueue(uow, new.id, is_new=True)
+                await self.queue.enqueue(uow, new.id, is_new=True)
             else:
                 await ask_next(uow, new.id, 0, run, {}, elapsed_s=new.active_s)
             record = await uow.sessions.get(new.id)
         if record.status == "awaiting_response":
-            self._manual.keep(record, run)
+            self.manual.keep(record, run)
         return record
 
     async def markers_of(self, version: LoadedVersion) -> dict[str, Any]:
@@ -302,31 +284,27 @@ class SessionService:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""
         if not specs:
             return {}
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             found = await scorer_endpoints(uow, specs)
         for endpoint in found.values():
-            await self._endpoints.budgets.require_bounds(endpoint.settings, owner())
+            await self.endpoints.budgets.require_bounds(endpoint.settings, owner())
         return described(found)
 
     @property
     def may_call_private(self) -> bool:
         """Whether sessions that are made now may call loopback and private addresses."""
-        return self._private_endpoints and not present().is_from_elsewhere
+        return self.private_endpoints and not present().is_from_elsewhere
 
     async def get(self, session_id: str) -> SessionRecord:
-        """One session.
-
-        Raises:
-            NotFoundError: No such session.
-        """
-        async with self._database.reading() as uow:
+        """One session."""
+        async with self.database.reading() as uow:
             return await uow.sessions.get(session_id)
 
     async def list_page(
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
         """One page of sessions."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             return await uow.sessions.list_page(request, wanted)
 
     async def delete(self, session_id: str) -> None:
@@ -335,7 +313,7 @@ class SessionService:
         Raises:
             InvalidStateError: It has not ended.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             asked = await uow.removals.endpoints_of(session_id)
             await uow.sessions.delete(session_id)
             await uow.removals.unused(session_id, endpoints=asked)
@@ -344,19 +322,15 @@ class SessionService:
         self, session_id: str, *, after: int = 0, limit: int = 500
     ) -> list[StoredEvent]:
         """Events after number `after`, in order."""
-        async with self._database.reading() as uow:
+        async with self.database.reading() as uow:
             told = await uow.events.since("session", {session_id: after}, limit=limit)
             return told.get(session_id, [])
 
     async def responses(
         self, session_id: str, *, after_step: int = 0, limit: int | None = None
     ) -> list[AskedAnswer]:
-        """Items asked after step `after_step`, in order of asking.
-
-        Raises:
-            NotFoundError: No such session.
-        """
-        async with self._database.reading() as uow:
+        """Items asked after step `after_step`, in order of asking."""
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
         return await self._by_name(record, items)
@@ -364,12 +338,8 @@ class SessionService:
     async def responses_page(
         self, session_id: str, *, after_step: int, limit: int
     ) -> Page[AskedAnswer]:
-        """The same, so many at most; fewer where their texts are long.
-
-        Raises:
-            NotFoundError: No such session.
-        """
-        async with self._database.reading() as uow:
+        """The same, so many at most; fewer where their texts are long."""
+        async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
 
             async def fetch(last: Administration | None, n: int) -> Sequence[Administration]:
@@ -382,7 +352,7 @@ class SessionService:
     async def _by_name(
         self, record: SessionRecord, items: Sequence[Administration]
     ) -> list[AskedAnswer]:
-        version = await self._versions.load(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         return [
             AskedAnswer(
                 **shallow(item),
@@ -410,7 +380,7 @@ class SessionService:
 
     async def end_idle(self) -> list[str]:
         """Cancel the manual sessions whose client was silent for longer than it said it may be."""
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             idle = await uow.sessions.idle()
             for session_id in idle:
                 await uow.sessions.transition(
@@ -448,14 +418,14 @@ class SessionService:
         if record.status in UNDERWAY:
             return record
         lapsed = (record.failure or {}).get("code") == LeaseLapsedError.code
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             record = await uow.sessions.transition(
                 session_id,
                 allowed=("failed",) if lapsed else ("paused",),
                 status="queued",
                 event=SessionEvent("session.resumed", {}),
             )
-            await self._queue.enqueue(uow, session_id)
+            await self.queue.enqueue(uow, session_id)
         return record
 
     async def _transition(
@@ -468,7 +438,7 @@ class SessionService:
         stop_reason: str | None = None,
         stop_detail: str | None = None,
     ) -> SessionRecord:
-        async with self._database.unit_of_work() as uow:
+        async with self.database.unit_of_work() as uow:
             return await uow.sessions.transition(
                 session_id,
                 allowed=allowed,

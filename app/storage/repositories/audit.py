@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Select, Text, any_, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.records.audit import AuditEntry, AuditFilter
+from app.records.api_keys import AuditEntry, AuditFilter
 from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.projects import AuditRow, ProjectRow

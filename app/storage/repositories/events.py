@@ -6,7 +6,7 @@ from typing import Literal
 from sqlalchemy import Integer, Text, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.records.events import StoredEvent
+from app.records.leased import StoredEvent
 from app.records.sessions import SessionEvent
 from app.storage.repositories.session_queries import WITHHELD_SQL
 from app.storage.repositories.session_steps import as_json

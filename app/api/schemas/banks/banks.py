@@ -14,7 +14,6 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.banks.sent_files import SentContent
 from app.api.schemas.banks.versions import (
     FindingRead,
     LongText,
@@ -32,12 +31,13 @@ from app.api.schemas.common import (
     Metadata,
     Output,
     OwnedRead,
+    SentContent,
     Text,
 )
 from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec
 from app.records.fields import shallow
-from app.services.banks.imports import BankImport
+from app.services.banks.imports import BankImport, Renamed, Tally
 from app.services.banks.overviews import BankOverview
 from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec
@@ -357,29 +357,6 @@ class BundleCreate(Input):
     )
 
 
-class SkippedRead(Output):
-    """Rows, or questions that cannot be asked again, that were left out for one reason."""
-
-    reason: str
-    count: int
-    keys: First[str] = Field(description=f"The first {MAX_LISTED} at most.")
-
-
-class TallyRead(Output):
-    """What became of the rows of one file."""
-
-    rows_read: int
-    accepted: int
-    skipped: list[SkippedRead]
-
-
-class RenamedRead(Output):
-    """A parameter row that was matched by what R makes of names."""
-
-    parameter: str
-    item: str
-
-
 class ImportRead(Output):
     """What an import did, or with `dry_run` would do."""
 
@@ -387,8 +364,8 @@ class ImportRead(Output):
     dry_run: bool
     bank_id: str = Field(validation_alias=AliasPath("bank", "id"))
     version: VersionRead | None = Field(description="Null without parameters.")
-    items: TallyRead
-    parameters: TallyRead
-    renamed: First[RenamedRead]
+    items: Tally
+    parameters: Tally
+    renamed: First[Renamed]
     findings: First[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
     n_findings: int

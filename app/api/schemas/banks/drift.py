@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter
 from app.api.schemas.banks.versions import DriftFigures
 from app.api.schemas.common import Output
 from app.calibration.pipeline.drift import drift_figures, drift_message
+from app.records.provisional import Provisional
 from app.services.banks.recalibration_advice import Offer
 from app.services.calibrations.drift import DriftLook
 
@@ -123,24 +124,12 @@ def _item(look: DriftLook, j: int) -> DriftItemRead:
     )
 
 
-class ProvisionalRead(Output):
-    """How uncertain the items of a version are."""
-
-    n_examinees: int = Field(description="Whose answers they rest on.")
-    n_answers: int
-    answers_per_item: float = Field(description="Median.")
-    se_b: float | None = Field(description="Standard error of the median item's difficulty.")
-    widening: float = Field(
-        description="Share by which the items' uncertainty widens standard errors of theta."
-    )
-
-
 class RecalibrationRead(Output):
     """What live answers would tell of a version's items."""
 
     object: Literal["recalibration"] = "recalibration"
     version_id: str
-    provisional: ProvisionalRead | None = Field(description="Null: its parameters are no guesses.")
+    provisional: Provisional | None = Field(description="Null: its parameters are no guesses.")
     n_examinees: int = Field(
         description="Who has answered by now: one address, model, settings and prompt each."
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from app.api.schemas.banks.banks import BankName, BankRead, ScorerModel, SkippedRead, Visibility
+from app.api.schemas.banks.banks import BankName, BankRead, ScorerModel, Visibility
 from app.api.schemas.banks.versions import AskedModel, ShortText, UnparsedPolicy
 from app.api.schemas.calibrations import CalibrationRead, Model
 from app.api.schemas.common import MAX_LISTED, First, Output, ShownAs, Text
@@ -14,15 +14,16 @@ from app.api.schemas.response_sets import (
     AnswerFile,
     FileReadRead,
     ResponseSetRead,
-    SkippedRowsRead,
     WhichAnswers,
 )
 from app.calibration.pipeline.plan import CalibrationPlan
+from app.exchange.results.found import Choice
 from app.items import JsonObject
 from app.records.fields import shallow
+from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import AnswerImport
+from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.results import ResultsImport
 from app.services.visibility import View
 
@@ -126,16 +127,6 @@ class FromResultsCreate(WhichAnswers):
         )
 
 
-class ChoiceRead(Output):
-    """Something that the files left open, and how it was settled."""
-
-    what: str
-    taken: str
-    others: list[str]
-    detail: str
-    option: str | None = Field(description="Of the command, by which it is settled otherwise.")
-
-
 class AgreementRead(Output):
     """How a scorer marks recorded answers, those marked right and those marked wrong apart."""
 
@@ -176,9 +167,9 @@ class FromResultsRead(Output):
         description="How the answers were obtained."
     )
     marking: MarkingRead
-    choices: list[ChoiceRead]
-    left_out: list[SkippedRead]
-    skipped: list[SkippedRowsRead]
+    choices: list[Choice]
+    left_out: list[Skipped]
+    skipped: list[SkippedRows]
     calibration: CalibrationRead | None = Field(
         description="Poll it: when it is completed, `bank_version_id` is what can be asked."
     )
@@ -207,7 +198,7 @@ class FromResultsRead(Output):
                     "differing": marking.differing,
                 },
                 "left_out": [
-                    {"reason": reason, "count": len(keys), "keys": keys}
+                    {"reason": reason, "count": len(keys), "keys": keys[:MAX_LISTED]}
                     for reason, keys in begun.left_out.items()
                 ],
                 "calibration": begun.calibration and CalibrationRead.read(begun.calibration),

@@ -462,33 +462,3 @@ def theta_grid(text: str) -> FloatArray:
     # Steps such as 0.1 are not exact: the last theta counts if it is a hair too far.
     n_thetas = math.floor(n_steps + 1e-9) + 1
     return np.array([start + step * i for i in range(n_thetas)], dtype=np.float64)
-
-
-class AskedItemRead(Output):
-    """An item that many tests asked."""
-
-    item_id: str
-    asked: int = Field(description="Tests that asked it.")
-    exposure: float = Field(description="Their share of all tests.")
-
-
-class AskedTaskRead(Output):
-    """Items of one tag: their share of what was asked, and of the bank."""
-
-    tag: str
-    asked: float
-    bank: float
-
-
-class ExposureRead(Output):
-    """How widely the tests of a version spread over its items."""
-
-    tests: int = Field(description="Tests of this project that asked any item.")
-    n_items: int
-    n_asked: int = Field(description="Items that were asked at least once.")
-    exposure_mean: float
-    exposure_max: float = Field(description="Largest share of the tests that asked one item.")
-    overlap: float = Field(description="Share of a test's items that another one asks, too.")
-    most_asked: list[AskedItemRead]
-    tasks: list[AskedTaskRead]
-    caution: str | None = Field(description="What is beyond the guides, of 20 tests and more.")

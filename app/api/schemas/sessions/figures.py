@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Outcomes, Output
-from app.records.intervals import Interval
+from app.records.fields import Interval
+from app.reports.headline import Trust
 
 
 class ExtrapolationRead(Output):
@@ -72,13 +73,6 @@ class EstimateRead(Output):
     )
 
 
-class TrustRead(Output):
-    """How far to trust a score, and the one reason that matters most."""
-
-    level: Literal["good", "fair", "poor"]
-    reason: str
-
-
 class RecentRankRead(Output):
     """Where a score stands among the newest of the agents that the bank was calibrated on."""
 
@@ -100,7 +94,7 @@ class HeadlineRead(Output):
     equivalent_random_items: int | None
     usd: float | None
     usd_all: float | None = Field(description="What all questions would cost at that price.")
-    trust: TrustRead
+    trust: Trust
     better_than: float | None = Field(
         description="Share of the reference models that are weaker; null: unknown."
     )

@@ -43,14 +43,13 @@ from app.api.schemas.sessions.figures import (
 )
 from app.engine import StopReason
 from app.items import JsonObject
-from app.records.fields import convert, shallow
-from app.records.intervals import Interval
+from app.records.fields import Interval, convert, shallow
 from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.repeats import MAX_REPEATS
+from app.services.sessions.plan import MAX_REPEATS
 from app.services.visibility import View
 
 SessionStatus = TypeAliasType("SessionStatus", SessionState)
@@ -102,16 +101,6 @@ class ExamineeInput(Input):
         default=None, description="What drives the model: an agent is model and scaffold."
     )
     settings: Metadata = Field(default_factory=dict)
-
-
-class ExamineeRead(Output):
-    """Who answered by hand, as its client described it."""
-
-    name: str
-    kind: ExamineeKind
-    model: str | None
-    scaffold: str | None
-    settings: dict[str, str]
 
 
 class SessionCreate(DesignInput, OnBank):
@@ -325,7 +314,7 @@ class SessionRead(WorkRead):
     status: SessionStatus
     bank: SessionBank
     endpoint: SessionEndpoint | None
-    examinee: ExamineeRead | None = Field(description="Who answers by hand; null: not named.")
+    examinee: Examinee | None = Field(description="Who answers by hand; null: not named.")
     self_reported: bool = Field(description="A client says what was answered: a manual session.")
     headline: HeadlineRead | None = Field(description="Null before there is a score.")
     estimate: EstimateRead
@@ -384,7 +373,7 @@ class SessionRead(WorkRead):
                     "name": record.endpoint_name,
                     "model": record.endpoint_model,
                 },
-                "examinee": record.examinee and shallow(record.examinee),
+                "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
                 "pretest": None,
