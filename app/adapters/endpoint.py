@@ -22,8 +22,15 @@ from app.adapters.failures import (
 )
 from app.adapters.passing import NOTHING_PASSED, OUR_HEADERS, Passed, is_header_value
 from app.adapters.reasoning import split_reasoning
-from app.adapters.replies import SMALL, TooManyValuesError, decoded, off_the_loop
-from app.adapters.transport import Reply, Transport, parse_endpoint_url
+from app.adapters.transport import (
+    SMALL,
+    Reply,
+    TooManyValuesError,
+    Transport,
+    decoded,
+    off_the_loop,
+    parse_endpoint_url,
+)
 from app.errors import (
     AnswerTooLargeError,
     EndpointFaultError,

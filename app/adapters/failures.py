@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from app.adapters.replies import decoded
-from app.adapters.transport import Reply
+from app.adapters.transport import Reply, decoded
 from app.errors import (
     ColdStartError,
     EndpointFaultError,

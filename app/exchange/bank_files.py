@@ -23,7 +23,7 @@ from typing import Any
 from app.engine.bank import ItemBank
 from app.errors import ItemBankError
 from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
-from app.exchange.py_irt_parameters import write_py_irt_parameters
+from app.exchange.py_irt import write_py_irt_parameters
 
 
 class BankFormat(StrEnum):

@@ -33,7 +33,7 @@ from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
 from app.exchange.cells import lines, plain, quoted
 from app.exchange.files import MAX_ITEMS, SEPARATED, Problems, as_text, read_bytes
-from app.exchange.py_irt_parameters import read_py_irt_parameters
+from app.exchange.py_irt import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
     mirt_names,

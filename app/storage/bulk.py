@@ -1,4 +1,4 @@
-"""Many rows by few statements."""
+"""Many rows by few statements, and changes that are refused when somebody else was faster."""
 
 import asyncio
 import json
@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import PreconditionFailedError
 
 #: Rows that are fetched in one go where there may be tens of thousands: between them others run.
 STREAMED = 250
@@ -29,3 +31,20 @@ async def insert_many(
 def _next_batch(remaining: Iterator[Mapping[str, Any]]) -> str | None:
     batch = list(islice(remaining, _BATCH))
     return json.dumps(batch, ensure_ascii=False, allow_nan=False) if batch else None
+
+
+def require_revision(what: str, actual: int, expected: int) -> None:
+    """Let a change through only if it is based on the present state.
+
+    Args:
+        what: Whose revision it is, as a sentence begins: `Bank 'sums'`.
+        actual: The present revision.
+        expected: The one that If-Match names.
+
+    Raises:
+        PreconditionFailedError: They differ.
+    """
+    if actual != expected:
+        raise PreconditionFailedError(
+            f"{what} is at revision {actual}, If-Match names {expected}: read it again."
+        )

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.agents import read_agents
-from app.exchange.catalog.build import GivenFile, build_bank
+from app.exchange.catalog.build import GivenFile, build_bank, check, git_blob, order_of
 from app.exchange.catalog.entry import (
     AgentsEntry,
     Entry,
@@ -22,9 +22,7 @@ from app.exchange.catalog.entry import (
     read_catalogue,
     read_entry,
 )
-from app.exchange.catalog.hashes import check, git_blob
-from app.exchange.catalog.order import order_of
-from app.exchange.catalog.templates import Template
+from app.exchange.catalog.rows import Template
 from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()

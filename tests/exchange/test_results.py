@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.options import option_texts
+from app.adapters.likelihood import option_texts
 from app.adapters.prompting import PromptStyle, build_messages, flatten
 from app.cli.bank import sent_results
 from app.errors import FileFormatError

@@ -1,14 +1,19 @@
-"""From the files of an entry to the items, parameters and examples of its bank. Pure."""
+"""From the files of an entry to the items, parameters and examples of its bank. Pure.
 
+The harness behind the Open LLM Leaderboard (version 1) shuffled each split before it asked: items
+that were numbered by its records are numbered in that order.
+"""
+
+import hashlib
+import random  # noqa: TID251  the published order is that of Python's own generator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.errors import InvalidInputError
-from app.exchange.catalog.entry import Entry, ItemForm
-from app.exchange.catalog.order import rows_of_parameters
-from app.exchange.catalog.rows import read_rows
-from app.exchange.catalog.templates import Template, field_of, filter_of
+from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
+from app.exchange.catalog.rows import Template, field_of, filter_of, read_rows
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, choice_letter
@@ -243,3 +248,79 @@ class _Form:
                 f"{form.answer!r}, got {answer!r:.80}."
             )
         return listed, right
+
+
+def order_of(join: Join, n_rows: int) -> list[int]:
+    """Row of the split at each place, both from 0."""
+    rows = list(range(n_rows))
+    if join.seed is not None:
+        random.Random(join.seed).shuffle(rows)  # noqa: S311  an order that others made, no secret
+    return rows
+
+
+def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping[str, int]:
+    """The row of the split, from 0, that each parameter belongs to, by its name.
+
+    Raises:
+        InvalidInputError: A name of another form, beyond the split, or twice the same row.
+    """
+    before, _, after = join.name.partition("{place}")
+    form = re.compile(f"{re.escape(before)}([0-9]{{1,9}}){re.escape(after)}")
+    order = order_of(join, n_rows)
+    found: dict[str, int] = {}
+    for name in names:
+        match = form.fullmatch(name)
+        place = -1 if match is None else int(match[1]) - join.first
+        if not 0 <= place < n_rows:
+            last = n_rows - 1 + join.first
+            raise InvalidInputError(
+                f"Expected parameters named {join.name} with {join.first} to {last} for the place, "
+                f"got {name!r}."
+            )
+        found[name] = order[place]
+    if len(set(found.values())) < len(found):
+        raise InvalidInputError("Two parameters belong to one row of the split.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a file was found to be.
+
+    Attributes:
+        sha256: Of its content.
+        by: What it was checked against: `git_blob`, `sha256`, or `nothing` where none is known.
+    """
+
+    sha256: str
+    by: str
+
+
+def git_blob(content: bytes) -> str:
+    """The id that git gives a file of this content: SHA-1 over its length and it."""
+    digest = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def check(content: bytes, source: Source, name: str) -> Checked:
+    """Refuse a file that is not the one that the catalogue means.
+
+    Raises:
+        InvalidInputError: Another hash.
+    """
+    sha256 = hashlib.sha256(content).hexdigest()
+    by = "nothing"
+    for kind, expected, got in (
+        ("sha256", source.sha256, sha256),
+        ("git_blob", source.git_blob, git_blob(content) if source.git_blob else ""),
+    ):
+        if expected is None:
+            continue
+        if got != expected:
+            raise InvalidInputError(
+                f"{name} is not the file that the catalogue means: expected {kind} {expected}, got "
+                f"{got} ({len(content)} bytes). Bring {source.origin}."
+            )
+        by = kind
+    return Checked(sha256, by)

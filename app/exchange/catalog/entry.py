@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic import model_validator as pydantic_model_validator
 
 from app.errors import InvalidInputError, UnknownNameError
-from app.exchange.catalog.templates import Template
+from app.exchange.catalog.rows import Template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"

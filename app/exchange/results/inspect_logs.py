@@ -15,7 +15,7 @@ from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
 from app.exchange.results.asked_item import Seen
-from app.exchange.results.inspect_items import with_plan
+from app.exchange.results.inspect_items import ATTACHED, with_plan
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -340,3 +340,48 @@ class _Archive:
         names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         self._stream.seek(names, io.SEEK_CUR)
         return self._stream.read(min(entry.compress_size, MAX_ENTRY_BYTES))
+
+
+_KEPT = (
+    "id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error", "limit",
+)  # fmt: skip
+_HEADER = ("version", "status", "eval", "plan")
+
+
+def inspect_pieces(source: Source, most: int) -> Iterator[bytes]:
+    """The pieces, as JSON; each has at most so many bytes, or one sample.
+
+    Raises:
+        FileFormatError: No such log, or one beyond a limit.
+    """
+    header: dict[str, Any] = {}
+    piece: list[str] = []
+    size = 0
+    for key, value in log_members(source):
+        if key in _HEADER:
+            header[key] = value
+        if key != "samples" or not isinstance(value, dict):
+            continue
+        text = json.dumps(_without_events(value))
+        if piece and size + len(text) > most:
+            yield _piece(header, piece)
+            piece, size = [], 0
+        piece.append(text)
+        size += len(text)
+    if piece:
+        yield _piece(header, piece)
+
+
+def _piece(header: Mapping[str, Any], samples: list[str]) -> bytes:
+    head = json.dumps(header)
+    return f'{head[:-1]}, "samples": [{", ".join(samples)}]}}'.encode()
+
+
+def _without_events(sample: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: sample[name] for name in _KEPT if name in sample}
+    attached, turns = sample.get("attachments"), sample.get("messages")
+    if isinstance(attached, Mapping) and isinstance(turns, list):
+        texts = [turn.get("content") for turn in turns if isinstance(turn, Mapping)]
+        named = {text.removeprefix(ATTACHED) for text in texts if isinstance(text, str)}
+        kept["attachments"] = {key: attached[key] for key in named & attached.keys()}
+    return kept

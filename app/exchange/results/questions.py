@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from app.errors import FileFormatError
-from app.exchange.results import inspect_items, lm_eval_items, openai_items
+from app.exchange.results import inspect_items, lm_eval_items, openai_evals
 from app.exchange.results.asked_item import (
     AskedItem,
     Seen,
@@ -15,6 +16,7 @@ from app.exchange.results.asked_item import (
     digest_of,
 )
 from app.exchange.results.found import is_right
+from app.exchange.results.lm_eval_items import BY_METRIC, asked_by, config_of
 from app.items import ScorerSpec
 
 NORMALISATIONS = ("none", "characters", "bytes")
@@ -29,10 +31,10 @@ _NUMBER = {"lm-eval": "doc_id", "inspect": "id", "openai-evals": "datasource_ite
 _WRITTEN = {
     "lm-eval": lm_eval_items.written,
     "inspect": inspect_items.written,
-    "openai-evals": openai_items.written,
+    "openai-evals": openai_evals.written,
 }
 #: Tokens of a row; files of lm-eval do not count them.
-_USED = {"inspect": inspect_items.used, "openai-evals": openai_items.used}
+_USED = {"inspect": inspect_items.used, "openai-evals": openai_evals.used}
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ class Questions:
         """What the row was asked."""
         sent = seen.row.get("arguments" if seen.tool == "lm-eval" else "messages")
         if seen.tool == "openai-evals":
-            sent = openai_items.sent(seen.row)
+            sent = openai_evals.sent(seen.row)
         if seen.tool == "inspect" and isinstance(sent, list):
             sent = [
                 {name: turn.get(name) for name in ("role", "content")}
@@ -225,7 +227,7 @@ class Questions:
             config = self._configs[seen.source.name, seen.task]
             asked = lm_eval_items.asked_by(seen.row, config.delimiter)
         elif seen.tool == "openai-evals":
-            asked = openai_items.asked_by(seen.row)
+            asked = openai_evals.asked_by(seen.row)
         else:
             asked = inspect_items.asked_by(seen.row, seen.header)
         item = self.items.setdefault(seen.item, ItemSeen(seen.task))
@@ -327,3 +329,41 @@ class Questions:
 
 def _inspect_metrics(seen: Seen) -> tuple[str, ...]:
     return (seen.metric,) if seen.tool == "inspect" else ()
+
+
+class Methods:
+    """Looks at one row of each file."""
+
+    def __init__(self) -> None:
+        self._by_file: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def saw(self, seen: Seen) -> None:
+        """Take in a row; all but the first of a file's task are passed over."""
+        known = (seen.source.name, seen.task)
+        if known not in self._by_file:
+            self._by_file[known] = _method_of(seen)
+
+    @property
+    def all(self) -> list[Mapping[str, Any]]:
+        """Of each file."""
+        return list(self._by_file.values())
+
+
+def _method_of(seen: Seen) -> dict[str, Any]:
+    name = seen.row.get("filter")
+    after = f" behind filter {name}" if isinstance(name, str) and name != "none" else ""
+    way: dict[str, Any] = {"source": f"{seen.tool} results of {seen.task}, {seen.metric}{after}"}
+    if seen.tool == "inspect":
+        return {**way, "mode": "generate", **inspect_items.drawn(seen.header)}
+    try:
+        if seen.tool == "openai-evals":
+            return {**way, "mode": "generate", **openai_evals.asked_by(seen.row).drawn}
+        asked = asked_by(seen.row)
+    except UnusableRowError:
+        return way
+    shots = config_of(seen.source, seen.task).shots
+    way["mode"] = "loglikelihood" if asked.options else "generate"
+    if asked.options and seen.metric in BY_METRIC:
+        way["normalise"] = BY_METRIC[seen.metric]
+    way |= asked.drawn
+    return way if shots is None else {**way, "shots": shots}

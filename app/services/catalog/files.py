@@ -9,8 +9,8 @@ from pathlib import Path
 from app.adapters.downloads import Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
+from app.exchange.catalog.build import check
 from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
-from app.exchange.catalog.hashes import check
 
 #: Of one file: the largest of ours has 50 MB.
 MAX_BYTES = 512 * 2**20

@@ -10,8 +10,8 @@ from app.errors import NotFoundError
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
 from app.records.fields import convert
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import SEEN, Repository, of_opened
 

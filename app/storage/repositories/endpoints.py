@@ -1,11 +1,13 @@
-"""Language models that can be called: settings, encrypted secrets, shared rate limits."""
+"""Language models that can be called: settings, secrets, shared rate limits, kept answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from types import EllipsisType
 from typing import Any
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
@@ -20,7 +22,7 @@ from app.records.endpoints import (
 )
 from app.records.fields import convert
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
@@ -244,3 +246,46 @@ def _endpoint(row: EndpointRow) -> Endpoint:
         updated_at=row.updated_at,
         archived_at=row.archived_at,
     )
+
+
+#: How long an answer is kept: what stands behind a model's name changes.
+KEEP = timedelta(days=30)
+
+
+class AnswerRepository(Repository):
+    """Questions and changes about kept answers, within one transaction."""
+
+    async def find(self, key: str) -> dict[str, Any] | None:
+        """The answer to a call, if it is kept."""
+        query = select(KeptAnswerRow.answer).where(
+            KeptAnswerRow.key == key,
+            KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
+        )
+        return (await self._db.scalars(query)).one_or_none()
+
+    async def keep(self, key: str, answer: dict[str, Any], *, session_id: str) -> None:
+        """Keep an answer; one that is kept already stays, unless it is too old.
+
+        Args:
+            key: Of the call.
+            answer: What came.
+            session_id: The session that asked: the answer goes with it.
+        """
+        statement = insert(KeptAnswerRow).values(key=key, answer=answer, session_id=session_id)
+        await self._db.execute(
+            statement.on_conflict_do_update(
+                index_elements=[KeptAnswerRow.key],
+                set_={
+                    "answer": answer,
+                    "session_id": session_id,
+                    "created_at": func.clock_timestamp(),
+                },
+                where=KeptAnswerRow.created_at < func.clock_timestamp() - KEEP,
+            )
+        )
+
+    async def purge(self) -> None:
+        """Delete what is too old."""
+        await self._db.execute(
+            delete(KeptAnswerRow).where(KeptAnswerRow.created_at < func.clock_timestamp() - KEEP)
+        )

@@ -23,11 +23,10 @@ from app.items import ItemContent
 from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
 from app.storage.auditing import note_change
-from app.storage.bulk import STREAMED, insert_many
+from app.storage.bulk import STREAMED, insert_many, require_revision
 from app.storage.paging import Page, PageRequest, read_page, within_size
 from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
 from app.storage.repositories.projects import require_space
-from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow

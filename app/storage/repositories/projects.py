@@ -16,8 +16,8 @@ from app.acting import DEFAULT_PROJECT, maker, owner
 from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none
 from app.records.projects import Allotment, Limits, Project, Retention
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.revisions import require_revision
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow

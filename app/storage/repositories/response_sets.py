@@ -18,9 +18,9 @@ from sqlalchemy import (
 from app.errors import NotFoundError
 from app.records.fields import convert, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.projects import require_space
-from app.storage.revisions import require_revision
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 from app.storage.scoping import Repository, of_opened
 
