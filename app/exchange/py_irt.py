@@ -16,9 +16,9 @@ Source: py-irt's models/*_param_logistic.py and training.py.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
@@ -36,7 +36,7 @@ from app.exchange.results.recorded import (
 )
 
 
-def is_examinee(row: Mapping[str, Any]) -> bool:
+def is_examinee(row: Mapping[str, JsonValue]) -> bool:
     """Whether a JSON object is a line of such a file."""
     return "subject_id" in row and "responses" in row
 
@@ -173,7 +173,7 @@ def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
         model, asymptote = "3pl", bank.c
     else:
         model, asymptote = ("1pl" if np.all(bank.a == 1) else "2pl"), None
-    file: dict[str, Any] = {"irt_model": model, "ability": [], "diff": b.tolist()}
+    file: dict[str, JsonValue] = {"irt_model": model, "ability": [], "diff": b.tolist()}
     if model != "1pl":
         file["disc"] = bank.a.tolist()
     if asymptote is not None:
@@ -183,7 +183,7 @@ def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
     return (json.dumps(file, ensure_ascii=False) + "\n").encode()
 
 
-def _object(content: bytes, name: str) -> Mapping[str, Any]:
+def _object(content: bytes, name: str) -> Mapping[str, JsonValue]:
     try:
         file = json.loads(content)
     except (ValueError, RecursionError) as exc:
@@ -193,7 +193,7 @@ def _object(content: bytes, name: str) -> Mapping[str, Any]:
     return file
 
 
-def _numbers(file: Mapping[str, Any], column: str, name: str) -> FloatArray:
+def _numbers(file: Mapping[str, JsonValue], column: str, name: str) -> FloatArray:
     values = file.get(column)
     if not isinstance(values, list) or not values:
         raise FileFormatError(f"{name}: expected numbers in {column}, got {values!r:.40}.")
@@ -209,7 +209,7 @@ def _numbers(file: Mapping[str, Any], column: str, name: str) -> FloatArray:
         raise ItemBankError(f"{name}: {column} holds a number that is too large.") from exc
 
 
-def _names(file: Mapping[str, Any], n_items: int, name: str) -> list[str]:
+def _names(file: Mapping[str, JsonValue], n_items: int, name: str) -> list[str]:
     names = file.get("item_ids")
     wanted = [str(i) for i in range(n_items)]
     if not isinstance(names, dict) or set(names) != set(wanted):
@@ -217,7 +217,10 @@ def _names(file: Mapping[str, Any], n_items: int, name: str) -> list[str]:
         raise FileFormatError(
             f'{name}: expected item_ids from "0" to "{n_items - 1}", as many as diff, got {got}.'
         )
+    keys = []
     for i in wanted:
-        if not isinstance(names[i], str) or not names[i].strip():
-            raise FileFormatError(f"{name}: expected the name of item {i}, got {names[i]!r:.40}.")
-    return [names[i].strip() for i in wanted]
+        key = names[i]
+        if not isinstance(key, str) or not key.strip():
+            raise FileFormatError(f"{name}: expected the name of item {i}, got {key!r:.40}.")
+        keys.append(key.strip())
+    return keys

@@ -16,6 +16,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from pydantic import JsonValue
+
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.json_text import json_lines
@@ -163,7 +165,7 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     return None
 
 
-def _first_row(file: SourceFile) -> dict[str, object] | None:
+def _first_row(file: SourceFile) -> dict[str, JsonValue] | None:
     try:
         _, row = next(json_lines(file), (0, None))
     except FileFormatError:

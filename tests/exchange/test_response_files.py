@@ -34,7 +34,6 @@ from app.exchange.response_files import (
 )
 from app.exchange.responses import read_responses
 from app.exchange.results.asked_item import Seen, UnusableRowError
-from app.exchange.results.lm_eval_items import asked_by
 from app.exchange.results.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
 from app.items import Outcome
 
@@ -491,7 +490,7 @@ def test_details_of_every_age_are_answers_and_questions_of_one_item(
     assert isinstance(found, Recorded)
     assert (found.examinee, found.score) == ("org/m", 1.0)
     assert found.item.rpartition("/")[2] == hash_of_the_sky_question()
-    asked = asked_by(seen[0].row)
+    asked = seen[0].asked()
     assert (asked.prompt, asked.options[1], asked.targets) == ("Q: sky?\nA:", sent, ("1",))
 
 
@@ -524,7 +523,7 @@ def test_details_tell_written_answers_failures_and_what_cannot_be_asked_again() 
     seen: list[Seen] = []
     list(read_answers(ResponseFormat.LM_EVAL, Source(winogrande), Choices(), seen.append))
     with pytest.raises(UnusableRowError, match="has no `arguments`"):
-        asked_by(seen[0].row)
+        seen[0].asked()
 
 
 @pytest.mark.parametrize("nothing", [[], [None], [""], None])

@@ -177,7 +177,7 @@ def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
 def test_accepted_answers_are_read_as_python_wrote_them(
     target: str, accepted: tuple[str, ...]
 ) -> None:
-    arguments = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
+    arguments: Any = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
     assert asked_by({"arguments": arguments, "target": target}).targets == accepted
 
 
