@@ -18,7 +18,6 @@ In CSV, names that a spreadsheet would take for formulas are quoted: see `app.ex
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
 from app.engine.bank import ItemBank
 from app.errors import ItemBankError
@@ -97,7 +96,7 @@ def write_bank(
             raise ValueError("items are written line by line")
 
 
-def item_line(fields: Mapping[str, Any]) -> bytes:
+def item_line(fields: Mapping[str, object]) -> bytes:
     """One line of an item file; fields without a value are left out."""
     given = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"

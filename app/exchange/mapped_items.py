@@ -8,16 +8,19 @@ that place.
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from pydantic import JsonValue
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
 from app.exchange.files import Problems, as_text, comma_hint
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 from app.exchange.items import MAX_FILE_BYTES, MAX_ROW_BYTES, fields_of_cells
+from app.exchange.results.recorded import value_at
 
 _PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"
@@ -108,7 +111,7 @@ def read_mapped(
     return records
 
 
-def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+def _rows(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
     is_table = not content.startswith(_PARQUET) and content.lstrip()[:1] != b"{"
     if not is_table:
         yield from read_rows(content, name)
@@ -125,11 +128,11 @@ def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _fields(
-    row: Mapping[str, Any], mapping: FieldMap, number: int, place: Callable[[str], str]
-) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+    row: Mapping[str, JsonValue], mapping: FieldMap, number: int, place: Callable[[str], str]
+) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {}
     for field, source in mapping.fields.items():
-        value = _at(row, source.split("."))
+        value = value_at(row, *source.split("."))
         if value is None:
             known = ", ".join(map(str, row))[:200]
             raise _fault(place(field), f"expected a field {source!r}, found {known}")
@@ -143,12 +146,6 @@ def _fields(
     return _with_labels(row, mapping, fields)
 
 
-def _at(row: object, path: Sequence[str]) -> Any:
-    for name in path:
-        row = row.get(name) if isinstance(row, Mapping) else None
-    return row
-
-
 def _after(target: object, mark: str, place: str) -> str:
     if not isinstance(target, str) or mark not in target:
         raise _fault(place, f"expected {mark!r} in the target, got {target!r:.80}")
@@ -160,13 +157,13 @@ def _fault(place: str, detail: str) -> InvalidInputError:
 
 
 def _with_labels(
-    row: Mapping[str, Any], mapping: FieldMap, fields: dict[str, Any]
-) -> dict[str, Any]:
+    row: Mapping[str, JsonValue], mapping: FieldMap, fields: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
     path = mapping.fields.get("choices", "").split(".")
     choices = fields.get("choices")
     if path[-1] != _TEXT or not isinstance(choices, list):
         return fields
-    labels = _at(row, [*path[:-1], _LABEL])
+    labels = value_at(row, *path[:-1], _LABEL)
     if isinstance(labels, list) and len(labels) == len(choices):
         target = fields.get("target")
         if target in labels:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pydantic import JsonValue
 
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.agents import read_agents
@@ -301,7 +302,7 @@ def test_the_whole_of_gsm8k_is_joined(shared_data: Path) -> None:
 
 
 def test_a_template_takes_fields_of_fields_and_numbers() -> None:
-    row = {"a": {"b": "1,234"}, "n": 7}
+    row: dict[str, JsonValue] = {"a": {"b": "1,234"}, "n": 7}
     assert Template("{a.b|without_commas} of {n}").fill(row) == "1234 of 7"
     with pytest.raises(InvalidInputError, match=r"field 'a', got dict"):
         Template("{a}").fill(row)

@@ -311,8 +311,9 @@ def test_real_files_give_their_prompts_byte_for_byte(shared_data: Path) -> None:
             gap = found.style["layout"]["gap"]
             options = [[a["arg_1"] for a in r["arguments"].values()] for r in rows]
             assert [[gap + o for o in item["choices"]] for item in found.items] == options
-            right = [r["doc"]["choices"]["label"].index(r["doc"]["answerKey"]) for r in rows]
-            assert [item["choices"].index(item["target"][0]) for item in found.items] == right
+            for item, asked in zip(found.items, rows, strict=True):
+                right = asked["doc"]["choices"]["label"].index(asked["doc"]["answerKey"])
+                assert item["target"] == [item["choices"][right]]
 
 
 def _inspect_log(status: str, samples: Sequence[Mapping[str, Any]]) -> SourceFile:

@@ -9,12 +9,14 @@ import random  # noqa: TID251  the published order is that of Python's own gener
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
+
+from pydantic import JsonValue
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
 from app.exchange.catalog.rows import Template, field_of, filter_of, read_rows
-from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.item_record import ItemFields, ItemRecord, parse_item
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, choice_letter
 
@@ -23,7 +25,6 @@ WITHOUT_PARAMETERS = "rows_without_parameters"
 NO_EXAMPLES = "none"
 #: Rows of a training file that are looked at for examples.
 _LOOKED_AT = 1000
-_PARAMETERS = ("a", "intercept", "c", "d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Built:
         left_out: Rows with parameters that are no items.
     """
 
-    items: Sequence[Mapping[str, Any]]
+    items: Sequence[ItemFields]
     rows: Sequence[int]
     examples: Sequence[Example]
     examples_from: str
@@ -103,21 +104,26 @@ def build_bank(
         )
     form = _Form(entry.item)
     row_of = rows_of_parameters(entry.join, table.item_ids, len(rows))
-    items: list[Mapping[str, Any]] = []
+    items: list[ItemFields] = []
     places: list[int] = []
     contents: set[str] = set()
     left_out: list[LeftOut] = []
     for at, name in enumerate(table.item_ids):
         row = row_of[name]
-        values = {column: float(getattr(table, column)[at]) for column in _PARAMETERS}
-        fields = form.item(rows[row], name, row, questions.name)
+        fields: ItemFields = {
+            **form.item(rows[row], name, row, questions.name),
+            "a": float(table.a[at]),
+            "intercept": float(table.intercept[at]),
+            "c": float(table.c[at]),
+            "d": float(table.d[at]),
+        }
         try:
-            record = parse_item({**fields, **values})
+            record = parse_item(fields)
         except InvalidInputError as fault:
             detail = fault.problems[0].detail if fault.problems else fault.detail
             left_out.append(LeftOut(name=name, row=row, reason=detail))
             continue
-        items.append({**fields, **values})
+        items.append(fields)
         places.append(row)
         contents.add(_asked(record.content))
     if not items:
@@ -138,7 +144,7 @@ def build_bank(
 def _examples(
     entry: Entry,
     form: "_Form",
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, JsonValue]],
     with_parameters: set[int],
     contents: set[str],
     training: GivenFile | None,
@@ -147,7 +153,7 @@ def _examples(
     number = 0 if entry.few_shot is None else entry.few_shot.number
     if not number:
         return [], NO_EXAMPLES
-    places: list[tuple[str, Iterator[tuple[int, Mapping[str, Any]]]]] = []
+    places: list[tuple[str, Iterator[tuple[int, Mapping[str, JsonValue]]]]] = []
     if training is not None:
         listed = read_rows(training.content, training.name, _LOOKED_AT)
         places.append((TRAINING, iter(enumerate(listed))))
@@ -182,7 +188,7 @@ class _Form:
         self._tags = [Template(tag) for tag in form.tags]
         self._clean = None if form.clean is None else filter_of(form.clean)
 
-    def item(self, row: Mapping[str, Any], key: str, place: int, file: str) -> dict[str, Any]:
+    def item(self, row: Mapping[str, JsonValue], key: str, place: int, file: str) -> ItemFields:
         """Fields of the item of a row.
 
         Raises:
@@ -193,7 +199,7 @@ class _Form:
         except InvalidInputError as fault:
             raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
 
-    def example(self, row: Mapping[str, Any], place: int) -> Example | None:
+    def example(self, row: Mapping[str, JsonValue], place: int) -> Example | None:
         """The row as a worked example; None where it is no item."""
         try:
             record: ItemRecord = parse_item({"key": "example", **self._content(row)})
@@ -210,8 +216,8 @@ class _Form:
             return None
         return Example(row=place, content=record.content, answer=answer)
 
-    def _content(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = {"prompt": self._prompt.fill(row)}
+    def _content(self, row: Mapping[str, JsonValue]) -> ItemFields:
+        fields: ItemFields = {"prompt": self._prompt.fill(row)}
         if self._target is not None:
             fields["target"] = self._target.fill(row)
         else:
@@ -221,11 +227,13 @@ class _Form:
             fields["tags"] = [tag for tag in (part.fill(row) for part in self._tags) if tag.strip()]
         return fields
 
-    def _choices(self, row: Mapping[str, Any]) -> tuple[list[str], int]:
+    def _choices(self, row: Mapping[str, JsonValue]) -> tuple[list[str], int]:
         form = self._form
         if isinstance(form.choices, str):
-            listed = field_of(row, form.choices)
-            if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            found = field_of(row, form.choices)
+            options = found if isinstance(found, list) else [None]
+            listed = [text for text in options if isinstance(text, str)]
+            if len(listed) < len(options):
                 raise InvalidInputError(f"Expected a list of texts in field {form.choices!r}.")
         else:
             listed = [Template(text).fill(row) for text in form.choices or ()]
@@ -234,11 +242,11 @@ class _Form:
         answer = field_of(row, form.answer or "")
         if form.labels is not None:
             labels = field_of(row, form.labels)
-            if answer not in labels:
+            if not isinstance(labels, list) or answer not in labels:
                 raise InvalidInputError(f"Expected one of {labels!r:.80}, got {answer!r:.80}.")
             return listed, labels.index(answer)
         try:
-            right = int(answer) - form.first
+            right = int(cast(str, answer)) - form.first
         except (TypeError, ValueError):
             right = -1
         if not 0 <= right < len(listed):

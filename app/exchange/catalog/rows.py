@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import cast
+
+from pydantic import JsonValue
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import as_text
@@ -16,7 +18,7 @@ from app.exchange.files import as_text
 _PARQUET = b"PAR1"
 
 
-def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[str, Any]]:
+def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[str, JsonValue]]:
     """All rows, or the first `limit`, as dictionaries.
 
     Raises:
@@ -24,7 +26,7 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     """
     if content.startswith(_PARQUET):
         return _parquet(content, name, limit)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, JsonValue]] = []
     for number, line in enumerate(as_text(content, name).split("\n"), start=1):
         if not line.strip():
             continue
@@ -42,13 +44,13 @@ def read_rows(content: bytes, name: str, limit: int | None = None) -> list[dict[
     return rows
 
 
-def _parquet(content: bytes, name: str, limit: int | None) -> list[dict[str, Any]]:
+def _parquet(content: bytes, name: str, limit: int | None) -> list[dict[str, JsonValue]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(io.BytesIO(content)) as file:
-            rows: list[dict[str, Any]] = []
+            rows: list[dict[str, JsonValue]] = []
             for batch in file.iter_batches(batch_size=1000, use_threads=False):
                 rows += batch.to_pylist()
                 if limit is not None and len(rows) >= limit:
@@ -96,19 +98,19 @@ def filter_of(name: str) -> Callable[[str], str]:
     raise InvalidInputError(f"Expected one of the filters {known}, got {name!r}.")
 
 
-def field_of(row: Mapping[str, Any], path: str) -> Any:
+def field_of(row: Mapping[str, JsonValue], path: str) -> JsonValue:
     """The value of a field, `choices.text` being that in another.
 
     Raises:
         InvalidInputError: The row has none such.
     """
-    value: Any = row
+    value: object = row
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
             known = ", ".join(row)
             raise InvalidInputError(f"Expected a field {path!r}, got a row with {known:.200}.")
         value = value[name]
-    return value
+    return cast(JsonValue, value)
 
 
 class Template:
@@ -129,7 +131,7 @@ class Template:
             end = hole.end()
         self._parts.append(text[end:])
 
-    def fill(self, row: Mapping[str, Any]) -> str:
+    def fill(self, row: Mapping[str, JsonValue]) -> str:
         """The text of one row.
 
         Raises:
@@ -140,7 +142,7 @@ class Template:
         )
 
     def _value(
-        self, row: Mapping[str, Any], field: str, filters: list[Callable[[str], str]]
+        self, row: Mapping[str, JsonValue], field: str, filters: list[Callable[[str], str]]
     ) -> str:
         value = field_of(row, field)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
