@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+from pydantic import JsonValue
 
 from app.adapters.prompting import LAYOUT, Layout
 from app.calling import GenerationParams
@@ -45,7 +47,7 @@ class CompletionRequest:
     params: GenerationParams | None = None
     hints: SimulationHints | None = None
     repeat: int = 0
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, JsonValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Completion:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ class ExactRequest:
     """A call as it goes over the wire, but for headers."""
 
     url: str
-    body: Mapping[str, Any]
+    body: Mapping[str, JsonValue]
 
 
 class Examinee(Protocol):

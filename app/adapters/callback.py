@@ -12,7 +12,8 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
@@ -29,7 +30,7 @@ class CallbackEndpoint:
     endpoint: JsonEndpoint
     key: str = field(repr=False)
 
-    async def send(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def send(self, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """POST `payload`, signed; the JSON object that came back.
 
         Raises:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
+from pydantic import JsonValue
 
 from app.adapters.base import Completion, EndpointConfig
 from app.adapters.failures import (
@@ -97,7 +98,7 @@ class JsonEndpoint:
     is_503_cold: bool = False
     passed: Passed = NOTHING_PASSED
 
-    async def post(self, payload: Mapping[str, Any]) -> Reply:
+    async def post(self, payload: Mapping[str, JsonValue]) -> Reply:
         """Send one request; any status comes back."""
         try:
             return await self.transport.post_json(
@@ -110,7 +111,7 @@ class JsonEndpoint:
             error.detail = self.redact(error.detail)
             raise
 
-    async def ask(self, payload: Mapping[str, Any], read: Callable[[Reply], T]) -> T:
+    async def ask(self, payload: Mapping[str, JsonValue], read: Callable[[Reply], T]) -> T:
         """Send one request; what `read` makes of a successful reply.
 
         Raises:
@@ -121,7 +122,7 @@ class JsonEndpoint:
             raise self.failure(reply, await self.complaint(reply))
         return await off_the_loop(reply, read)
 
-    def read(self, reply: Reply) -> dict[str, Any]:
+    def read(self, reply: Reply) -> dict[str, JsonValue]:
         """The JSON object of a successful reply, our key taken out; a list of one is that one.
 
         Raises:
@@ -145,7 +146,7 @@ class JsonEndpoint:
             found = replace(self._redacted(complaint), status=status, within=reply.status)
             raise self.failure(reply, found)
         try:
-            return cast(dict[str, Any], self._without_keys(body))
+            return cast(dict[str, JsonValue], self._without_keys(body))
         except RecursionError as exc:
             raise self.malformed(reply, "is nested too deeply") from exc
 

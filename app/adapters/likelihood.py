@@ -10,7 +10,9 @@ token across the seam is the same in kind for all options of an item.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from pydantic import JsonValue
 
 from app.adapters.base import Completion, CompletionRequest, ExactRequest
 from app.adapters.endpoint import JsonEndpoint
@@ -57,7 +59,7 @@ class Likelihood:
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -93,7 +95,7 @@ class PromptToken:
 
 async def ask_likelihood(
     endpoint: JsonEndpoint,
-    body: Mapping[str, Any],
+    body: Mapping[str, JsonValue],
     request: LikelihoodRequest,
     read: Callable[[Reply], tuple[Completion, list[PromptToken] | None]],
     *,
@@ -226,7 +228,7 @@ def most_tokens(request: LikelihoodRequest) -> int:
     return len((request.context + request.continuation).encode()) + _SPECIAL_TOKENS
 
 
-def of_completions(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_completions(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The first `most` tokens in a choice of OpenAI's completions, with `echo` and `logprobs`.
 
     Behind those of the prompt stand those that were written. None where it has none.
@@ -243,7 +245,7 @@ def of_completions(choice: Mapping[str, Any], most: int) -> list[PromptToken] | 
     ]
 
 
-def of_vllm(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_vllm(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The same of vLLM's own `prompt_logprobs`: of each position its token stands first."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list):
@@ -262,7 +264,7 @@ def of_vllm(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
     return tokens or None
 
 
-def of_prefill(details: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_prefill(details: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The same of Text Generation Inference, asked for `decoder_input_details`."""
     found = details.get("prefill")
     if not isinstance(found, list) or not found:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
+from pydantic import JsonValue
 
 from app.adapters.connections import (
     GuardedHTTPTransport,
@@ -121,7 +122,7 @@ class Transport:
     async def post_json(
         self,
         url: str,
-        payload: Mapping[str, Any],
+        payload: Mapping[str, JsonValue],
         *,
         credentials: Mapping[str, str],
         timeout_s: float,
@@ -230,7 +231,7 @@ class Transport:
         )
 
 
-def json_bytes(payload: Mapping[str, Any]) -> bytes:
+def json_bytes(payload: Mapping[str, JsonValue]) -> bytes:
     """The body that `Transport.post_json` sends for `payload`: what a signature is made over."""
     return json.dumps(payload, separators=(",", ":")).encode()
 

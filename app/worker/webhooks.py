@@ -11,6 +11,7 @@ from datetime import UTC, timedelta
 from typing import Any, Final
 
 import structlog
+from pydantic import JsonValue
 
 from app.acting import Acting, acting_for
 from app.adapters.callback import signature
@@ -105,7 +106,7 @@ class WebhookSender:
         network = self._networks.private if may_private else self._networks.public
         try:
             secret = self._services.secrets.decrypt(webhook.secret_cipher)
-            payload = {
+            payload: dict[str, JsonValue] = {
                 "type": delivery.type,
                 "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
                 "data": await self._data(webhook, delivery),

@@ -268,7 +268,7 @@ def test_a_text_cut_anywhere_counts_what_lies_behind_the_seam(
 
 def test_no_more_tokens_are_read_than_a_prompt_can_have() -> None:
     request = LikelihoodRequest(context="Q:", continuation=" é")
-    flood = {"logprobs": {"tokens": ["x"] * 10_000, "token_logprobs": [-1.0] * 10_000}}
+    flood: Any = {"logprobs": {"tokens": ["x"] * 10_000, "token_logprobs": [-1.0] * 10_000}}
     found = of_completions(flood, most_tokens(request))
     assert found is not None
     assert len(found) < 100
