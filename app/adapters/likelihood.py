@@ -145,10 +145,6 @@ def continuation_logprob(
 ) -> tuple[float, int]:
     """Sum of the log-probabilities of the continuation's tokens, and their number.
 
-    Args:
-        tokens: All of the prompt, in order; special ones may stand before it.
-        request: What was sent.
-
     Raises:
         ValueError: The tokens are not those of the text that was sent, or one that counts has no
             log-probability.

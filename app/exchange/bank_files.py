@@ -64,12 +64,7 @@ _SUFFIXES = {
 def write_bank(
     bank: ItemBank, file_format: BankFormat, statuses: Sequence[str] | None = None
 ) -> bytes:
-    """The parameters of a bank as a file.
-
-    Args:
-        bank: The items.
-        file_format: Any but `jsonl`, which needs the items' content: see `item_line`.
-        statuses: What each item is in its version, for formats that can tell.
+    """The parameters of a bank as a file; `jsonl` needs content, see `item_line`.
 
     Raises:
         ItemBankError: Parameters that the format cannot hold, such as several abilities.

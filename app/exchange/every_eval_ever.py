@@ -85,12 +85,7 @@ class EvaluatedItem:
 
 
 def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
-    """The object of a test.
-
-    Args:
-        test: What came out.
-        lines: Its items as `instance_lines` wrote them, which it then refers to.
-    """
+    """The object of a test; it refers to its items, as `instance_lines` wrote them."""
     results: list[JsonValue] = []
     if test.score is not None:
         results.append(

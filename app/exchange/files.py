@@ -79,10 +79,7 @@ def shortened(text: str) -> str:
 def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> BinaryIO:
     """What is in a file, decompressed if it is a gzip file, as a stream that ends at a limit.
 
-    Args:
-        file: Seekable; closed with the stream.
-        name: How faults name it.
-        max_bytes: More is refused.
+    The file is seekable, and closed with the stream.
 
     Raises:
         FileFormatError: While reading: more than `max_bytes`, or than `MAX_RATIO` times the file.

@@ -16,12 +16,7 @@ from app.exchange.files import Problems, as_text
 
 
 def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:
-    """Tags of items from a CSV file `item,tag`; an item may have several rows.
-
-    Args:
-        source: The file.
-        items: Ids whose tags are wanted; those without a row have none.
-        name: How faults name the file.
+    """Tags of items from a CSV file `item,tag`; an item may have several rows, or none.
 
     Raises:
         FileFormatError: Another header, or a row without an item and a tag.
@@ -36,10 +31,6 @@ def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset
 
 def read_families(source: bytes, name: str) -> dict[str, str]:
     """Family of each examinee from a CSV file `examinee,family`.
-
-    Args:
-        source: The file.
-        name: How faults name the file.
 
     Raises:
         FileFormatError: Another header, a row without both, or an examinee of two families.
@@ -59,11 +50,6 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
 
 def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
     """Positions of the items that a file lists: an id a line, or a CSV's first column.
-
-    Args:
-        source: The file.
-        items: Ids that may be listed.
-        name: How faults name the file.
 
     Raises:
         FileFormatError: Nothing listed, or an item that is unknown or listed before.
@@ -88,11 +74,6 @@ def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
 
 def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
     """Expected costs from a CSV file `item,cost` or `item,tokens_in,tokens_out`.
-
-    Args:
-        source: The file.
-        items: Ids whose costs are wanted; each needs one.
-        name: How faults name the file.
 
     Returns:
         Costs above 0, shape (n_items,); of tokens, those of the prompt count half.

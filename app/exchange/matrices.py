@@ -34,10 +34,7 @@ def write_csv(table: ResponseTable) -> Iterator[bytes]:
 def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
     """A CSV file `examinee,item,score`, a line an answer; the lines of one trial come together.
 
-    Args:
-        items: Names, in the order of the scores.
-        trials: Of whom.
-        repeated: Some examinees answered more than once: a column `trial` comes before the score.
+    Where some examinees answered more than once, a column `trial` comes before the score.
     """
     yield lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
     items = [*map(quoted, items)]

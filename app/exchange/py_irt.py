@@ -143,10 +143,6 @@ def read_py_irt_parameters(
 def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
     """A file of the smallest py-irt model that has these parameters, without abilities.
 
-    Args:
-        bank: The items.
-        b: Their difficulties as they are to be written.
-
     Raises:
         ItemBankError: A lower and an upper asymptote, which no model of py-irt has together, items
             without difficulty, or continuous scores, which it does not know.

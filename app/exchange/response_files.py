@@ -179,13 +179,7 @@ def read_answers(
     choices: Choices,
     saw: Callable[[Seen], None] | None = None,
 ) -> Iterator[Part]:
-    """The answers of one file as they come.
-
-    Args:
-        file_format: Of the file.
-        source: The file.
-        choices: What it does not settle by itself.
-        saw: Is shown each row of a format that says what was asked: lm-eval, inspect, openai-evals.
+    """The answers of one file as they come; `saw` is shown each row that says what was asked.
 
     Raises:
         FileFormatError: The file as a whole cannot be read, or needs a choice.

@@ -52,12 +52,7 @@ class Manifest:
 
 
 def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
-    """Make the file, whole or not at all.
-
-    Args:
-        path: Where; nothing may be there.
-        manifest: What it says.
-        dump: The dump, piece by piece.
+    """Make the file, whole or not at all; nothing may be there.
 
     Returns:
         Bytes of the file.

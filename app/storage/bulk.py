@@ -34,12 +34,9 @@ def _next_batch(remaining: Iterator[Mapping[str, Any]]) -> str | None:
 
 
 def require_revision(what: str, actual: int, expected: int) -> None:
-    """Let a change through only if it is based on the present state.
+    """Let a change through only if it is based on the present revision, as If-Match names it.
 
-    Args:
-        what: Whose revision it is, as a sentence begins: `Bank 'sums'`.
-        actual: The present revision.
-        expected: The one that If-Match names.
+    `what` begins the sentence of the error: `Bank 'sums'`.
 
     Raises:
         PreconditionFailedError: They differ.

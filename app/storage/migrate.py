@@ -15,9 +15,6 @@ from app.storage.database import Database
 def upgrade(url: str) -> str:
     """Apply every migration that the database lacks. Safe to call from several processes at once.
 
-    Args:
-        url: `postgresql+psycopg://...`
-
     Returns:
         The revision that the database is at now.
 

@@ -54,12 +54,7 @@ class Solved:
 
 
 def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
-    """Read a file of what agents solved.
-
-    Args:
-        content: JSON lines.
-        name: How faults name the file.
-        expected: How many tasks, and agents at the least, it has.
+    """Read a file of what agents solved, as JSON lines.
 
     Raises:
         InvalidInputError: Another file, or one that lacks an answer: where, and what was expected.

@@ -390,11 +390,7 @@ class Listed(BaseModel):
 
 
 def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
-    """Read an entry.
-
-    Args:
-        content: TOML.
-        name: How faults name the file.
+    """Read an entry, TOML.
 
     Raises:
         InvalidInputError: No TOML, or an entry with faults, each with its place.

@@ -125,13 +125,7 @@ def temperature_of(value: object) -> float | None:
 
 
 def tokens_of(usage: object, read: str, written: str) -> tuple[int, int] | None:
-    """Tokens of a prompt and of its answer; None where a row does not say both.
-
-    Args:
-        usage: What a row says was used.
-        read: Its name for those of the prompt.
-        written: And for those of the answer.
-    """
+    """Tokens of a prompt and of its answer; None where a row does not say both."""
     counts = value_at(usage, read), value_at(usage, written)
     known = [n for n in counts if type(n) is int and 0 <= n <= _MAX_TOKENS]
     return (known[0], known[1]) if len(known) == len(counts) else None

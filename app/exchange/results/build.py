@@ -23,12 +23,9 @@ _FINAL_MARK = "####"
 
 
 def items_of(seen: Questions, others: Sequence[str], *, target_after: str | None = None) -> Found:
-    """The items of what was seen.
+    """The items of what was seen; rows of the filters `others` were not taken.
 
-    Args:
-        seen: What was asked.
-        others: Filters whose rows were not taken.
-        target_after: The right answer is what follows this mark in the recorded one.
+    The right answer is what follows the mark `target_after` in the recorded one.
 
     Raises:
         FileFormatError: Nothing that can be asked, tasks that were asked in different ways, or

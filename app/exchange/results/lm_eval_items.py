@@ -113,10 +113,6 @@ def _objects(config: Mapping[str, JsonValue], name: str) -> list[dict[str, JsonV
 def asked_by(row: Mapping[str, JsonValue], delimiter: str | None = None) -> AskedItem:
     """What a row says was sent.
 
-    Args:
-        row: Of samples.
-        delimiter: What the task's file says of it.
-
     Raises:
         UnusableRowError: It does not say, or nothing that can be sent again as a test.
     """

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import structlog
+from pydantic import JsonValue
 from typing_extensions import override
 
 from app.errors import (
@@ -61,8 +62,12 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
     async def _abandon(
         self, uow: UnitOfWork, record: InstallationRecord, error: SextantError
     ) -> None:
-        problems = [asdict(problem) for problem in error.problems]
-        failure = {"code": error.code, "detail": error.detail, "errors": problems}
+        problems: list[JsonValue] = [asdict(problem) for problem in error.problems]
+        failure: dict[str, JsonValue] = {
+            "code": error.code,
+            "detail": error.detail,
+            "errors": problems,
+        }
         await uow.installations.fail(record.id, record.lease_epoch, failure)
 
     async def _prepared(self, record: InstallationRecord) -> Prepared:

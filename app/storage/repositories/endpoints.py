@@ -6,6 +6,7 @@ from datetime import timedelta
 from types import EllipsisType
 from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
@@ -69,9 +70,6 @@ class EndpointRepository(Repository):
             endpoint_id: Its id.
             archived: Find whatever sessions refer to: also one that was deleted, or that answers
                 by hand.
-
-        Raises:
-            NotFoundError: No such endpoint.
         """
         row = await self._db.get(EndpointRow, endpoint_id)
         hidden = row is not None and (row.archived_at is not None or row.kind == SELF_REPORTED)
@@ -80,15 +78,8 @@ class EndpointRepository(Repository):
         return _endpoint(row)
 
     async def by_name(self, name: str) -> Endpoint:
-        """The live endpoint of that name.
-
-        Raises:
-            NotFoundError: No such endpoint.
-        """
-        row = await self._db.scalar(_LIVE.where(EndpointRow.name == name))
-        if row is None:
-            raise NotFoundError("endpoint", name)
-        return _endpoint(row)
+        """The live endpoint of that name."""
+        return _endpoint(await self._one(_LIVE.where(EndpointRow.name == name), "endpoint", name))
 
     async def by_hand(self, name: str) -> Endpoint | None:
         """Who answers by hand under that name."""
@@ -129,8 +120,6 @@ class EndpointRepository(Repository):
             expected_revision: That of the endpoint that was changed.
 
         Raises:
-            NotFoundError: No such endpoint.
-            PreconditionFailedError: It was changed since `expected_revision`.
             AlreadyExistsError: Another live endpoint has this name.
         """
         # The schedule starts afresh: limits may be others now.
@@ -147,20 +136,11 @@ class EndpointRepository(Repository):
         )
 
     async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:
-        """Delete an endpoint for users; its row stays for the sessions that used it.
-
-        Raises:
-            NotFoundError: No such endpoint.
-            PreconditionFailedError: It was changed since `expected_revision`.
-        """
+        """Delete an endpoint for users; its row stays for the sessions that used it."""
         return await self._change(endpoint_id, {"archived_at": func.now()}, expected_revision)
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
         """Take the next place in the endpoint's schedule of calls.
-
-        Args:
-            endpoint_id: Endpoint to call.
-            tokens: What the call will take, prompt and completion, as far as known.
 
         Returns:
             Seconds to wait before calling; 0 when nothing limits the endpoint.
@@ -255,7 +235,7 @@ KEEP = timedelta(days=30)
 class AnswerRepository(Repository):
     """Questions and changes about kept answers, within one transaction."""
 
-    async def find(self, key: str) -> dict[str, Any] | None:
+    async def find(self, key: str) -> dict[str, JsonValue] | None:
         """The answer to a call, if it is kept."""
         query = select(KeptAnswerRow.answer).where(
             KeptAnswerRow.key == key,
@@ -263,14 +243,8 @@ class AnswerRepository(Repository):
         )
         return (await self._db.scalars(query)).one_or_none()
 
-    async def keep(self, key: str, answer: dict[str, Any], *, session_id: str) -> None:
-        """Keep an answer; one that is kept already stays, unless it is too old.
-
-        Args:
-            key: Of the call.
-            answer: What came.
-            session_id: The session that asked: the answer goes with it.
-        """
+    async def keep(self, key: str, answer: dict[str, JsonValue], *, session_id: str) -> None:
+        """Keep an answer, which goes with its session; a kept one stays, unless it is too old."""
         statement = insert(KeptAnswerRow).values(key=key, answer=answer, session_id=session_id)
         await self._db.execute(
             statement.on_conflict_do_update(

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from app.acting import maker
-from app.errors import InvalidStateError, NotFoundError
+from app.errors import InvalidStateError
 from app.items import ItemContent
 from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
@@ -70,7 +70,6 @@ class ItemRepository(Repository):
         """Store new items of a bank.
 
         Raises:
-            AlreadyExistsError: A key is taken (from the unit of work).
             StorageFullError: The project stores as much as it may.
         """
         await require_space(self._db)
@@ -130,11 +129,7 @@ class ItemRepository(Repository):
         ]
 
     async def find(self, bank_id: str, id_or_key: str, *, for_update: bool = False) -> Item:
-        """An item of a bank by its id or its key.
-
-        Raises:
-            NotFoundError: The bank has no such item.
-        """
+        """An item of a bank by its id or its key."""
         query = (
             select(ItemRow)
             .where(
@@ -142,14 +137,8 @@ class ItemRepository(Repository):
             )
             .order_by((ItemRow.id == id_or_key).desc())
             .limit(1)
-            .execution_options(populate_existing=True)
         )
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError("item", id_or_key)
-        return read_item(row)
+        return read_item(await self._one(query, "item", id_or_key, for_update=for_update))
 
     async def by_key(self, bank_id: str, keys: Sequence[str]) -> dict[str, Item]:
         """Key to item, for those of `keys` that the bank has."""
@@ -188,10 +177,7 @@ class ItemRepository(Repository):
         """Put `new` in the place of the item with its id.
 
         Raises:
-            NotFoundError: The bank has no such item.
-            PreconditionFailedError: It has changed since `revision`.
             InvalidStateError: A version holds it.
-            AlreadyExistsError: The new key is taken (from the unit of work).
         """
         await self._changeable(bank_id, new.id, revision)
         await self._db.execute(
@@ -215,8 +201,6 @@ class ItemRepository(Repository):
         """Remove an item that no version holds.
 
         Raises:
-            NotFoundError: The bank has no such item.
-            PreconditionFailedError: It has changed since `revision`.
             InvalidStateError: A version holds it.
         """
         await self._changeable(bank_id, item_id, revision)
