@@ -37,27 +37,20 @@ class BankFormat(StrEnum):
     @property
     def media_type(self) -> str:
         """What HTTP calls it."""
-        return _MEDIA_TYPES[self]
+        return _FILES[self][0]
 
     @property
     def suffix(self) -> str:
         """How names of such files end."""
-        return _SUFFIXES[self]
+        return _FILES[self][1]
 
 
-_MEDIA_TYPES = {
-    BankFormat.MIRT: "text/csv; charset=utf-8",
-    BankFormat.CSV: "text/csv; charset=utf-8",
-    BankFormat.PY_IRT: "application/json",
-    BankFormat.PARQUET: "application/vnd.apache.parquet",
-    BankFormat.JSONL: "application/x-ndjson",
-}
-_SUFFIXES = {
-    BankFormat.MIRT: "mirt.csv",
-    BankFormat.CSV: "csv",
-    BankFormat.PY_IRT: "py-irt.json",
-    BankFormat.PARQUET: "parquet",
-    BankFormat.JSONL: "jsonl",
+_FILES = {
+    BankFormat.MIRT: ("text/csv; charset=utf-8", "mirt.csv"),
+    BankFormat.CSV: ("text/csv; charset=utf-8", "csv"),
+    BankFormat.PY_IRT: ("application/json", "py-irt.json"),
+    BankFormat.PARQUET: ("application/vnd.apache.parquet", "parquet"),
+    BankFormat.JSONL: ("application/x-ndjson", "jsonl"),
 }
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -22,10 +23,8 @@ def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset
         FileFormatError: Another header, or a row without an item and a tag.
     """
     tags: dict[str, set[str]] = {}
-    for row, cells in _rows(source, name, ("item", "tag")):
-        if len(cells) != 2 or not all(cells):
-            raise FileFormatError(f"{name}:{row}: expected an item and a tag, got {cells!r:.200}.")
-        tags.setdefault(cells[0], set()).add(cells[1])
+    for _, item, tag in _pairs(source, name, ("item", "tag"), "an item and a tag"):
+        tags.setdefault(item, set()).add(tag)
     return tuple(frozenset(tags.get(item, ())) for item in items)
 
 
@@ -36,14 +35,11 @@ def read_families(source: bytes, name: str) -> dict[str, str]:
         FileFormatError: Another header, a row without both, or an examinee of two families.
     """
     found: dict[str, str] = {}
-    for row, cells in _rows(source, name, ("examinee", "family")):
-        if len(cells) != 2 or not all(cells):
+    header = ("examinee", "family")
+    for row, examinee, family in _pairs(source, name, header, "an examinee and a family"):
+        if found.setdefault(examinee, family) != family:
             raise FileFormatError(
-                f"{name}:{row}: expected an examinee and a family, got {cells!r:.200}."
-            )
-        if found.setdefault(cells[0], cells[1]) != cells[1]:
-            raise FileFormatError(
-                f"{name}:{row}: {cells[0]!r:.200} is of the family {found[cells[0]]!r:.200} above."
+                f"{name}:{row}: {examinee!r:.200} is of the family {found[examinee]!r:.200} above."
             )
     return found
 
@@ -121,13 +117,17 @@ def _rows(source: bytes, name: str, header: tuple[str, ...]) -> Iterator[tuple[i
             f"{name}: expected the header {','.join(header)}, found {','.join(found)!r:.200}."
         )
     reader = csv.reader(io.StringIO(as_text(source, name), newline=""))
-    started = False
-    for cells in reader:
-        if not cells:
-            continue
-        if started:
-            yield reader.line_num, [plain(cell.strip()) for cell in cells]
-        started = True
+    for cells in islice(filter(None, reader), 1, None):
+        yield reader.line_num, [plain(cell.strip()) for cell in cells]
+
+
+def _pairs(
+    source: bytes, name: str, header: tuple[str, str], expected: str
+) -> Iterator[tuple[int, str, str]]:
+    for row, cells in _rows(source, name, header):
+        if len(cells) != 2 or not all(cells):
+            raise FileFormatError(f"{name}:{row}: expected {expected}, got {cells!r:.200}.")
+        yield row, cells[0], cells[1]
 
 
 def _number(cell: str) -> float:

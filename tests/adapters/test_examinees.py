@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from app.adapters import EndpointConfig, Examinee, Transport, build
+from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from tests.contracts.examinees import ExamineeContract, HttpExamineeContract
 
 

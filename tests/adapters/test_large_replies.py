@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
+from app.adapters.base import CompletionRequest, EndpointConfig, Examinee
 from app.adapters.callback import callback
 from app.adapters.embeddings import embed
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import (
     AnswerTooLargeError,
     EndpointRejectedError,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters import EndpointConfig, Transport, build
+from app.adapters.base import EndpointConfig
 from app.adapters.likelihood import (
     LikelihoodRequest,
     PromptToken,
@@ -21,6 +21,8 @@ from app.adapters.likelihood import (
     most_tokens,
     of_completions,
 )
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import MalformedAnswerError, NoLikelihoodsError
 from tests.contracts.examinees import SECRET
 from tests.servers import serving

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import httpx2
 import pytest
 
-from app.adapters import AddressGuard, EndpointConfig, Transport, build
-from app.adapters.guard import IPAddress
+from app.adapters.base import EndpointConfig
+from app.adapters.guard import AddressGuard, IPAddress
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import (
     BlockedAddressError,
     ExamineeError,
