@@ -16,7 +16,7 @@ changes a file can hash it again. So nothing in it is taken as it stands.
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -123,23 +123,6 @@ class _Head(_Part):
     version: _Version
 
 
-def check_head(bank: dict[str, Any], version: dict[str, Any], name: str) -> None:
-    """Refuse what no export writes.
-
-    Raises:
-        FileFormatError: With the place in the bundle.
-    """
-    try:
-        _Head.model_validate({"bank": bank, "version": version})
-    except ValidationError as exc:
-        problems = problems_of(exc.errors(include_url=False))
-        first = problems[0]
-        raise FileFormatError(
-            f"{name} was not written by an export: {first.pointer}: {first.detail}.",
-            problems=problems[:20],
-        ) from None
-
-
 FORMAT, FORMAT_VERSION = "sextant-bank", 1
 SUFFIX = "sextant-bank.jsonl"
 #: How every bundle begins, whatever its form.
@@ -235,12 +218,19 @@ def read_bundle(content: bytes, name: str) -> Bundle:
             "in its last line. Export the bank again, or import items and parameters as files of "
             "their own."
         )
-    documents = _documents(content[:last], name)
+    documents = (_document(text, name) for text in content[:last].split(b"\n") if text)
     next(documents)
     bank, version = next(documents, {}).get("bank"), next(documents, {}).get("version")
     if not isinstance(bank, dict) or not isinstance(version, dict):
         raise FileFormatError(f"{name} is no bundle: expected a bank, and then a version.")
-    check_head(bank, version, name)
+    try:
+        _Head.model_validate({"bank": bank, "version": version})
+    except ValidationError as exc:
+        problems = problems_of(exc.errors(include_url=False))
+        raise FileFormatError(
+            f"{name} was not written by an export: {problems[0].pointer}: {problems[0].detail}.",
+            problems=problems[:20],
+        ) from None
     items = []
     for number, document in enumerate(documents, start=4):
         fields = document.get("item")
@@ -262,12 +252,6 @@ def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
         return parse_item(fields, row=row, place=place)
     bare = parse_item({**fields, "prompt": "-"}, row=row, place=place)
     return replace(bare, content=ItemContent())
-
-
-def _documents(content: bytes, name: str) -> Iterator[dict[str, Any]]:
-    for text in content.split(b"\n"):
-        if text:
-            yield _document(text, name)
 
 
 def _document(text: bytes, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ a target is read; lint reports it.
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal, NoReturn, cast
@@ -74,9 +74,18 @@ def read_items(
         FileFormatError: Faults, each with file, row, field, what was expected and what came.
             The first `MAX_PROBLEMS` are listed, and `MAX_COUNTED` end the reading.
     """
+    return good_items(scan_items(source, name=name, file_format=file_format), name)
+
+
+def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
+    """The items of all rows, of which there is one at least, and none is faulty.
+
+    Raises:
+        FileFormatError: As `read_items`.
+    """
     records: list[ItemRecord] = []
     problems = Problems()
-    for row in scan_items(source, name=name, file_format=file_format):
+    for row in rows:
         for problem in row.problems:
             problems.add(problem.pointer, problem.detail)
         if problems.count >= MAX_COUNTED:
@@ -100,8 +109,15 @@ def scan_items(
     """
     lines = _Lines(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     rows = _csv_rows if _format_of(lines, name, file_format) == "csv" else _jsonl_rows
+    yield from checked_rows(rows(lines), name)
+
+
+def checked_rows(
+    rows: Iterable[tuple[int, Mapping[str, JsonValue] | FieldProblem]], name: str
+) -> Iterator[ItemRow]:
+    """Rows by their fields, or what is wrong with them; no key comes twice."""
     first_row: dict[str, int] = {}
-    for row, fields in rows(lines):
+    for row, fields in rows:
         if isinstance(fields, FieldProblem):
             yield ItemRow(row, None, (fields,))
             continue

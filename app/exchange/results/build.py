@@ -60,9 +60,7 @@ class _Builder:
         if known_shots is not None:
             asked["shots"] = known_shots
         asked |= self._drawn()
-        left_out: dict[str, list[str]] = {}
-        for key, reason in self._seen.unusable.items():
-            left_out.setdefault(reason, []).append(key)
+        left_out = self._left_out()
         if not items:
             raise FileFormatError(_nothing(left_out))
         targets = [text for item in items for text in _texts(item.get("target"))]
@@ -86,10 +84,14 @@ class _Builder:
                     "questions. Import the answers by `sextant response-sets import`, and the "
                     "questions by `sextant banks import`."
                 )
-            left_out: dict[str, list[str]] = {}
-            for key, reason in self._seen.unusable.items():
-                left_out.setdefault(reason, []).append(key)
-            raise FileFormatError(_nothing(left_out))
+            raise FileFormatError(_nothing(self._left_out()))
+
+    def _left_out(self) -> dict[str, list[str]]:
+        """Reason to the keys of items that cannot be asked."""
+        found: dict[str, list[str]] = {}
+        for key, reason in self._seen.unusable.items():
+            found.setdefault(reason, []).append(key)
+        return found
 
     def _way(self) -> AskedItem:
         """One item of all: they were asked in one way.
@@ -240,9 +242,7 @@ class _Builder:
         return style, right
 
     def _normalise(self, choices: list[Choice]) -> str:
-        by_metric = {
-            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
-        }
+        by_metric = self._taken("metric")
         named = {BY_METRIC.get(name) for name in by_metric}
         wanted = named.pop() if len(named) == 1 else None
         rows = sum(each.rows for each in self._seen.agreement.values())
@@ -341,18 +341,14 @@ class _Builder:
             found.append(ScorerSpec("numeric"))
         return [*found, ScorerSpec("exact"), ScorerSpec("includes")]
 
+    def _taken(self, what: str) -> set[str]:
+        """Filters or metrics that gave rows."""
+        return {name for taken in self._seen.taken.values() for name, n in taken[what].items() if n}
+
     def _source(self, tasks: Sequence[str]) -> str:
         shown = ", ".join(tasks[:3]) + (", ..." if len(tasks) > 3 else "")
-        metrics = {
-            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
-        }
-        filters = {
-            name
-            for taken in self._seen.taken.values()
-            for name, n in taken["filter"].items()
-            if n and name != "none"
-        }
-        by = ", ".join(sorted(metrics))
+        filters = self._taken("filter") - {"none"}
+        by = ", ".join(sorted(self._taken("metric")))
         after = f" behind filter {', '.join(sorted(filters))}" if filters else ""
         return f"{' and '.join(sorted(self._seen.tools))} results of {shown}, {by}{after}"[:500]
 

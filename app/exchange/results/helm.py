@@ -62,7 +62,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
             item = f"{scenario}/{entry['instance_id']}"
             score = _mean(stats[metric], row, choices)
-            yield from answered(examinee, item, FIRST_TRIAL + trial, score, row)
+            yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
 
 
 def _run_spec(source: Source) -> Mapping[str, JsonValue]:

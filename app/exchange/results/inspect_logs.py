@@ -166,49 +166,36 @@ class _Log:
         outcome = _failure(sample)
         values = _values(sample)
         scorer = self._scorer(sample, values)
-        if self.saw is not None:
-            self._show(sample, item, row, scorer, values, outcome)
+        if self.saw is not None and scorer is not None:
+            score = None if outcome is not None else self._score(values[scorer], row)
+            self.saw(
+                Seen(
+                    tool="inspect",
+                    source=self.source,
+                    task=self.task,
+                    item=item,
+                    examinee=self.examinee,
+                    metric=scorer,
+                    offered=tuple(values),
+                    score=score if isinstance(score, float) else None,
+                    asked=partial(asked_by, sample, self.header),
+                    sent=[sent(sample), sample.get("target")],
+                    number=sample["id"],
+                    written=text_of(sample, "output", "completion"),
+                    used=used(sample),
+                    filter=text_of(sample, "filter"),
+                    scorer=self.scorers.get(scorer.partition(".")[0]),
+                    method=method_of(self.header),
+                )
+            )
         if outcome is None:
             value = values[scorer] if scorer is not None else self._unscored(row)
             if value != _NO_ANSWER or not self.choices.refused_no_answer:
-                score = value if isinstance(value, LeftOut) else self._score(value, row)
-                yield from answered(self.examinee, item, epoch, score, row)
+                marked = value if isinstance(value, LeftOut) else self._score(value, row)
+                yield answered(self.examinee, item, epoch, marked, row)
                 return
             outcome = Outcome.REFUSED
         yield Recorded(self.examinee, item, epoch, None, outcome, row)
-
-    def _show(
-        self,
-        sample: Mapping[str, JsonValue],
-        item: str,
-        row: int,
-        scorer: str | None,
-        values: Mapping[str, JsonValue],
-        outcome: Outcome | None,
-    ) -> None:
-        if self.saw is None or scorer is None:
-            return
-        score = None if outcome is not None else self._score(values[scorer], row)
-        self.saw(
-            Seen(
-                tool="inspect",
-                source=self.source,
-                task=self.task,
-                item=item,
-                examinee=self.examinee,
-                metric=scorer,
-                offered=tuple(values),
-                score=score if isinstance(score, float) else None,
-                asked=partial(asked_by, sample, self.header),
-                sent=[sent(sample), sample.get("target")],
-                number=sample["id"],
-                written=text_of(sample, "output", "completion"),
-                used=used(sample),
-                filter=text_of(sample, "filter"),
-                scorer=self.scorers.get(scorer.partition(".")[0]),
-                method=method_of(self.header),
-            )
-        )
 
     def _scorer(
         self, sample: Mapping[str, JsonValue], values: Mapping[str, JsonValue]

@@ -175,7 +175,7 @@ def _answers(
         if _is_null(response):
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
-            yield from answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+            yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
 
 
 def _doc_hash(sample: Mapping[str, JsonValue]) -> str:

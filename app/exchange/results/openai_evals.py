@@ -12,9 +12,7 @@ An item is known by its own fields, which are the same in every run; ids belong 
 Source: OpenAI API reference, "Eval run output item", 2026.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import cast
 
@@ -25,6 +23,7 @@ from app.exchange.results.asked_item import (
     AskedItem,
     Seen,
     UnusableRowError,
+    digest_of,
     temperature_of,
     token_limit,
     tokens_of,
@@ -85,18 +84,21 @@ def read_openai_evals(
         results = _results(entry)
         sample = object_at(entry, "sample")
         examinee = choices.examinee or text_of(sample, "model") or source.file.path.stem
-        item = f"{task}/{_digest(_item(entry))}"
+        item = f"{task}/{digest_of(_item(entry)).hex()[:32]}"
         outcome = _failure(entry, sample)
         if outcome is None and not results:
             yield LeftOut(row, "not_scored", "it has no results of a grader")
             continue
-        metric = "" if outcome else _metric(results, choices, f"{source.name}:{row}")
+        wanted, usual = choices.metrics or choices.scorers, () if choices.take_first else None
+        place = f"{source.name}:{row}"
+        metric = "" if outcome else choose("grader", results, wanted, place, usual)
         answer: Recorded | LeftOut
         if outcome is not None:
             answer = Recorded(examinee, item, FIRST_TRIAL, None, outcome, row)
         else:
-            score = score_or_reason(_score(results[metric]), row, choices)
-            (answer,) = answered(examinee, item, FIRST_TRIAL, score, row)
+            passed, given = results[metric].get("passed"), results[metric].get("score")
+            score = score_or_reason(passed if given is None else given, row, choices)
+            answer = answered(examinee, item, FIRST_TRIAL, score, row)
         if saw is not None and metric:
             saw(
                 Seen(
@@ -148,21 +150,6 @@ def _failure(entry: Mapping[str, JsonValue], sample: Mapping[str, JsonValue]) ->
     # Where the graders judged stored answers, nobody was asked: input, output and model are empty.
     is_asked = sample.get("input") or sample.get("model") or "output_text" in sample
     return Outcome.ERROR if told and not any(told) and is_asked else None
-
-
-def _metric(results: Iterable[str], choices: Choices, place: str) -> str:
-    wanted = choices.metrics or choices.scorers
-    return choose("grader", results, wanted, place, () if choices.take_first else None)
-
-
-def _score(result: Mapping[str, JsonValue]) -> JsonValue:
-    """What a grader gave: its score, or whether the answer passed."""
-    return result.get("passed") if result.get("score") is None else result["score"]
-
-
-def _digest(item: JsonValue) -> str:
-    text = json.dumps(item, ensure_ascii=False, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 #: Fields that hold the question, where the sample does not say what was sent.

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -280,9 +280,8 @@ def required_name(name: str | None, what: str, place: str) -> str:
 
 def answered(
     examinee: str, item: str, trial: int, score: float | LeftOut, row: int
-) -> Iterator[Recorded | LeftOut]:
+) -> Recorded | LeftOut:
     """The record of a score, or of why there is none."""
     if isinstance(score, LeftOut):
-        yield score
-    else:
-        yield Recorded(examinee, item, trial, score, Outcome.SCORED, row)
+        return score
+    return Recorded(examinee, item, trial, score, Outcome.SCORED, row)
