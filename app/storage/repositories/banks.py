@@ -1,7 +1,7 @@
 """Questions and changes about banks, and how rows of banks, items and versions become values."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
@@ -10,7 +10,7 @@ from sqlalchemy import Text, bindparam, func, or_, select, text, update
 from app.errors import NotFoundError
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
-from app.records.fields import convert
+from app.records.fields import convert, shallow
 from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
@@ -51,8 +51,7 @@ class BankRepository(Repository):
 
     async def add(self, bank: Bank) -> None:
         """Store a new bank."""
-        values = bank_values({f.name: getattr(bank, f.name) for f in fields(bank)})
-        self._db.add(BankRow(**values))
+        self._db.add(BankRow(**bank_values(shallow(bank))))
         await self._db.flush()
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> Bank:

@@ -21,7 +21,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.fields import convert
+from app.records.fields import convert, not_none
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, of_opened
@@ -58,7 +58,13 @@ class EndpointRepository(Repository):
         Raises:
             AlreadyExistsError: A live endpoint has this name.
         """
-        row = EndpointRow(id=new.id, **_columns(new.settings), **_sealed_columns(new.sealed))
+        row = EndpointRow(
+            id=new.id,
+            **_columns(new.settings),
+            api_key_cipher=new.sealed.api_key,
+            headers_cipher=new.sealed.headers,
+            header_names=list(new.sealed.header_names),
+        )
         self._db.add(row)
         await self._db.flush()
         return _endpoint(row)
@@ -173,30 +179,13 @@ class EndpointRepository(Repository):
 
 
 def _columns(settings: EndpointSettings) -> dict[str, Any]:
-    opening, closing = settings.reasoning_tags
-    return {
-        "name": settings.name,
-        "kind": settings.kind,
-        "base_url": settings.base_url,
-        "model": settings.model,
-        "sampling": asdict(settings.sampling),
-        "reasoning": {"open": opening, "close": closing},
-        # Absent, not null: `limits ?| ...` above asks which keys there are.
-        "limits": {k: v for k, v in asdict(settings.limits).items() if v is not None},
-        "price": asdict(settings.price),
-        "retry": asdict(settings.retry),
-        "options": dict(settings.options),
-        "timeout_s": settings.timeout_s,
-        "details": dict(settings.metadata),
-    }
-
-
-def _sealed_columns(sealed: SealedSecrets) -> dict[str, Any]:
-    return {
-        "api_key_cipher": sealed.api_key,
-        "headers_cipher": sealed.headers,
-        "header_names": list(sealed.header_names),
-    }
+    columns = asdict(settings)
+    opening, closing = columns.pop("reasoning_tags")
+    columns["reasoning"] = {"open": opening, "close": closing}
+    # Absent, not null: `limits ?| ...` above asks which keys there are.
+    columns["limits"] = not_none(settings.limits)
+    columns["details"] = columns.pop("metadata")
+    return columns
 
 
 def _endpoint(row: EndpointRow) -> Endpoint:
@@ -219,12 +208,6 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             headers=row.headers_cipher,
             header_names=tuple(row.header_names),
         ),
-        revision=row.revision,
-        project_id=row.project_id,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        archived_at=row.archived_at,
     )
 
 

@@ -10,7 +10,6 @@ from sqlalchemy import (
     case,
     func,
     literal_column,
-    null,
     or_,
     select,
     text,
@@ -98,32 +97,25 @@ class ItemRepository(Repository):
                 ItemRow.content_hash,
                 ItemRow.scorer,
                 ItemRow.tags,
-                ItemRow.group_key,
+                ItemRow.group_key.label("group"),
                 ItemRow.expected_tokens_in,
                 ItemRow.expected_tokens_out,
-                HAS_CONTENT,
-                func.coalesce(func.jsonb_array_length(target), 0) > 0,
-                func.coalesce(func.jsonb_array_length(choices), 0),
-                case((func.length(target.as_string()) <= 400, target)),
+                HAS_CONTENT.label("has_content"),
+                (func.coalesce(func.jsonb_array_length(target), 0) > 0).label("has_target"),
+                func.coalesce(func.jsonb_array_length(choices), 0).label("n_choices"),
+                case((func.length(target.as_string()) <= 400, target)).label("targets"),
             )
             .where(ItemRow.bank_id == bank_id)
             .order_by(ItemRow.id)
             .execution_options(yield_per=STREAMED)
         )
         return [
-            ItemOutline(
-                id=row[0],
-                key=row[1],
-                content_hash=row[2],
-                scorer=read_scorer(row[3]),
-                tags=tuple(row[4]),
-                group=row[5],
-                expected_tokens_in=row[6],
-                expected_tokens_out=row[7],
-                has_content=row[8],
-                has_target=row[9],
-                n_choices=row[10],
-                targets=tuple(row[11] or ()),
+            convert(
+                ItemOutline,
+                row,
+                scorer=read_scorer(row.scorer),
+                tags=tuple(row.tags),
+                targets=tuple(row.targets or ()),
             )
             async for row in await self._db.stream(query)
         ]
@@ -183,17 +175,7 @@ class ItemRepository(Repository):
         await self._db.execute(
             update(ItemRow)
             .where(ItemRow.id == new.id)
-            .values(
-                key=new.key,
-                content=content_json(new.content),
-                scorer=null() if new.scorer is None else scorer_json(new.scorer),
-                tags=list(new.tags),
-                group_key=new.group,
-                expected_tokens_in=new.expected_tokens_in,
-                expected_tokens_out=new.expected_tokens_out,
-                content_hash=new.content.content_hash,
-                revision=revision + 1,
-            )
+            .values(**_columns(new), revision=revision + 1)
         )
         return await self.find(bank_id, new.id)
 
@@ -241,18 +223,19 @@ class ItemRepository(Repository):
 
 
 def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
+    return {"id": item.id, "bank_id": bank_id, "created_by": maker(), **_columns(item)}
+
+
+def _columns(item: NewItem) -> dict[str, Any]:
     return {
-        "id": item.id,
-        "bank_id": bank_id,
         "key": item.key,
         "content": content_json(item.content),
         "scorer": None if item.scorer is None else scorer_json(item.scorer),
-        "tags": item.tags,
+        "tags": list(item.tags),
         "group_key": item.group,
         "expected_tokens_in": item.expected_tokens_in,
         "expected_tokens_out": item.expected_tokens_out,
         "content_hash": item.content.content_hash,
-        "created_by": maker(),
     }
 
 

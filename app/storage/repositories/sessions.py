@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,7 +27,7 @@ from app.errors import (
     StaleStepError,
 )
 from app.records.banks import OPEN
-from app.records.fields import convert
+from app.records.fields import convert, shallow
 from app.records.sessions import (
     ALL_SESSIONS,
     ENDED,
@@ -102,7 +101,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         await require_room(self._db)
         if new.parent_id is not None:
             await self._hold_parent(new.parent_id)
-        values = {f.name: getattr(new, f.name) for f in fields(new)}
+        values = shallow(new)
         values["arrivals"] = sum(item.closing is not None for item in administrations)
         values |= {"project_id": owner(), "created_by": maker(), "request_id": request_id()}
         values["summary"] = summary

@@ -20,6 +20,7 @@ from app.records.banks import (
     VersionColumns,
     VersionItem,
 )
+from app.records.fields import shallow
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
@@ -55,7 +56,7 @@ class VersionRepository(Repository):
 
     async def add(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
         """Store a version with its items."""
-        values = {f.name: getattr(version, f.name) for f in fields(version)}
+        values = shallow(version)
         extras = {name: values.pop(name) for name in VERSION_EXTRAS}
         note_change(self._db, version.bank_id)
         self._db.add(BankVersionRow(**values, extras=extras))
