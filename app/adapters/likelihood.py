@@ -9,12 +9,12 @@ token across the seam is the same in kind for all options of an item.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
-from app.adapters.base import Completion, CompletionRequest, ExactRequest
+from app.adapters.base import Answered, Completion, CompletionRequest, ExactRequest
 from app.adapters.endpoint import JsonEndpoint
 from app.adapters.prompting import Normalise, PromptStyle, build_messages, flatten, join_turns
 from app.adapters.transport import Reply
@@ -38,28 +38,16 @@ class LikelihoodRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likelihood:
+class Likelihood(Answered):
     """How likely the continuation is, and what it took to find out.
 
     Attributes:
         logprob: Sum over the tokens that hold a part of the continuation, natural logarithm.
         n_tokens: How many these are.
-        tokens_in: Prompt tokens as reported; `None` when the endpoint does not say.
-        tokens_out: Completion tokens as reported: servers write one, though nobody reads it.
-        latency_s: Seconds from request to complete reply.
-        model: The model name that the endpoint echoed.
-        cached: It was kept, and no call was made.
-        origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
     """
 
     logprob: float
     n_tokens: int
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    latency_s: float = 0.0
-    model: str | None = None
-    cached: bool = False
-    origin: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -80,14 +80,14 @@ class _Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Choice:
     """A completion, and the choice that it was read from."""
 
     completion: Completion
     choice: Mapping[str, JsonValue]
 
 
-_FILTERED = Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
+_FILTERED = Choice(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class OpenAICompatible(ABC):
 
     async def _ask(
         self, request: CompletionRequest, extras: Mapping[str, JsonValue] = _NO_EXTRAS
-    ) -> Answered:
+    ) -> Choice:
         prompt = self._body(request, extras)
         sampling = self._sampling(request)
         while True:
@@ -185,7 +185,7 @@ class OpenAICompatible(ABC):
     ) -> dict[str, bool | None]:
         """What an answer shows that the endpoint can do."""
 
-    def _answered(self, reply: Reply) -> Answered:
+    def _answered(self, reply: Reply) -> Choice:
         body = self.endpoint.read(reply)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -194,7 +194,7 @@ class OpenAICompatible(ABC):
         raw, reasoning, finish = self._text(choice, reply)
         usage = body.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return Answered(
+        return Choice(
             completion(
                 raw=raw,
                 reasoning=reasoning,
@@ -383,7 +383,7 @@ class OpenAICompletions(OpenAICompatible):
         )
 
     def _prompt_tokens(
-        self, answered: Answered, request: LikelihoodRequest
+        self, answered: Choice, request: LikelihoodRequest
     ) -> list[PromptToken] | None:
         most = most_tokens(request)
         if (tokens := of_vllm(answered.choice, most)) is not None:
