@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding, lint, quarantine
@@ -142,7 +142,7 @@ class Bundle:
 
     bank: Mapping[str, Any]
     version: Mapping[str, Any]
-    items: tuple[Mapping[str, Any], ...]
+    items: tuple[Mapping[str, JsonValue], ...]
 
     def parameters(self, name: str) -> ItemBank:
         """The items that have parameters, with the abilities that the version knows.
@@ -241,7 +241,7 @@ def read_bundle(content: bytes, name: str) -> Bundle:
     return Bundle(bank=bank, version=version, items=tuple(items))
 
 
-def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
+def item_of(fields: Mapping[str, JsonValue], row: int, name: str) -> ItemRecord:
     """An item of a bundle, which may be known by its parameters only.
 
     Raises:
@@ -254,7 +254,7 @@ def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
     return replace(bare, content=ItemContent())
 
 
-def _document(text: bytes, name: str) -> dict[str, Any]:
+def _document(text: bytes, name: str) -> dict[str, JsonValue]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -19,7 +19,7 @@ _BATCH = 1000
 
 
 async def insert_many(
-    db: AsyncSession, statement: TextClause, rows: Iterable[Mapping[str, Any]]
+    db: AsyncSession, statement: TextClause, rows: Iterable[Mapping[str, JsonValue]]
 ) -> None:
     """Run `statement` on all rows; its parameter `records` is a JSON array of them."""
     remaining = iter(rows)
@@ -28,7 +28,7 @@ async def insert_many(
         await db.execute(statement, {"records": records})
 
 
-def _next_batch(remaining: Iterator[Mapping[str, Any]]) -> str | None:
+def _next_batch(remaining: Iterator[Mapping[str, JsonValue]]) -> str | None:
     batch = list(islice(remaining, _BATCH))
     return json.dumps(batch, ensure_ascii=False, allow_nan=False) if batch else None
 

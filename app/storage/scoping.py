@@ -49,7 +49,7 @@ FOR_USERS: Final = {"for_users": True}
 FOR_ALL: Final = {"for_all": True}
 
 
-def of_opened(what: str) -> dict[str, Any]:
+def of_opened(what: str) -> dict[str, str]:
     """Execution options of a statement that no condition can be added to.
 
     Args:

@@ -184,7 +184,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         parent_id = claimed.parent_id
         await self._hold(parent_id)
         table = np.array(list(items.columns.values()))
-        abilities: dict[str, Any] = {}
+        abilities: dict[str, list[str] | bytes] = {}
         if examinees is not None:
             columns = np.array([examinees.theta, examinees.se, examinees.score])
             abilities["examinee_names"] = list(examinees.names)

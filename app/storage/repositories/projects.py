@@ -204,7 +204,6 @@ def _read(row: ProjectRow) -> Project:
     return convert(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))
 
 
-_OPEN_SESSIONS, _STORED_BYTES = "open_sessions", "stored_bytes"
 _OWN_KEY = and_(ApiKeyRow.id == bindparam("key_id"), ApiKeyRow.project_id == ProjectRow.id)
 #: Of banks, response sets, baselines and ended sessions, as it lies on the disk.
 _BYTES = text("""
@@ -249,9 +248,9 @@ async def require_room(db: AsyncSession) -> None:
         StorageFullError: It, or what this key made, takes all that it may.
     """
     limits, own = await _limits(db)
-    if _OPEN_SESSIONS in limits or _OPEN_SESSIONS in own:
+    if limits.open_sessions is not None or own.open_sessions is not None:
         await _require_few_open(db)
-    await _require_below(db, limits.get(_STORED_BYTES), own.get(_STORED_BYTES))
+    await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
 async def require_space(db: AsyncSession) -> None:
@@ -261,7 +260,7 @@ async def require_space(db: AsyncSession) -> None:
         StorageFullError: It has.
     """
     limits, own = await _limits(db)
-    await _require_below(db, limits.get(_STORED_BYTES), own.get(_STORED_BYTES))
+    await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
 async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = None) -> int:
@@ -283,11 +282,11 @@ async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = N
     return total
 
 
-async def _limits(db: AsyncSession) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
     """Of the project that is acted for, and of the key that acts, if it is one of it."""
     of = {"project_id": owner(), "key_id": maker()}
     limits, own = (await db.execute(_LIMITS, of)).one()
-    return limits, own or {}
+    return Limits(**limits), Limits(**own or {})
 
 
 async def allotment(
@@ -320,7 +319,7 @@ async def allotment(
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
     key_id = maker()
-    found = await allotment(db, _OPEN_SESSIONS, key_id, for_update=True)
+    found = await allotment(db, "open_sessions", key_id, for_update=True)
     if found is None:
         return
     # No more rows are looked at than there may be, however many are open since the limit was set.

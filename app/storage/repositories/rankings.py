@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
@@ -246,7 +247,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
 
 
-_JOINED: dict[str, Any] = {
+_JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
