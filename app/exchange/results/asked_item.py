@@ -53,7 +53,7 @@ class Seen:
     offered: Sequence[str]
     score: float | None
     asked: "Callable[[], AskedItem]"
-    sent: JsonValue
+    sent: Callable[[], JsonValue]
     number: JsonValue
     written: str | None = None
     used: tuple[int, int] | None = None

@@ -106,13 +106,13 @@ def _targets(value: object) -> tuple[str, ...]:
 def sent(row: Mapping[str, JsonValue]) -> JsonValue:
     """What tells the words of a sample from others of the same item."""
     turns = row.get("messages")
-    if not isinstance(turns, list):
-        return turns
-    return [
-        {name: turn.get(name) for name in ("role", "content")}
-        for turn in turns
-        if isinstance(turn, dict) and turn.get("role") != "assistant"
-    ]
+    if isinstance(turns, list):
+        turns = [
+            {name: turn.get(name) for name in ("role", "content")}
+            for turn in turns
+            if isinstance(turn, dict) and turn.get("role") != "assistant"
+        ]
+    return [turns, row.get("target")]
 
 
 def used(row: Mapping[str, JsonValue]) -> tuple[int, int] | None:

@@ -30,6 +30,7 @@ from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,
+    Method,
     Recorded,
     Source,
     answered,
@@ -149,6 +150,10 @@ class _Log:
     status: str
 
     @cached_property
+    def method(self) -> Method:
+        return method_of(self.header)
+
+    @cached_property
     def scorers(self) -> Mapping[str, ScorerSpec]:
         return scorers_of(self.header)
 
@@ -179,13 +184,13 @@ class _Log:
                     offered=tuple(values),
                     score=score if isinstance(score, float) else None,
                     asked=partial(asked_by, sample, self.header),
-                    sent=[sent(sample), sample.get("target")],
+                    sent=partial(sent, sample),
                     number=sample["id"],
                     written=text_of(sample, "output", "completion"),
                     used=used(sample),
                     filter=text_of(sample, "filter"),
                     scorer=self.scorers.get(scorer.partition(".")[0]),
-                    method=method_of(self.header),
+                    method=self.method,
                 )
             )
         if outcome is None:

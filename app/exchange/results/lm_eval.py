@@ -111,7 +111,7 @@ def read_lm_eval(
                         offered=offered,
                         score=first.score if isinstance(first, Recorded) else None,
                         asked=partial(asked_by, sample, config.delimiter),
-                        sent=[sample.get("arguments"), sample.get("target")],
+                        sent=partial(_sent, sample),
                         number=sample.get("doc_id"),
                         written=written(sample),
                         responses=sample.get("resps", sample.get("filtered_resps")),
@@ -176,6 +176,10 @@ def _answers(
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
             yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+
+
+def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:
+    return [sample.get("arguments"), sample.get("target")]
 
 
 def _doc_hash(sample: Mapping[str, JsonValue]) -> str:

@@ -111,7 +111,7 @@ def read_openai_evals(
                     offered=list(results),
                     score=answer.score if isinstance(answer, Recorded) else None,
                     asked=partial(asked_by, entry),
-                    sent=[_sent(entry), entry.get("target")],
+                    sent=partial(_sent, entry),
                     number=entry.get("datasource_item_id"),
                     written=_written(sample),
                     used=tokens_of(sample.get("usage"), "prompt_tokens", "completion_tokens"),

@@ -199,7 +199,7 @@ class Questions:
 
     def _asked(self, seen: Seen) -> AskedItem:
         """What the row was asked."""
-        digest = digest_of(seen.sent)
+        digest = digest_of(seen.sent())
         item = self.items.get(seen.item)
         if item is not None and digest in item.words:
             item.counts[digest] += self._weight(seen)

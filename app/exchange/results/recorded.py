@@ -245,7 +245,7 @@ def open_text(file: SourceFile) -> BinaryIO:
 def value_at(value: object, *path: str) -> JsonValue:
     """What is at a path of nested objects, None where there is nothing."""
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, dict) else None
     return cast(JsonValue, value)
 
 
