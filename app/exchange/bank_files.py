@@ -12,7 +12,7 @@ Of several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,di
 `parquet` and `jsonl` have these slopes beside the rest; see `app.exchange.slopes`. What predicts
 scores is in none of them.
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
 """
 
 import json

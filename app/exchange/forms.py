@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from app.errors import FileFormatError
-from app.exchange.cells import lines, quoted
+from app.exchange.files import lines, quoted
 from app.exchange.json_text import json_lines
 from app.exchange.results.lm_eval import is_sample, item_of, task_of
 from app.exchange.results.recorded import LeftOut, Source

@@ -12,8 +12,7 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.selection.cost import expected_costs
 from app.errors import FileFormatError
-from app.exchange.cells import plain
-from app.exchange.files import Problems, as_text
+from app.exchange.files import Problems, as_text, plain
 
 
 def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:

@@ -1,6 +1,6 @@
 """Scores as a file: wide CSV or Parquet, one row an examinee, or long CSV, one row an answer.
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
 """
 
 import io
@@ -11,7 +11,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
-from app.exchange.cells import lines, quoted
+from app.exchange.files import lines, quoted
 
 EXAMINEE_COLUMN = "examinee"
 

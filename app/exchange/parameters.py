@@ -31,8 +31,16 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
-from app.exchange.cells import lines, plain, quoted
-from app.exchange.files import MAX_ITEMS, SEPARATED, Problems, as_text, read_bytes
+from app.exchange.files import (
+    MAX_ITEMS,
+    SEPARATED,
+    Problems,
+    as_text,
+    lines,
+    plain,
+    quoted,
+    read_bytes,
+)
 from app.exchange.py_irt import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
