@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, pool, text
 
 from app.settings import Settings
 from app.storage.embedded import database_url
+from app.storage.migrate import MIGRATION_LOCK
 from app.storage.rows.base import Base
-from app.storage.schema_revision import MIGRATION_LOCK
 
 
 def _run(url: str) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+from pydantic import JsonValue
 
 from app.adapters.prompting import LAYOUT, Layout
 from app.calling import GenerationParams
@@ -45,18 +47,14 @@ class CompletionRequest:
     params: GenerationParams | None = None
     hints: SimulationHints | None = None
     repeat: int = 0
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, JsonValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """What the endpoint wrote, reasoning split off, and what it took.
+class Answered:
+    """What a call took, whatever it was about.
 
     Attributes:
-        text: Visible answer.
-        raw: The whole text as it came.
-        reasoning: The reasoning part; `None` when there was none.
-        finish: Why it stopped; an unfinished thought is `LENGTH`.
         tokens_in: Prompt tokens as reported by the endpoint; `None` when it does not say.
         tokens_out: Completion tokens as reported, reasoning included.
         latency_s: Seconds from request to complete reply, of the attempt that succeeded.
@@ -65,16 +63,29 @@ class Completion:
         origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
     """
 
-    text: str
-    raw: str
-    reasoning: str | None = None
-    finish: FinishReason = FinishReason.STOP
     tokens_in: int | None = None
     tokens_out: int | None = None
     latency_s: float = 0.0
     model: str | None = None
     cached: bool = False
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(Answered):
+    """What the endpoint wrote, reasoning split off, and what it took.
+
+    Attributes:
+        text: Visible answer.
+        raw: The whole text as it came.
+        reasoning: The reasoning part; `None` when there was none.
+        finish: Why it stopped; an unfinished thought is `LENGTH`.
+    """
+
+    text: str
+    raw: str
+    reasoning: str | None = None
+    finish: FinishReason = FinishReason.STOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +112,7 @@ class ExactRequest:
     """A call as it goes over the wire, but for headers."""
 
     url: str
-    body: Mapping[str, Any]
+    body: Mapping[str, JsonValue]
 
 
 class Examinee(Protocol):

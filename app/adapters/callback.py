@@ -5,15 +5,18 @@ the endpoint's `api_key`: `webhook-id`, `webhook-timestamp` (seconds since 1970)
 `webhook-signature: v1,` + base64(HMAC-SHA256(api_key, id + "." + timestamp + "." + body)).
 """
 
+import base64
+import hashlib
+import hmac
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
-from app.adapters.signing import signature
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 
@@ -27,7 +30,7 @@ class CallbackEndpoint:
     endpoint: JsonEndpoint
     key: str = field(repr=False)
 
-    async def send(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def send(self, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """POST `payload`, signed; the JSON object that came back.
 
         Raises:
@@ -73,3 +76,14 @@ def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
     return CallbackEndpoint(
         endpoint=json_endpoint(unsigned, transport, route=""), key=config.api_key
     )
+
+
+def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that sign `body`, in the form of Standard Webhooks."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import unquote, urlsplit
 
 import httpcore2
@@ -27,6 +27,24 @@ _PAUSE_S = 0.5
 _MAX_BYTES = 2**30
 #: Seconds between two reports of progress.
 _REPORT_S = 0.2
+
+
+class Place(TypedDict):
+    """One place of a file, as `app.adapters.downloads.RemoteFile` has it."""
+
+    url: str | None
+    dataset: str
+    revision: str
+    path: str
+
+
+class Order(TypedDict):
+    """What the parent wants: a file from the first of its places that gives it."""
+
+    name: str
+    places: list[Place]
+    allow_private: bool
+    allowed_networks: list[str]
 
 
 class _FetchError(Exception):
@@ -103,7 +121,7 @@ class _Reporter:
             self._say({"done": done, "total": total})
 
 
-def fetch(order: dict[str, Any], say: Say) -> None:
+def fetch(order: Order, say: Say) -> None:
     """Fetch what is ordered; one message each for progress, faults and the path."""
     guard = AddressGuard(
         allow_private=order["allow_private"],
@@ -111,8 +129,10 @@ def fetch(order: dict[str, Any], say: Say) -> None:
     )
     for number, place in enumerate(order["places"]):
         try:
-            get = _from_url if place["url"] else _from_hub
-            path = get(guard, order["name"], place, _Reporter(say))
+            if place["url"]:
+                path = _from_url(guard, order["name"], place["url"], _Reporter(say))
+            else:
+                path = _from_hub(guard, place, _Reporter(say))
         except _FetchError as fault:
             say({"detail": fault.detail, "unreachable": fault.unreachable})
         except BlockedAddressError as error:
@@ -124,12 +144,11 @@ def fetch(order: dict[str, Any], say: Say) -> None:
             return
 
 
-def _from_url(guard: AddressGuard, name: str, place: dict[str, Any], reporter: _Reporter) -> Path:
+def _from_url(guard: AddressGuard, name: str, url: str, reporter: _Reporter) -> Path:
     """A plain URL, taken up where an earlier download ended."""
     from huggingface_hub import cached_assets_path
     from huggingface_hub.constants import is_offline_mode
 
-    url = place["url"]
     folder = cached_assets_path(
         "sextant", namespace="catalog", subfolder=hashlib.sha256(url.encode()).hexdigest()[:16]
     )
@@ -198,7 +217,7 @@ def _append(client: httpx2.Client, url: str, name: str, partial: Path, reporter:
             raise httpx2.ReadError("cut", request=answer.request)
 
 
-def _from_hub(guard: AddressGuard, _: str, place: dict[str, Any], reporter: _Reporter) -> Path:
+def _from_hub(guard: AddressGuard, place: Place, reporter: _Reporter) -> Path:
     """A file of a dataset, by the hub's own library into its own cache."""
     import huggingface_hub as hub
     from huggingface_hub.errors import (

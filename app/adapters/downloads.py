@@ -51,12 +51,6 @@ async def download(
 ) -> Downloaded:
     """Fetch a file from the first of its places that gives it.
 
-    Args:
-        name: How progress and faults name it.
-        places: Where it can be had.
-        guard: Decides which addresses may be called.
-        report: Told of progress, a few times a second.
-
     Raises:
         DownloadError: No place gave it; one sentence says why, and what to do.
     """

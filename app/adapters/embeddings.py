@@ -1,9 +1,10 @@
 """Vectors of texts, from an endpoint that speaks OpenAI's API: `POST {base_url}/embeddings`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from app.adapters.base import EndpointConfig
 from app.adapters.endpoint import clean, json_endpoint, require_model, token_count
@@ -42,7 +43,11 @@ async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[st
         )
     require_model(config)
     endpoint = json_endpoint(config, transport, route="/embeddings")
-    payload = {"model": config.model, "input": [clean(text) for text in texts]}
+    payload: dict[str, JsonValue] = {
+        "model": config.model,
+        "input": [clean(text) for text in texts],
+        "encoding_format": "float",
+    }
 
     def read(reply: Reply) -> Embeddings:
         body = endpoint.read(reply)
@@ -54,34 +59,33 @@ async def embed(config: EndpointConfig, transport: Transport, texts: Sequence[st
         return Embeddings(
             vectors=vectors,
             tokens_in=token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None,
-            model=body["model"] if isinstance(body.get("model"), str) else config.model,
+            model=model if isinstance(model := body.get("model"), str) else config.model,
         )
 
-    return await endpoint.ask({**payload, "encoding_format": "float"}, read)
+    return await endpoint.ask(payload, read)
 
 
-def _vectors(data: Any, expected: int) -> tuple[tuple[float, ...], ...] | None:
+class _Vector(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    embedding: list[float]
+    index: int | None = None
+
+
+_VECTORS: Final = TypeAdapter(list[_Vector])
+
+
+def _vectors(data: JsonValue, expected: int) -> tuple[tuple[float, ...], ...] | None:
     """The vectors in order of their `index`, if there is a usable one for each text."""
-    if not isinstance(data, list) or len(data) != expected:
+    try:
+        listed = _VECTORS.validate_python(data)
+    except ValidationError:
         return None
-    found: dict[int, tuple[float, ...]] = {}
-    for place, entry in enumerate(data):
-        vector = entry.get("embedding") if isinstance(entry, dict) else None
-        if not isinstance(vector, list) or not all(map(_is_number, vector)):
-            return None
-        index = entry.get("index", place)
-        if not isinstance(index, int):
-            return None
-        found[index] = tuple(map(float, vector))
-    if sorted(found) != list(range(expected)) or len(set(map(len, found.values()))) != 1:
+    found = {
+        place if vector.index is None else vector.index: tuple(vector.embedding)
+        for place, vector in enumerate(listed)
+    }
+    lengths = set(map(len, found.values()))
+    if len(listed) != expected or sorted(found) != list(range(expected)) or len(lengths) != 1:
         return None
     return tuple(found[index] for index in range(expected))
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return False

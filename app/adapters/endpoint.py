@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
+from pydantic import JsonValue
 
 from app.adapters.base import Completion, EndpointConfig
 from app.adapters.failures import (
@@ -21,9 +22,15 @@ from app.adapters.failures import (
     shorten,
 )
 from app.adapters.passing import NOTHING_PASSED, OUR_HEADERS, Passed, is_header_value
-from app.adapters.reasoning import split_reasoning
-from app.adapters.replies import SMALL, TooManyValuesError, decoded, off_the_loop
-from app.adapters.transport import Reply, Transport, parse_endpoint_url
+from app.adapters.transport import (
+    SMALL,
+    Reply,
+    TooManyValuesError,
+    Transport,
+    decoded,
+    off_the_loop,
+    parse_endpoint_url,
+)
 from app.errors import (
     AnswerTooLargeError,
     EndpointFaultError,
@@ -90,7 +97,7 @@ class JsonEndpoint:
     is_503_cold: bool = False
     passed: Passed = NOTHING_PASSED
 
-    async def post(self, payload: Mapping[str, Any]) -> Reply:
+    async def post(self, payload: Mapping[str, JsonValue]) -> Reply:
         """Send one request; any status comes back."""
         try:
             return await self.transport.post_json(
@@ -103,7 +110,7 @@ class JsonEndpoint:
             error.detail = self.redact(error.detail)
             raise
 
-    async def ask(self, payload: Mapping[str, Any], read: Callable[[Reply], T]) -> T:
+    async def ask(self, payload: Mapping[str, JsonValue], read: Callable[[Reply], T]) -> T:
         """Send one request; what `read` makes of a successful reply.
 
         Raises:
@@ -114,7 +121,7 @@ class JsonEndpoint:
             raise self.failure(reply, await self.complaint(reply))
         return await off_the_loop(reply, read)
 
-    def read(self, reply: Reply) -> dict[str, Any]:
+    def read(self, reply: Reply) -> dict[str, JsonValue]:
         """The JSON object of a successful reply, our key taken out; a list of one is that one.
 
         Raises:
@@ -138,7 +145,7 @@ class JsonEndpoint:
             found = replace(self._redacted(complaint), status=status, within=reply.status)
             raise self.failure(reply, found)
         try:
-            return cast(dict[str, Any], self._without_keys(body))
+            return cast(dict[str, JsonValue], self._without_keys(body))
         except RecursionError as exc:
             raise self.malformed(reply, "is nested too deeply") from exc
 
@@ -392,3 +399,53 @@ def _bare(value: str) -> str:
 def clean(text: str) -> str:
     """Replace what Postgres cannot store as text: lone surrogates and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Visible answer, thoughts, and whether a thought was left unfinished."""
+
+    text: str
+    reasoning: str | None
+    finish: FinishReason
+
+
+def split_reasoning(
+    raw: str, *, given: str | None, tags: tuple[str, str], finish: FinishReason
+) -> Split:
+    """Cut every marked thought out of `raw`.
+
+    A closing mark without an opening one ends a thought that began with the text: some chat
+    templates put the opening mark into the prompt. An opening mark without a closing one means
+    that the thought was cut off, whatever the endpoint said: nothing of it is an answer.
+
+    Args:
+        raw: The text as it came.
+        given: Reasoning that came in a field of its own.
+        tags: Opening and closing mark.
+        finish: What the endpoint said.
+    """
+    opening, closing = tags
+    thoughts = [given] if given else []
+    kept = []
+    at = 0  # a place in `raw`: to cut off what was read would copy the rest for every mark
+    if opening and closing:
+        close = raw.find(closing)
+        if close >= 0 and raw.find(opening, 0, close) < 0:
+            thoughts.append(raw[:close])
+            at = close + len(closing)
+        while (begin := raw.find(opening, at)) >= 0:
+            kept.append(raw[at:begin])
+            begin += len(opening)
+            close = raw.find(closing, begin)
+            if close < 0:
+                return Split("", _joined([*thoughts, raw[begin:]]), FinishReason.LENGTH)
+            thoughts.append(raw[begin:close])
+            at = close + len(closing)
+    if not thoughts:
+        return Split(raw, None, finish)
+    return Split("".join([*kept, raw[at:]]).strip(), _joined(thoughts), finish)
+
+
+def _joined(thoughts: list[str]) -> str | None:
+    return "\n\n".join(stripped for thought in thoughts if (stripped := thought.strip())) or None

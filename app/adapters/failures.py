@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from app.adapters.replies import decoded
-from app.adapters.transport import Reply
+from pydantic import JsonValue
+
+from app.adapters.transport import Reply, decoded
 from app.errors import (
     ColdStartError,
     EndpointFaultError,
@@ -109,7 +110,7 @@ def complaint_in(body: Any, status: int) -> Complaint | None:
     return None
 
 
-def _structured(error: dict[str, Any], status: int) -> Complaint:
+def _structured(error: dict[str, JsonValue], status: int) -> Complaint:
     code = error.get("code")
     inner = error.get("innererror")
     if isinstance(inner, dict) and inner.get("code"):

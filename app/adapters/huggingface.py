@@ -4,7 +4,8 @@ Both answer 503 while no replica is up ("scaled to zero"): that is a cold start,
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.adapters.base import (
     Completion,
@@ -74,7 +75,7 @@ class TextGeneration:
         """See `ShowsRequests.exact`."""
         if isinstance(request, LikelihoodRequest):
             inputs = request.context + request.continuation
-            parameters = dict(_PROMPT_LOGPROBS)
+            parameters: dict[str, JsonValue] = {**_PROMPT_LOGPROBS}
         else:
             inputs = flatten(request.messages, request.layout)
             parameters = _parameters(request.params or self.config.sampling, request.layout)
@@ -90,18 +91,19 @@ class TextGeneration:
 
         return await probed(self, ask)
 
-    async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, Any]]:
-        body = self.exact(request).body
-        stop = body["parameters"]["stop"]
-        return await self.endpoint.ask(body, lambda reply: self._answered(reply, stop))
+    async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, JsonValue]]:
+        stop = _stops(request.params or self.config.sampling, request.layout)
+        return await self.endpoint.ask(
+            self.exact(request).body, lambda reply: self._answered(reply, stop)
+        )
 
-    def _answered(self, reply: Reply, stop: list[str]) -> tuple[Completion, dict[str, Any]]:
+    def _answered(self, reply: Reply, stop: list[str]) -> tuple[Completion, dict[str, JsonValue]]:
         body = self.endpoint.read(reply)
         text = body.get("generated_text")
         if not isinstance(text, str):
             raise self.endpoint.malformed(reply, "has no generated_text")
         found = body.get("details")
-        details: dict[str, Any] = found if isinstance(found, dict) else {}
+        details: dict[str, JsonValue] = found if isinstance(found, dict) else {}
         finish = details.get("finish_reason")
         if finish == "stop_sequence":
             # TGI leaves the stop sequence at the end of the text; other servers cut it off.
@@ -138,19 +140,23 @@ def _endpoint(config: EndpointConfig, transport: Transport, route: str) -> JsonE
     return json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
 
 
-def _parameters(params: GenerationParams, layout: Layout) -> dict[str, Any]:
+def _parameters(params: GenerationParams, layout: Layout) -> dict[str, JsonValue]:
     """TGI's names; it refuses temperature 0, which means "do not sample"."""
-    given = {
+    given: dict[str, JsonValue] = {
         "max_new_tokens": params.max_tokens,
         "do_sample": bool(params.temperature) if params.temperature is not None else None,
         "temperature": params.temperature or None,
         "top_p": params.top_p if params.top_p != 1.0 else None,
         "seed": params.seed,
-        "stop": [*params.stop, *layout.stop],
+        "stop": [*_stops(params, layout)],
         "details": True,
         "return_full_text": False,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _stops(params: GenerationParams, layout: Layout) -> list[str]:
+    return [*params.stop, *layout.stop]
 
 
 def _has_logprobs(tokens: object) -> bool:

@@ -1,4 +1,6 @@
-"""How likely an endpoint finds a text after another: read from the log-probabilities of a prompt.
+"""How likely an endpoint finds a text, such as an option of an item, after another.
+
+It is read from the log-probabilities of a prompt.
 
 A tokenizer may cut `context + continuation` otherwise than `context` alone. So tokens are laid
 along the text that was sent, and every token that holds a part of the continuation counts, whole: a
@@ -6,14 +8,18 @@ token across the seam is the same in kind for all options of an item.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from app.adapters.base import Completion, CompletionRequest, ExactRequest
+from pydantic import JsonValue
+
+from app.adapters.base import Answered, Completion, CompletionRequest, ExactRequest
 from app.adapters.endpoint import JsonEndpoint
+from app.adapters.prompting import Normalise, PromptStyle, build_messages, flatten, join_turns
 from app.adapters.transport import Reply
-from app.errors import EndpointRejectedError, NoLikelihoodsError
+from app.errors import EndpointRejectedError, InvalidInputError, NoLikelihoodsError
+from app.items import ItemContent, Message, choice_letter
 from app.records.fields import convert
 
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.
@@ -32,28 +38,16 @@ class LikelihoodRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likelihood:
+class Likelihood(Answered):
     """How likely the continuation is, and what it took to find out.
 
     Attributes:
         logprob: Sum over the tokens that hold a part of the continuation, natural logarithm.
         n_tokens: How many these are.
-        tokens_in: Prompt tokens as reported; `None` when the endpoint does not say.
-        tokens_out: Completion tokens as reported: servers write one, though nobody reads it.
-        latency_s: Seconds from request to complete reply.
-        model: The model name that the endpoint echoed.
-        cached: It was kept, and no call was made.
-        origin: The endpoint's revision, and which counts it did not tell; said by who calls it.
     """
 
     logprob: float
     n_tokens: int
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    latency_s: float = 0.0
-    model: str | None = None
-    cached: bool = False
-    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -89,7 +83,7 @@ class PromptToken:
 
 async def ask_likelihood(
     endpoint: JsonEndpoint,
-    body: Mapping[str, Any],
+    body: Mapping[str, JsonValue],
     request: LikelihoodRequest,
     read: Callable[[Reply], tuple[Completion, list[PromptToken] | None]],
     *,
@@ -138,10 +132,6 @@ def continuation_logprob(
     tokens: Sequence[PromptToken], request: LikelihoodRequest
 ) -> tuple[float, int]:
     """Sum of the log-probabilities of the continuation's tokens, and their number.
-
-    Args:
-        tokens: All of the prompt, in order; special ones may stand before it.
-        request: What was sent.
 
     Raises:
         ValueError: The tokens are not those of the text that was sent, or one that counts has no
@@ -222,7 +212,7 @@ def most_tokens(request: LikelihoodRequest) -> int:
     return len((request.context + request.continuation).encode()) + _SPECIAL_TOKENS
 
 
-def of_completions(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_completions(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The first `most` tokens in a choice of OpenAI's completions, with `echo` and `logprobs`.
 
     Behind those of the prompt stand those that were written. None where it has none.
@@ -239,7 +229,7 @@ def of_completions(choice: Mapping[str, Any], most: int) -> list[PromptToken] | 
     ]
 
 
-def of_vllm(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_vllm(choice: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The same of vLLM's own `prompt_logprobs`: of each position its token stands first."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list):
@@ -258,7 +248,7 @@ def of_vllm(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
     return tokens or None
 
 
-def of_prefill(details: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+def of_prefill(details: Mapping[str, JsonValue], most: int) -> list[PromptToken] | None:
     """The same of Text Generation Inference, asked for `decoder_input_details`."""
     found = details.get("prefill")
     if not isinstance(found, list) or not found:
@@ -274,3 +264,88 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionText:
+    """One option as its likelihood is asked for.
+
+    Attributes:
+        context: What it is to be likely after.
+        continuation: What is to be likely.
+        compared: What its likelihood is divided by the length of: the option without the gap.
+    """
+
+    context: str
+    continuation: str
+    compared: str
+
+    @property
+    def n_bytes(self) -> int:
+        """Length in UTF-8."""
+        return len(self.compared.encode())
+
+    def divisor(self, normalise: Normalise) -> int:
+        """What the sum of its log-probabilities is divided by."""
+        lengths = {"none": 1, "bytes": self.n_bytes, "characters": len(self.compared)}
+        return lengths[normalise]
+
+
+def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...]:
+    """Each option of a multiple-choice item as its likelihood is asked for.
+
+    Raises:
+        InvalidInputError: Two options that are equal, an empty one, none at all, or a question
+            without the style's blank.
+    """
+    _require_options(item)
+    messages = build_messages(item, style)
+    if not style.blank:
+        context = flatten(messages, style.layout)
+        return tuple(
+            OptionText(context, style.layout.gap + option, option) for option in item.choices
+        )
+    before, mark, after = messages[-1].content.partition(style.blank)
+    if not mark or not after.strip():
+        raise InvalidInputError(
+            f"The question has no blank {style.blank!r} with text behind it: the likelihood of "
+            "what follows the blank is what tells the options apart."
+        )
+    shots = _filled(messages[:-1], style)
+    return tuple(
+        OptionText(
+            join_turns([*shots, Message("user", before + option)], style.layout),
+            after,
+            after.strip(),
+        )
+        for option in item.choices
+    )
+
+
+def _filled(messages: Iterable[Message], style: PromptStyle) -> list[Message]:
+    """Examples with their answers in the blank."""
+    filled: list[Message] = []
+    for turn in messages:
+        if turn.role == "assistant" and filled and style.blank in filled[-1].content:
+            question = filled.pop().content.replace(style.blank, turn.content, 1)
+            filled.append(Message("user", question))
+        else:
+            filled.append(turn)
+    return filled
+
+
+def _require_options(item: ItemContent) -> None:
+    if len(item.choices) < 2:
+        raise InvalidInputError(
+            "The item has no options to compare: asking by log-likelihood is for multiple choice."
+        )
+    for position, option in enumerate(item.choices):
+        letter = choice_letter(position)
+        if not option.strip():
+            raise InvalidInputError(f"Option {letter} of the item is empty: it has no likelihood.")
+        if option in item.choices[:position]:
+            twin = choice_letter(item.choices.index(option))
+            raise InvalidInputError(
+                f"Options {twin} and {letter} of the item are the same text: no likelihood tells "
+                "them apart."
+            )

@@ -1,11 +1,12 @@
-"""Endpoints that speak OpenAI's chat completions or completions."""
+"""Endpoints that speak OpenAI's chat completions, or completions, which tell likelihoods too."""
 
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
+from pydantic import JsonValue
 from typing_extensions import override
 
 from app.adapters.base import (
@@ -22,13 +23,19 @@ from app.adapters.endpoint import (
     require_model,
 )
 from app.adapters.failures import Complaint
-from app.adapters.likelihood import LikelihoodRequest
+from app.adapters.likelihood import (
+    Likelihood,
+    LikelihoodRequest,
+    PromptToken,
+    ask_likelihood,
+    most_tokens,
+    of_completions,
+    of_vllm,
+)
 from app.adapters.passing import passed_on
 from app.adapters.probing import PROBE_REQUEST, probed
-from app.adapters.prompting import Layout
-from app.adapters.replies import off_the_loop
-from app.adapters.transport import Reply, Transport
-from app.calling import GenerationParams
+from app.adapters.prompting import flatten
+from app.adapters.transport import Reply, Transport, off_the_loop
 from app.errors import EndpointRejectedError, NoLikelihoodsError
 from app.items import FinishReason
 
@@ -36,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value"})
 _STRUCTURED = "response_format"
+_NO_EXTRAS: Mapping[str, JsonValue] = {}
 _RENAMED = {"max_tokens": "max_completion_tokens"}
 
 
@@ -51,7 +59,7 @@ class _Dialect:
     #: Ways to ask for log-probabilities of a prompt that gave none.
     mute: set[str] = field(default_factory=set)
 
-    def spoken(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    def spoken(self, sampling: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """`sampling` in the words that the endpoint takes."""
         return {
             _RENAMED.get(name, name) if name in self.refused else name: value
@@ -59,7 +67,7 @@ class _Dialect:
             if name not in self.refused or name in _RENAMED
         }
 
-    def learn(self, complaint: Complaint, sent: Mapping[str, Any]) -> bool:
+    def learn(self, complaint: Complaint, sent: Mapping[str, JsonValue]) -> bool:
         """Whether `complaint` objects to a parameter that was `sent`: then resending helps."""
         name = complaint.param
         if complaint.code not in _UNSUPPORTED or name is None or name not in sent:
@@ -72,21 +80,27 @@ class _Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Choice:
     """A completion, and the choice that it was read from."""
 
     completion: Completion
-    choice: Mapping[str, Any]
+    choice: Mapping[str, JsonValue]
 
 
-_FILTERED = Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
+_FILTERED = Choice(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAICompatible(ABC):
-    """One attempt a call. The only thing it remembers is what was refused."""
+    """One attempt a call. The only thing it remembers is what was refused.
+
+    Attributes:
+        ROUTE: Of the API.
+        WITH_LOGPROBS: Fields that ask for the log-probabilities of what is written.
+    """
 
     ROUTE: ClassVar[str]
+    WITH_LOGPROBS: ClassVar[Mapping[str, JsonValue]]
 
     config: EndpointConfig
     endpoint: JsonEndpoint
@@ -104,10 +118,10 @@ class OpenAICompatible(ABC):
         return (await self._ask(request)).completion
 
     async def _ask(
-        self, request: CompletionRequest, extras: Mapping[str, Any] | None = None
-    ) -> Answered:
+        self, request: CompletionRequest, extras: Mapping[str, JsonValue] = _NO_EXTRAS
+    ) -> Choice:
         prompt = self._body(request, extras)
-        sampling = self._sampling(request.params or self.config.sampling, request.layout)
+        sampling = self._sampling(request)
         while True:
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
@@ -120,33 +134,67 @@ class OpenAICompatible(ABC):
             if not self.dialect.learn(complaint, sent):
                 raise self.endpoint.failure(reply, complaint)
 
-    def _body(self, request: CompletionRequest, extras: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _body(
+        self, request: CompletionRequest, extras: Mapping[str, JsonValue]
+    ) -> dict[str, JsonValue]:
         """All of a call but the sampling parameters."""
         asked = {"model": self.config.model, **self._prompt(request)}
-        return {**self.endpoint.passed.body, **asked, **(extras or {})}
+        return {**self.endpoint.passed.body, **asked, **extras}
 
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
         """See `ShowsRequests.exact`."""
         if isinstance(request, LikelihoodRequest):
             raise NoLikelihoodsError(f"{self.endpoint.where} is not asked for likelihoods.")
-        sampling = self._sampling(request.params or self.config.sampling, request.layout)
-        body = self._body(request, self._structure(request)) | self.dialect.spoken(sampling)
+        sampling = self.dialect.spoken(self._sampling(request))
+        body = self._body(request, self._structure(request)) | sampling
         return ExactRequest(self.endpoint.url, body)
 
-    @abstractmethod
-    def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
+    def _structure(self, request: CompletionRequest) -> Mapping[str, JsonValue]:  # noqa: ARG002
         """Fields that ask for an answer of a certain form."""
+        return _NO_EXTRAS
 
-    def _answered(self, reply: Reply) -> Answered:
+    def _sampling(self, request: CompletionRequest) -> dict[str, JsonValue]:
+        """OpenAI's names of the sampling settings that are set."""
+        params = request.params or self.config.sampling
+        given: dict[str, JsonValue] = {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "max_tokens": params.max_tokens,
+            "seed": params.seed,
+            "stop": [*params.stop, *self._stops(request)] or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _stops(self, request: CompletionRequest) -> tuple[str, ...]:  # noqa: ARG002
+        """Where answers end beside the stop sequences that are set."""
+        return ()
+
+    async def probe(self) -> ProbeReport:
+        """See `probed`."""
+
+        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
+            is_full = request is PROBE_REQUEST
+            made = await self._ask(request, self.WITH_LOGPROBS if is_full else _NO_EXTRAS)
+            return made.completion, self._capabilities(made.choice, is_full=is_full)
+
+        return await probed(self, ask)
+
+    @abstractmethod
+    def _capabilities(
+        self, choice: Mapping[str, JsonValue], *, is_full: bool
+    ) -> dict[str, bool | None]:
+        """What an answer shows that the endpoint can do."""
+
+    def _answered(self, reply: Reply) -> Choice:
         body = self.endpoint.read(reply)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise self.endpoint.malformed(reply, "has no choices")
-        choice: dict[str, Any] = choices[0]
+        choice: dict[str, JsonValue] = choices[0]
         raw, reasoning, finish = self._text(choice, reply)
         usage = body.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return Answered(
+        return Choice(
             completion(
                 raw=raw,
                 reasoning=reasoning,
@@ -161,13 +209,12 @@ class OpenAICompatible(ABC):
         )
 
     @abstractmethod
-    def _prompt(self, request: CompletionRequest) -> dict[str, Any]: ...
+    def _prompt(self, request: CompletionRequest) -> dict[str, JsonValue]: ...
 
     @abstractmethod
-    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+    def _text(
+        self, choice: Mapping[str, JsonValue], reply: Reply
+    ) -> tuple[str, str | None, object]:
         """Raw text, reasoning of a field of its own, finish reason as given."""
 
 
@@ -175,6 +222,7 @@ class OpenAIChat(OpenAICompatible):
     """`POST {base_url}/chat/completions`."""
 
     ROUTE = "/chat/completions"
+    WITH_LOGPROBS: ClassVar = {"logprobs": True, "top_logprobs": 1}
 
     @override
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -192,22 +240,20 @@ class OpenAIChat(OpenAICompatible):
             return completion
 
     @override
-    def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
+    def _structure(self, request: CompletionRequest) -> Mapping[str, JsonValue]:
         if request.schema is None or _STRUCTURED in self.dialect.refused:
             return {}
-        wanted = {"name": "answer", "strict": True, "schema": dict(request.schema)}
+        wanted: JsonValue = {"name": "answer", "strict": True, "schema": dict(request.schema)}
         return {_STRUCTURED: {"type": "json_schema", "json_schema": wanted}}
 
     @override
-    def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
+    def _prompt(self, request: CompletionRequest) -> dict[str, JsonValue]:
         return {"messages": [{"role": m.role, "content": m.content} for m in request.messages]}
 
     @override
-    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
-        return sampling_fields(params, params.stop)
-
-    @override
-    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+    def _text(
+        self, choice: Mapping[str, JsonValue], reply: Reply
+    ) -> tuple[str, str | None, object]:
         message = choice.get("message")
         if not isinstance(message, dict):
             raise self.endpoint.malformed(reply, "has no message")
@@ -219,31 +265,14 @@ class OpenAIChat(OpenAICompatible):
             return raw or refusal, None, "content_filter"
         return raw, _reasoning_field(message) or thoughts, choice.get("finish_reason")
 
-    async def probe(self) -> ProbeReport:
-        """See `probed`."""
-
-        async def ask(request: CompletionRequest) -> tuple[Completion, dict[str, bool | None]]:
-            is_full = request is PROBE_REQUEST
-            made = await self._ask(
-                request, {"logprobs": True, "top_logprobs": 1} if is_full else {}
-            )
-            found = {"chat": True, "reasoning_field": _has_reasoning_field(made.choice)}
-            full = {"logprobs": has_logprobs(made.choice), "system_role": True} if is_full else {}
-            return made.completion, {**found, **full}
-
-        return await probed(self, ask)
-
-
-def sampling_fields(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:
-    """OpenAI's names of sampling settings, those that are set."""
-    given = {
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-        "max_tokens": params.max_tokens,
-        "seed": params.seed,
-        "stop": list(stop) or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    @override
+    def _capabilities(
+        self, choice: Mapping[str, JsonValue], *, is_full: bool
+    ) -> dict[str, bool | None]:
+        message = choice.get("message")
+        has_field = isinstance(message, dict) and _reasoning_field(message) is not None
+        full = {"logprobs": has_logprobs(choice), "system_role": True} if is_full else {}
+        return {"chat": True, "reasoning_field": has_field, **full}
 
 
 def _content(content: object) -> tuple[str | None, str | None]:
@@ -266,21 +295,115 @@ def _content(content: object) -> tuple[str | None, str | None]:
     return "".join(text), "".join(thoughts) or None
 
 
-def _reasoning_field(message: Mapping[str, Any]) -> str | None:
+def _reasoning_field(message: Mapping[str, JsonValue]) -> str | None:
     for name in ("reasoning_content", "reasoning"):
-        if isinstance(message.get(name), str) and message[name]:
-            return str(message[name])
+        if isinstance(thoughts := message.get(name), str) and thoughts:
+            return thoughts
     return None
 
 
-def _has_reasoning_field(choice: Mapping[str, Any]) -> bool:
-    message = choice.get("message")
-    return isinstance(message, dict) and _reasoning_field(message) is not None
-
-
-def has_logprobs(choice: Mapping[str, Any]) -> bool:
+def has_logprobs(choice: Mapping[str, JsonValue]) -> bool:
     """Both forms: `{"content": [...]}` and the older `{"token_logprobs": [...]}`."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):
         return False
     return bool(logprobs.get("content") or logprobs.get("token_logprobs"))
+
+
+class OpenAICompletions(OpenAICompatible):
+    """`POST {base_url}/completions`: the messages are flattened to one text."""
+
+    ROUTE = "/completions"
+    WITH_LOGPROBS: ClassVar = {"logprobs": 1}
+
+    @override
+    def _prompt(self, request: CompletionRequest) -> dict[str, JsonValue]:
+        return {"prompt": flatten(request.messages, request.layout)}
+
+    @override
+    def _stops(self, request: CompletionRequest) -> tuple[str, ...]:
+        return request.layout.stop
+
+    @override
+    def _text(
+        self, choice: Mapping[str, JsonValue], reply: Reply
+    ) -> tuple[str, str | None, object]:
+        text = choice.get("text")
+        if not isinstance(text, str):
+            raise self.endpoint.malformed(reply, "has a choice without text")
+        return text, None, choice.get("finish_reason")
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        ways = [way for way in _PROMPT_LOGPROBS if way not in self.dialect.mute]
+        while True:
+            way = ways.pop(0)
+            try:
+                found = await self._likelihood(request, way)
+            except NoLikelihoodsError:
+                if not ways:
+                    raise
+            else:
+                # Another way did it: what came before is not tried again.
+                before = list(_PROMPT_LOGPROBS)
+                self.dialect.mute.update(before[: before.index(way)])
+                return found
+
+    def _likelihood_body(self, request: LikelihoodRequest, way: str) -> dict[str, JsonValue]:
+        # One token is written, for some servers refuse to write none; nobody reads it.
+        return {
+            **self.endpoint.passed.body,
+            "model": self.config.model,
+            "prompt": request.context + request.continuation,
+            "max_tokens": 1,
+            "temperature": 0,
+            **_PROMPT_LOGPROBS[way],
+        }
+
+    @override
+    def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
+        if isinstance(request, LikelihoodRequest):
+            # One for all ways: kept answers are found by it, also before a way is known to fail.
+            first = next(iter(_PROMPT_LOGPROBS))
+            return ExactRequest(self.endpoint.url, self._likelihood_body(request, first))
+        return super().exact(request)
+
+    async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
+        def read(reply: Reply) -> tuple[Completion, list[PromptToken] | None]:
+            answered = self._answered(reply)
+            return answered.completion, self._prompt_tokens(answered, request)
+
+        return await ask_likelihood(
+            self.endpoint,
+            self._likelihood_body(request, way),
+            request,
+            read,
+            how=", neither by echo with logprobs nor by prompt_logprobs",
+            fields=("logprobs", way),
+        )
+
+    def _prompt_tokens(
+        self, answered: Choice, request: LikelihoodRequest
+    ) -> list[PromptToken] | None:
+        most = most_tokens(request)
+        if (tokens := of_vllm(answered.choice, most)) is not None:
+            return tokens
+        if request.context + request.continuation not in str(answered.choice["text"]):
+            return None  # `echo` was not heeded: what came are tokens of the answer
+        tokens, n_prompt = of_completions(answered.choice, most), answered.completion.tokens_in
+        if tokens is None:
+            return None
+        return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
+
+    @override
+    def _capabilities(
+        self, choice: Mapping[str, JsonValue], *, is_full: bool
+    ) -> dict[str, bool | None]:
+        return {"chat": False, **({"logprobs": has_logprobs(choice)} if is_full else {})}
+
+
+#: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
+_PROMPT_LOGPROBS: Mapping[str, dict[str, JsonValue]] = {
+    "echo": {"echo": True, "logprobs": 1},
+    "prompt_logprobs": {"prompt_logprobs": 0},
+}

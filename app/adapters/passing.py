@@ -9,7 +9,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from pydantic import JsonValue
 
 from app.adapters.base import EndpointConfig
 from app.errors import FieldProblem, InvalidInputError
@@ -55,7 +57,7 @@ class Passed:
         headers: Request headers, names in lower case.
     """
 
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, JsonValue] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,7 +87,7 @@ def passed_on(config: EndpointConfig) -> Passed:
     return Passed(dict(body), {name.lower(): value for name, value in headers.items()})
 
 
-def _check_body(body: Mapping[str, Any], config: EndpointConfig) -> None:
+def _check_body(body: Mapping[str, JsonValue], config: EndpointConfig) -> None:
     taken = sorted(_OWN & body.keys())
     if taken:
         raise _wrong(

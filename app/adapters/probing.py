@@ -47,12 +47,7 @@ async def probed(
     examinee: Examinee,
     ask: Callable[[CompletionRequest], Awaitable[tuple[Completion, dict[str, bool | None]]]],
 ) -> ProbeReport:
-    """What an endpoint can do: asked twice with every feature, or once plainly if that is refused.
-
-    Args:
-        examinee: The endpoint; asked how likely a text is, where its kind tells that.
-        ask: Asks it, for log-probabilities too by `PROBE_REQUEST`, and finds capabilities.
-    """
+    """What an endpoint can do: asked twice with all features, or once plainly if it refuses."""
     note = ""
     try:
         try:

@@ -12,8 +12,7 @@ from typing import Final
 from app.adapters.base import EndpointConfig, Examinee
 from app.adapters.callback import callback
 from app.adapters.huggingface import hf_endpoint, hf_tgi
-from app.adapters.openai_compatible import OpenAIChat
-from app.adapters.openai_completions import OpenAICompletions
+from app.adapters.openai_compatible import OpenAIChat, OpenAICompletions
 from app.adapters.scripted import scripted
 from app.adapters.transport import Transport
 from app.errors import UnknownNameError

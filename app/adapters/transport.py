@@ -5,19 +5,21 @@
   POST too.
 - No proxy is taken from the environment and no cookie is kept. `SSL_CERT_FILE` and `SSL_CERT_DIR`
   are honoured, so that an operator can add the certificate authority of the house.
+- Large replies are read beside the event loop: it may take seconds.
 """
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
+from pydantic import JsonValue
 
 from app.adapters.connections import (
     GuardedHTTPTransport,
@@ -34,6 +36,7 @@ from app.errors import (
     MalformedAnswerError,
     UnreachableError,
 )
+from app.fair_semaphore import FairSemaphore
 
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -119,7 +122,7 @@ class Transport:
     async def post_json(
         self,
         url: str,
-        payload: Mapping[str, Any],
+        payload: Mapping[str, JsonValue],
         *,
         credentials: Mapping[str, str],
         timeout_s: float,
@@ -228,7 +231,7 @@ class Transport:
         )
 
 
-def json_bytes(payload: Mapping[str, Any]) -> bytes:
+def json_bytes(payload: Mapping[str, JsonValue]) -> bytes:
     """The body that `Transport.post_json` sends for `payload`: what a signature is made over."""
     return json.dumps(payload, separators=(",", ":")).encode()
 
@@ -299,3 +302,45 @@ def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     return MalformedAnswerError(
         f"The answer of {_origin(str(url))} broke off: {str(exc) or type(exc).__name__}."
     )
+
+
+#: Bytes that are read in a millisecond or two, whatever they hold.
+SMALL: Final = 1 << 16
+#: Values that a reply may hold: more than 4 MB of log-probabilities, with the bytes of tokens, ever
+#: do. They take the decoder a third of a second at most, and all else waits.
+MAX_VALUES: Final = 1_000_000
+
+_T = TypeVar("_T")
+#: One at a time: threads that reckon in Python take turns with the loop, and what was read takes
+#: memory. Projects and keys take turns, too. A call in flight waits, so nobody is sent away.
+_reading = FairSemaphore(1, waiting=1_000_000)
+
+
+async def off_the_loop(reply: Reply, read: Callable[[Reply], _T]) -> _T:
+    """What `read` makes of `reply`: a large one is read in a thread."""
+    if len(reply.body) <= SMALL:
+        return read(reply)
+    async with _reading.turn():
+        began = time.monotonic()
+        try:
+            return await asyncio.to_thread(read, reply)
+        finally:
+            # As long again the loop has the processor to itself: else one reader follows another.
+            await asyncio.sleep(time.monotonic() - began)
+
+
+class TooManyValuesError(ValueError):
+    """A reply holds more values than any answer needs: each costs far more than its bytes."""
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON in `body`.
+
+    Raises:
+        TooManyValuesError: There are more than `MAX_VALUES`, by its brackets and commas.
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    if len(body) > SMALL and sum(map(body.count, (b"[", b"{", b","))) > MAX_VALUES:
+        raise TooManyValuesError(f"more than {MAX_VALUES} values")
+    return json.loads(body)

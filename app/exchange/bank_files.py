@@ -12,18 +12,17 @@ Of several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,di
 `parquet` and `jsonl` have these slopes beside the rest; see `app.exchange.slopes`. What predicts
 scores is in none of them.
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
 from app.engine.bank import ItemBank
 from app.errors import ItemBankError
 from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
-from app.exchange.py_irt_parameters import write_py_irt_parameters
+from app.exchange.py_irt import write_py_irt_parameters
 
 
 class BankFormat(StrEnum):
@@ -38,39 +37,27 @@ class BankFormat(StrEnum):
     @property
     def media_type(self) -> str:
         """What HTTP calls it."""
-        return _MEDIA_TYPES[self]
+        return _FILES[self][0]
 
     @property
     def suffix(self) -> str:
         """How names of such files end."""
-        return _SUFFIXES[self]
+        return _FILES[self][1]
 
 
-_MEDIA_TYPES = {
-    BankFormat.MIRT: "text/csv; charset=utf-8",
-    BankFormat.CSV: "text/csv; charset=utf-8",
-    BankFormat.PY_IRT: "application/json",
-    BankFormat.PARQUET: "application/vnd.apache.parquet",
-    BankFormat.JSONL: "application/x-ndjson",
-}
-_SUFFIXES = {
-    BankFormat.MIRT: "mirt.csv",
-    BankFormat.CSV: "csv",
-    BankFormat.PY_IRT: "py-irt.json",
-    BankFormat.PARQUET: "parquet",
-    BankFormat.JSONL: "jsonl",
+_FILES = {
+    BankFormat.MIRT: ("text/csv; charset=utf-8", "mirt.csv"),
+    BankFormat.CSV: ("text/csv; charset=utf-8", "csv"),
+    BankFormat.PY_IRT: ("application/json", "py-irt.json"),
+    BankFormat.PARQUET: ("application/vnd.apache.parquet", "parquet"),
+    BankFormat.JSONL: ("application/x-ndjson", "jsonl"),
 }
 
 
 def write_bank(
     bank: ItemBank, file_format: BankFormat, statuses: Sequence[str] | None = None
 ) -> bytes:
-    """The parameters of a bank as a file.
-
-    Args:
-        bank: The items.
-        file_format: Any but `jsonl`, which needs the items' content: see `item_line`.
-        statuses: What each item is in its version, for formats that can tell.
+    """The parameters of a bank as a file; `jsonl` needs content, see `item_line`.
 
     Raises:
         ItemBankError: Parameters that the format cannot hold, such as several abilities.
@@ -97,7 +84,7 @@ def write_bank(
             raise ValueError("items are written line by line")
 
 
-def item_line(fields: Mapping[str, Any]) -> bytes:
+def item_line(fields: Mapping[str, object]) -> bytes:
     """One line of an item file; fields without a value are left out."""
     given = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -11,25 +11,117 @@ JSON lines, in this order:
 | `{"sha256": "..."}` | over every byte before this line |
 
 The hash tells a file that was changed or cut, by hand or on the way; it is no signature: whoever
-changes a file can hash it again.
+changes a file can hash it again. So nothing in it is taken as it stands.
 """
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.base import BoolArray
 from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import FileFormatError
-from app.exchange.bundle_head import check_head
 from app.exchange.item_record import ItemRecord, parse_item
-from app.items import ItemContent
+from app.items import ItemContent, Role
+from app.validation import problems_of
+
+Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
+Short = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+Count = Annotated[int, Field(ge=0, le=10_000_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+
+
+class _Turn(_Part):
+    role: Role
+    content: Text
+
+
+class _Layout(_Part):
+    question: Text
+    answer: Text
+    gap: Text
+    separator: Text
+
+
+class _Prompt(_Part):
+    system: Text = ""
+    prefix: Annotated[list[_Turn], Field(max_length=100)] = Field(default_factory=list)
+    choice_instruction: Text = ""
+    free_instruction: Text = ""
+    blank: Text = ""
+    stop: Annotated[
+        list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=16)
+    ] = Field(default_factory=list)
+    layout: _Layout | None = None
+
+
+class _Scorer(_Part):
+    name: Short
+    params: dict[str, Any]
+
+
+class _Bank(_Part):
+    name: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00]*$")]
+    description: Text
+    licence: Short | None
+    source: Short | None
+    unparsed_policy: Literal["wrong", "missing"]
+    pretest_items: Count
+    prompt: _Prompt
+    metadata: Annotated[dict[Short, Text], Field(max_length=100)]
+    default_scorer: _Scorer
+
+
+class _Asked(_Part):
+    mode: Literal["generate", "loglikelihood"] | None = None
+    normalise: Literal["none", "characters", "bytes"] | None = None
+    shots: Count | None = None
+    template_hash: Short | None = None
+    scorer: Short | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    source: Text | None = None
+
+
+class _Knowledge(_Part):
+    asked: _Asked | None = None
+    unparsed_policy: Literal["wrong", "missing"] | None = None
+
+
+class _Finding(_Part):
+    item_id: Text
+    code: Short
+    severity: Literal["error", "warning", "info"]
+    message: Text
+
+
+class _Version(_Part):
+    response_model: Short
+    scale: Short
+    parameters_hash: Short
+    provisional: bool
+    notes: Text
+    allow: list[Short]
+    keep: list[Text]
+    findings: list[_Finding]
+    knowledge: _Knowledge
+    origin: dict[str, Any]
+
+
+class _Head(_Part):
+    bank: _Bank
+    version: _Version
+
 
 FORMAT, FORMAT_VERSION = "sextant-bank", 1
 SUFFIX = "sextant-bank.jsonl"
@@ -50,7 +142,7 @@ class Bundle:
 
     bank: Mapping[str, Any]
     version: Mapping[str, Any]
-    items: tuple[Mapping[str, Any], ...]
+    items: tuple[Mapping[str, JsonValue], ...]
 
     def parameters(self, name: str) -> ItemBank:
         """The items that have parameters, with the abilities that the version knows.
@@ -126,12 +218,19 @@ def read_bundle(content: bytes, name: str) -> Bundle:
             "in its last line. Export the bank again, or import items and parameters as files of "
             "their own."
         )
-    documents = _documents(content[:last], name)
+    documents = (_document(text, name) for text in content[:last].split(b"\n") if text)
     next(documents)
     bank, version = next(documents, {}).get("bank"), next(documents, {}).get("version")
     if not isinstance(bank, dict) or not isinstance(version, dict):
         raise FileFormatError(f"{name} is no bundle: expected a bank, and then a version.")
-    check_head(bank, version, name)
+    try:
+        _Head.model_validate({"bank": bank, "version": version})
+    except ValidationError as exc:
+        problems = problems_of(exc.errors(include_url=False))
+        raise FileFormatError(
+            f"{name} was not written by an export: {problems[0].pointer}: {problems[0].detail}.",
+            problems=problems[:20],
+        ) from None
     items = []
     for number, document in enumerate(documents, start=4):
         fields = document.get("item")
@@ -142,7 +241,7 @@ def read_bundle(content: bytes, name: str) -> Bundle:
     return Bundle(bank=bank, version=version, items=tuple(items))
 
 
-def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
+def item_of(fields: Mapping[str, JsonValue], row: int, name: str) -> ItemRecord:
     """An item of a bundle, which may be known by its parameters only.
 
     Raises:
@@ -155,13 +254,7 @@ def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
     return replace(bare, content=ItemContent())
 
 
-def _documents(content: bytes, name: str) -> Iterator[dict[str, Any]]:
-    for text in content.split(b"\n"):
-        if text:
-            yield _document(text, name)
-
-
-def _document(text: bytes, name: str) -> dict[str, Any]:
+def _document(text: bytes, name: str) -> dict[str, JsonValue]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.items import ItemContent
 
@@ -84,13 +85,8 @@ class EvaluatedItem:
 
 
 def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
-    """The object of a test.
-
-    Args:
-        test: What came out.
-        lines: Its items as `instance_lines` wrote them, which it then refers to.
-    """
-    results = []
+    """The object of a test; it refers to its items, as `instance_lines` wrote them."""
+    results: list[JsonValue] = []
     if test.score is not None:
         results.append(
             _result(
@@ -121,7 +117,7 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
                 },
             )
         )
-    document: dict[str, Any] = {
+    document: dict[str, JsonValue] = {
         "schema_version": SCHEMA_VERSION,
         "evaluation_id": test.evaluation_id,
         "evaluation_timestamp": test.timestamp,
@@ -153,9 +149,9 @@ def instance_lines(test: EvaluatedTest, items: list[EvaluatedItem]) -> bytes:
 
 
 def _result(
-    test: EvaluatedTest, name: str, figure: Measured, metric: Mapping[str, Any]
-) -> dict[str, Any]:
-    uncertainty: dict[str, Any] = {"num_samples": test.n_scored}
+    test: EvaluatedTest, name: str, figure: Measured, metric: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    uncertainty: dict[str, JsonValue] = {"num_samples": test.n_scored}
     if figure.se is not None:
         uncertainty["standard_error"] = {"value": figure.se, "method": figure.method}
     if figure.lo is not None and figure.hi is not None:
@@ -185,9 +181,9 @@ def _result(
     }
 
 
-def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
+def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, JsonValue]:
     content = item.content
-    asked: dict[str, Any] = {"raw": "", "reference": []}
+    asked: dict[str, JsonValue] = {"raw": "", "reference": []}
     sample_hash = None
     if content is not None:
         turns = "\n\n".join(f"{turn.role}: {turn.content}" for turn in content.messages)
@@ -195,7 +191,7 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
         text = json.dumps(asked, sort_keys=True)
         sample_hash = hashlib.sha256(text.encode()).hexdigest()
         asked["choices"] = list(content.choices) or None
-    line: dict[str, Any] = {
+    line: dict[str, JsonValue] = {
         "schema_version": f"instance_level_eval_{SCHEMA_VERSION}",
         "evaluation_id": test.evaluation_id,
         "model_id": test.model,
@@ -235,5 +231,5 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
     return line
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def _json(value: Mapping[str, JsonValue]) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -1,11 +1,17 @@
-"""What all readers of files need: bytes that are bounded, text, faults that are counted."""
+"""What readers and writers of files share: bounded bytes, text, counted faults, cells.
 
+A name in a cell of a CSV file that spreadsheets open too is never run as a formula.
+"""
+
+import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, BinaryIO
+from types import SimpleNamespace
+from typing import Any, BinaryIO, cast
 
 from typing_extensions import override
 
@@ -79,10 +85,7 @@ def shortened(text: str) -> str:
 def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> BinaryIO:
     """What is in a file, decompressed if it is a gzip file, as a stream that ends at a limit.
 
-    Args:
-        file: Seekable; closed with the stream.
-        name: How faults name it.
-        max_bytes: More is refused.
+    The file is seekable, and closed with the stream.
 
     Raises:
         FileFormatError: While reading: more than `max_bytes`, or than `MAX_RATIO` times the file.
@@ -173,3 +176,33 @@ def as_text(content: bytes, name: str) -> str:
         raise FileFormatError(
             f"{name}: expected UTF-8 text, got byte {content[exc.start]:#04x} at {exc.start}."
         ) from exc
+
+
+#: Where a formula begins in a name: at its start, and behind what ends a cell or a row where commas
+#: do not. Spaces and quotes before it do not hinder a spreadsheet; a number is no formula.
+_FORMULA = r"""(?: \A(?='*[\t\r\n])
+    | (?: \A(?! [ '"]* [+-]? (?:\d+(?:\.\d*)?|\.\d+) (?:e[+-]?\d+)? \Z ) | (?<=[;\t\r\n]) )
+      (?= (?: [^\S\t\r\n] | ['"] )* [=+\-@＝＋－＠] ) )"""
+_BARE_FORMULA = re.compile(_FORMULA, re.VERBOSE | re.IGNORECASE)
+_QUOTED_FORMULA = re.compile(_FORMULA + "'", re.VERBOSE | re.IGNORECASE)
+
+
+def quoted(name: str) -> str:
+    """A name for a cell: an apostrophe before a formula makes text of it."""
+    return _BARE_FORMULA.sub("'", name)
+
+
+def plain(cell: str) -> str:
+    """A name as it was before it was quoted."""
+    return _QUOTED_FORMULA.sub("", cell)
+
+
+def lines(rows: Iterable[Sequence[str | float]]) -> bytes:
+    """Lines of a CSV file, floats as the shortest texts that read back as the same floats."""
+    written: list[str] = []
+    # Before Python 3.13 a carriage return gets a cell its quotes only if it ends lines as well.
+    writer = csv.writer(cast(Any, SimpleNamespace(write=written.append)), lineterminator="\r\n")
+    # Row by row: one call for all of them would keep every other thread waiting.
+    for row in rows:
+        writer.writerow(row)
+    return "".join(f"{line[:-2]}\n" for line in written).encode()

@@ -7,20 +7,14 @@ import json
 from collections.abc import Iterable, Sequence
 
 from app.errors import FileFormatError
-from app.exchange.cells import lines, quoted
+from app.exchange.files import lines, quoted
 from app.exchange.json_text import json_lines
 from app.exchange.results.lm_eval import is_sample, item_of, task_of
 from app.exchange.results.recorded import LeftOut, Source
 
 
 def write_form(items: Sequence[str], weights: Sequence[float], constant: float) -> bytes:
-    """A form as CSV.
-
-    Args:
-        items: Keys of its items.
-        weights: Of their scores, one for each item.
-        constant: What the weighted sum is added to.
-    """
+    """A form as CSV."""
     return lines(
         [("item", "weight"), ("", constant), *zip(map(quoted, items), weights, strict=True)]
     )
@@ -29,9 +23,7 @@ def write_form(items: Sequence[str], weights: Sequence[float], constant: float) 
 def lm_eval_run(items: Sequence[str], samples: Iterable[Source]) -> bytes:
     """Settings of `lm_eval run --config`, as JSON, which YAML is, too.
 
-    Args:
-        items: Keys of the form's items, task and `doc_hash`.
-        samples: Files of samples, which number the documents.
+    Keys of items are task and `doc_hash`; files of samples number the documents.
 
     Raises:
         FileFormatError: An item that no file numbers, or that two number differently.

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -11,59 +12,39 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
 from app.engine.selection.cost import expected_costs
 from app.errors import FileFormatError
-from app.exchange.cells import plain
-from app.exchange.files import Problems, as_text
+from app.exchange.files import Problems, as_text, plain
 
 
 def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:
-    """Tags of items from a CSV file `item,tag`; an item may have several rows.
-
-    Args:
-        source: The file.
-        items: Ids whose tags are wanted; those without a row have none.
-        name: How faults name the file.
+    """Tags of items from a CSV file `item,tag`; an item may have several rows, or none.
 
     Raises:
         FileFormatError: Another header, or a row without an item and a tag.
     """
     tags: dict[str, set[str]] = {}
-    for row, cells in _rows(source, name, ("item", "tag")):
-        if len(cells) != 2 or not all(cells):
-            raise FileFormatError(f"{name}:{row}: expected an item and a tag, got {cells!r:.200}.")
-        tags.setdefault(cells[0], set()).add(cells[1])
+    for _, item, tag in _pairs(source, name, ("item", "tag"), "an item and a tag"):
+        tags.setdefault(item, set()).add(tag)
     return tuple(frozenset(tags.get(item, ())) for item in items)
 
 
 def read_families(source: bytes, name: str) -> dict[str, str]:
     """Family of each examinee from a CSV file `examinee,family`.
 
-    Args:
-        source: The file.
-        name: How faults name the file.
-
     Raises:
         FileFormatError: Another header, a row without both, or an examinee of two families.
     """
     found: dict[str, str] = {}
-    for row, cells in _rows(source, name, ("examinee", "family")):
-        if len(cells) != 2 or not all(cells):
+    header = ("examinee", "family")
+    for row, examinee, family in _pairs(source, name, header, "an examinee and a family"):
+        if found.setdefault(examinee, family) != family:
             raise FileFormatError(
-                f"{name}:{row}: expected an examinee and a family, got {cells!r:.200}."
-            )
-        if found.setdefault(cells[0], cells[1]) != cells[1]:
-            raise FileFormatError(
-                f"{name}:{row}: {cells[0]!r:.200} is of the family {found[cells[0]]!r:.200} above."
+                f"{name}:{row}: {examinee!r:.200} is of the family {found[examinee]!r:.200} above."
             )
     return found
 
 
 def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
     """Positions of the items that a file lists: an id a line, or a CSV's first column.
-
-    Args:
-        source: The file.
-        items: Ids that may be listed.
-        name: How faults name the file.
 
     Raises:
         FileFormatError: Nothing listed, or an item that is unknown or listed before.
@@ -88,11 +69,6 @@ def read_items(source: bytes, items: Sequence[str], name: str) -> IntArray:
 
 def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
     """Expected costs from a CSV file `item,cost` or `item,tokens_in,tokens_out`.
-
-    Args:
-        source: The file.
-        items: Ids whose costs are wanted; each needs one.
-        name: How faults name the file.
 
     Returns:
         Costs above 0, shape (n_items,); of tokens, those of the prompt count half.
@@ -140,13 +116,17 @@ def _rows(source: bytes, name: str, header: tuple[str, ...]) -> Iterator[tuple[i
             f"{name}: expected the header {','.join(header)}, found {','.join(found)!r:.200}."
         )
     reader = csv.reader(io.StringIO(as_text(source, name), newline=""))
-    started = False
-    for cells in reader:
-        if not cells:
-            continue
-        if started:
-            yield reader.line_num, [plain(cell.strip()) for cell in cells]
-        started = True
+    for cells in islice(filter(None, reader), 1, None):
+        yield reader.line_num, [plain(cell.strip()) for cell in cells]
+
+
+def _pairs(
+    source: bytes, name: str, header: tuple[str, str], expected: str
+) -> Iterator[tuple[int, str, str]]:
+    for row, cells in _rows(source, name, header):
+        if len(cells) != 2 or not all(cells):
+            raise FileFormatError(f"{name}:{row}: expected {expected}, got {cells!r:.200}.")
+        yield row, cells[0], cells[1]
 
 
 def _number(cell: str) -> float:

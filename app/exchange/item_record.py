@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, cast, get_args
+from typing import cast, get_args
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
 
 from app.errors import InvalidInputError
 from app.exchange.files import MAX_PROBLEMS, Problems
@@ -34,6 +37,22 @@ FIELDS = frozenset(
     {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
     | {"expected_tokens", "difficulty", SLOPES, *PARAMETER_FIELDS}
 )
+
+
+class ItemFields(TypedDict, total=False):
+    """Fields of an item as our own code writes them; see the table in `app/exchange/items.py`."""
+
+    key: str
+    prompt: str
+    messages: list[dict[str, str]]
+    choices: list[str]
+    target: str | list[str] | None
+    tags: list[str]
+    expected_tokens: dict[str, int]
+    a: float
+    intercept: float
+    c: float
+    d: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +95,19 @@ class ItemRecord:
 
 
 def parse_item(
-    fields: Mapping[str, Any], *, row: int = 0, place: Callable[[str], str] = "/{}".format
+    fields: Mapping[str, object],
+    *,
+    row: int = 0,
+    place: Callable[[str], str] = "/{}".format,
 ) -> ItemRecord:
     """One item from its named fields; see the table in `app/exchange/items.py`.
 
-    Args:
-        fields: Field name to JSON value.
-        row: Kept in the record.
-        place: Field name to the pointer that a fault carries.
+    `row` is kept in the record, and `place` makes of a field's name the pointer of its faults.
 
     Raises:
         InvalidInputError: With one problem for each faulty field.
     """
-    return _ItemParser(fields, place).parse(row)
+    return _ItemParser(cast(Mapping[str, JsonValue], fields), place).parse(row)
 
 
 #: What others call our fields.
@@ -102,7 +121,7 @@ _OTHER_NAMES = {
 class _ItemParser:
     """Checks the fields of one item and collects every fault before it gives up."""
 
-    def __init__(self, fields: Mapping[str, Any], place: Callable[[str], str]) -> None:
+    def __init__(self, fields: Mapping[str, JsonValue], place: Callable[[str], str]) -> None:
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self._place = place
         self._problems = Problems()
@@ -245,48 +264,50 @@ class _ItemParser:
 
     def _tags(self) -> tuple[str, ...]:
         value = self._fields.get("tags", [])
-        if (
-            not isinstance(value, list)
-            or len(value) > MAX_TAGS
-            or not all(
-                isinstance(tag, str)
-                and tag.strip()
-                and len(tag) <= MAX_KEY_CHARS
-                and is_clean_json(tag)
-                for tag in value
-            )
-        ):
+        listed = value if isinstance(value, list) and len(value) <= MAX_TAGS else None
+        tags = [
+            tag.strip()
+            for tag in listed or ()
+            if isinstance(tag, str)
+            and tag.strip()
+            and len(tag) <= MAX_KEY_CHARS
+            and is_clean_json(tag)
+        ]
+        if listed is None or len(tags) < len(listed):
             self._fault("tags", f"a list of at most {MAX_TAGS} texts, none blank", value)
             return ()
-        return tuple(dict.fromkeys(tag.strip() for tag in value))
+        return tuple(dict.fromkeys(tags))
 
     def _scorer(self) -> ScorerSpec | None:
         value = self._fields.get("scorer")
         if value is None:
             return None
-        spec = {"name": value} if isinstance(value, str) else value
+        spec = value if isinstance(value, dict) else {"name": value}
+        name, params = spec.get("name"), spec.get("params", {})
         if (
-            not isinstance(spec, dict)
-            or not {"name"} <= spec.keys() <= {"name", "params"}
-            or not isinstance(spec["name"], str)
-            or not isinstance(spec.get("params", {}), dict)
+            not spec.keys() <= {"name", "params"}
+            or not isinstance(name, str)
+            or not isinstance(params, dict)
             or not is_clean_json(spec)
         ):
             self._fault("scorer", "a scorer's name, or {name, params}", value)
             return None
-        return ScorerSpec(spec["name"], spec.get("params", {}))
+        return ScorerSpec(name, params)
 
     def _expected_tokens(self) -> tuple[int | None, int | None]:
         value = self._fields.get("expected_tokens", {})
         if not isinstance(value, dict) or not value.keys() <= {"in", "out"}:
             self._fault("expected_tokens", '{"in": n, "out": n}', value)
             return None, None
+        counts: dict[str, int] = {}
         for direction, count in value.items():
-            if count is not None and (type(count) is not int or not 0 <= count <= MAX_TOKENS):
+            if type(count) is int and 0 <= count <= MAX_TOKENS:
+                counts[direction] = count
+            elif count is not None:
                 expected = f"a whole number from 0 to {MAX_TOKENS}"
                 self._fault(f"expected_tokens_{direction}", expected, count)
                 return None, None
-        return value.get("in"), value.get("out")
+        return counts.get("in"), counts.get("out")
 
     def _difficulty(self) -> float | None:
         value = self._fields.get("difficulty")
@@ -297,12 +318,13 @@ class _ItemParser:
 
     def _slopes(self) -> dict[str, float] | None:
         value = self._fields[SLOPES]
-        names = own_names(list(value)) if isinstance(value, dict) else ()
-        numbers = {name: _finite(value[name]) for name in names}
-        if not names or len(names) < len(value) or None in numbers.values():
+        given = value if isinstance(value, dict) else {}
+        numbers = {name: _finite(given[name]) for name in own_names(list(given))}
+        slopes = {name: number for name, number in numbers.items() if number is not None}
+        if not slopes or len(slopes) < len(given):
             self._fault(SLOPES, "numbers by ability: general, dimension_1, dimension_2, ...", value)
             return None
-        return {name: number for name, number in numbers.items() if number is not None}
+        return slopes
 
     def _parameters(self) -> WrittenParameters | None:
         slopes = self._slopes() if SLOPES in self._fields else None

@@ -28,10 +28,12 @@ a target is read; lint reports it.
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, Literal, NoReturn, cast
+from typing import BinaryIO, Literal, NoReturn, cast
+
+from pydantic import JsonValue
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.files import Problems, comma_hint, shortened
@@ -46,6 +48,7 @@ MAX_COUNTED = 20_000
 
 _TOKEN_COLUMNS = ("expected_tokens_in", "expected_tokens_out")
 _COLUMNS = FIELDS | set(_TOKEN_COLUMNS)
+_JSON_COLUMNS = {"choices", "tags", "target", "messages", "expected_tokens", "scorer", SLOPES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,18 @@ def read_items(
         FileFormatError: Faults, each with file, row, field, what was expected and what came.
             The first `MAX_PROBLEMS` are listed, and `MAX_COUNTED` end the reading.
     """
+    return good_items(scan_items(source, name=name, file_format=file_format), name)
+
+
+def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
+    """The items of all rows, of which there is one at least, and none is faulty.
+
+    Raises:
+        FileFormatError: As `read_items`.
+    """
     records: list[ItemRecord] = []
     problems = Problems()
-    for row in scan_items(source, name=name, file_format=file_format):
+    for row in rows:
         for problem in row.problems:
             problems.add(problem.pointer, problem.detail)
         if problems.count >= MAX_COUNTED:
@@ -97,8 +109,15 @@ def scan_items(
     """
     lines = _Lines(io.BytesIO(source) if isinstance(source, bytes) else source, name)
     rows = _csv_rows if _format_of(lines, name, file_format) == "csv" else _jsonl_rows
+    yield from checked_rows(rows(lines), name)
+
+
+def checked_rows(
+    rows: Iterable[tuple[int, Mapping[str, JsonValue] | FieldProblem]], name: str
+) -> Iterator[ItemRow]:
+    """Rows by their fields, or what is wrong with them; no key comes twice."""
     first_row: dict[str, int] = {}
-    for row, fields in rows(lines):
+    for row, fields in rows:
         if isinstance(fields, FieldProblem):
             yield ItemRow(row, None, (fields,))
             continue
@@ -179,7 +198,7 @@ def _format_of(lines: _Lines, name: str, file_format: ItemFormat | None) -> Item
     return "csv" if suffix == "csv" or not lines.begins_with_object else "jsonl"
 
 
-def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldProblem]]:
+def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
     for row, line in lines:
         if isinstance(line, FieldProblem):
             yield row, line
@@ -204,7 +223,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
-def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldProblem]]:
+def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
     # The limit is the csv module's own global; a line is capped at the same size anyway.
     csv.field_size_limit(MAX_ROW_BYTES)
     reader = csv.reader(_good_lines(lines), strict=True)
@@ -252,37 +271,37 @@ def _check_header(header: list[str], name: str) -> None:
         )
 
 
-def fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
+def fields_of_cells(cells: Mapping[str, str]) -> dict[str, JsonValue]:
     """CSV cells as the JSON values that `parse_item` reads; an empty cell is an absent field."""
-    fields: dict[str, Any] = {name: cell for name, cell in cells.items() if cell.strip()}
-    for name in ("choices", "tags"):
-        if name in fields:
-            value = _json_or_none(fields[name])
-            parts = [part.strip() for part in fields[name].split("|")]
-            fields[name] = value if isinstance(value, list) else parts
-    for name in ("messages", "expected_tokens", "scorer", SLOPES):
-        if name in fields and isinstance(value := _json_or_none(fields[name]), list | dict):
-            fields[name] = value
-    if "target" in fields:
-        value = _json_or_none(fields["target"])
-        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-            fields["target"] = value
-    for name in (*PARAMETER_FIELDS, "difficulty"):
-        if name in fields:
-            fields[name] = _number_or_text(fields[name])
-    tokens = {
-        column.rpartition("_")[2]: _number_or_text(fields.pop(column))
-        for column in _TOKEN_COLUMNS
-        if column in fields
-    }
+    fields: dict[str, JsonValue] = {}
+    tokens: dict[str, JsonValue] = {}
+    for name, cell in cells.items():
+        if not cell.strip():
+            continue
+        if name in _TOKEN_COLUMNS:
+            tokens[name.rpartition("_")[2]] = _number_or_text(cell)
+        else:
+            fields[name] = _value_of(name, cell)
     if tokens:
         fields.setdefault("expected_tokens", tokens)
     return fields
 
 
-def _json_or_none(cell: str) -> object:
+def _value_of(name: str, cell: str) -> JsonValue:
+    if name in (*PARAMETER_FIELDS, "difficulty"):
+        return _number_or_text(cell)
+    value = _json_or_none(cell) if name in _JSON_COLUMNS else None
+    if name in ("choices", "tags"):
+        return value if isinstance(value, list) else [part.strip() for part in cell.split("|")]
+    if name == "target":
+        is_texts = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
+        return value if is_texts else cell
+    return value if isinstance(value, list | dict) else cell
+
+
+def _json_or_none(cell: str) -> JsonValue:
     try:
-        return cast(object, json.loads(cell, parse_constant=_refuse_constant))
+        return cast(JsonValue, json.loads(cell, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         return None
 

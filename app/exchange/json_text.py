@@ -4,7 +4,9 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO, NoReturn, cast
+
+from pydantic import JsonValue
 
 from app.errors import FileFormatError
 from app.exchange.results.recorded import LeftOut, SourceFile, open_text
@@ -30,7 +32,7 @@ _LIST = re.compile(
 _DECODER = json.JSONDecoder()  # takes the bare constant NaN, which these tools write
 
 
-def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
+def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
     """Number (from 1) and object of each line that is not blank; a line that is none, and why.
 
     A file that is one list of objects, or holds one as its `data`, is read alike.
@@ -62,7 +64,7 @@ def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut
             yield row, _row_of(value, row)
 
 
-def _row_of(value: Any, row: int) -> dict[str, Any] | LeftOut:
+def _row_of(value: JsonValue, row: int) -> dict[str, JsonValue] | LeftOut:
     if not isinstance(value, dict):
         return LeftOut(row, "unreadable", "expected a JSON object")
     levels, inner = 1, [part for part in value.values() if isinstance(part, dict | list)]
@@ -79,7 +81,7 @@ def _row_of(value: Any, row: int) -> dict[str, Any] | LeftOut:
     return value
 
 
-def _entries(stream: BinaryIO, name: str) -> Iterator[Any]:
+def _entries(stream: BinaryIO, name: str) -> Iterator[JsonValue]:
     """The entries of a list whose opening bracket was read."""
     text, at, row = "", 0, 1
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -119,7 +121,7 @@ def _require_end(stream: BinaryIO, rest: str, name: str) -> None:
         )
 
 
-def small_json(file: SourceFile) -> dict[str, Any] | None:
+def small_json(file: SourceFile) -> dict[str, JsonValue] | None:
     """The object in a file; None if it is none, or too large for one."""
     with open_text(file) as stream:
         content = stream.read(_MAX_COMPANION_BYTES + 1)
@@ -155,7 +157,7 @@ class JsonText:
         self._name = name
         self._at = 0
 
-    def members(self, streamed: str) -> Iterator[tuple[str, Any]]:
+    def members(self, streamed: str) -> Iterator[tuple[str, JsonValue]]:
         """Key and value of each member of the object; entries of the list `streamed` one by one."""
         self._expect("{")
         if self._take("}"):
@@ -174,7 +176,7 @@ class JsonText:
                 return
             self._expect(",")
 
-    def entries(self) -> Iterator[Any]:
+    def entries(self) -> Iterator[JsonValue]:
         """The entries of the list."""
         self._expect("[")
         if self._take("]"):
@@ -185,13 +187,13 @@ class JsonText:
                 return
             self._expect(",")
 
-    def _value(self) -> Any:
+    def _value(self) -> JsonValue:
         self._skip_space()
         try:
             value, self._at = _DECODER.raw_decode(self._text, self._at)
         except (ValueError, RecursionError) as exc:
             raise FileFormatError(f"{self._name}: expected JSON: {exc}.") from exc
-        return value
+        return cast(JsonValue, value)
 
     def _skip_space(self) -> None:
         found = _SPACE.match(self._text, self._at)
@@ -210,6 +212,6 @@ class JsonText:
         if not self._take(mark):
             self._fail(f"expected {mark}")
 
-    def _fail(self, expected: str) -> None:
+    def _fail(self, expected: str) -> NoReturn:
         got = self._text[self._at : self._at + 20]
         raise FileFormatError(f"{self._name}: {expected} at character {self._at}, got {got!r}.")

@@ -8,16 +8,25 @@ that place.
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from pydantic import JsonValue
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
-from app.exchange.files import Problems, as_text, comma_hint
-from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
-from app.exchange.items import MAX_FILE_BYTES, MAX_ROW_BYTES, fields_of_cells
+from app.exchange.files import as_text, comma_hint
+from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord
+from app.exchange.items import (
+    MAX_FILE_BYTES,
+    MAX_ROW_BYTES,
+    checked_rows,
+    fields_of_cells,
+    good_items,
+)
+from app.exchange.results.recorded import value_at
 
 _PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"
@@ -87,28 +96,28 @@ def read_mapped(
     content = source if isinstance(source, bytes) else source.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         raise FileFormatError(f"{name}: expected at most {MAX_FILE_BYTES} bytes, got more.")
-    records: list[ItemRecord] = []
-    problems, seen = Problems(), set[str]()
+    return good_items(checked_rows(_mapped(content, name, mapping), name), name)
+
+
+def _mapped(
+    content: bytes, name: str, mapping: FieldMap
+) -> Iterator[tuple[int, Mapping[str, JsonValue] | FieldProblem]]:
     for row, given in enumerate(_rows(content, name), start=1):
         place = partial("{}:{}:{}".format, name, row)
         try:
-            fields = _fields(given, mapping, row, place)
-            record = parse_item(fields, row=row, place=place)
-        except InvalidInputError as error:
-            for problem in error.problems:
-                problems.add(problem.pointer, problem.detail)
-            continue
-        if record.key in seen:
-            problems.add(place("key"), f"expected a key of its own, got {record.key!r} again")
-        seen.add(record.key)
-        records.append(record)
-    problems.raise_any(name)
-    if not records:
-        raise FileFormatError(f"{name}: expected at least one item, got none.")
-    return records
+            yield row, _fields(given, mapping, row, place)
+        except _Misfit as misfit:
+            yield row, misfit.problem
 
 
-def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+class _Misfit(Exception):  # noqa: N818 - caught here
+    """A row that does not fit the map."""
+
+    def __init__(self, place: str, detail: str) -> None:
+        self.problem = FieldProblem(place, detail)
+
+
+def _rows(content: bytes, name: str) -> Iterator[Mapping[str, JsonValue]]:
     is_table = not content.startswith(_PARQUET) and content.lstrip()[:1] != b"{"
     if not is_table:
         yield from read_rows(content, name)
@@ -125,14 +134,14 @@ def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _fields(
-    row: Mapping[str, Any], mapping: FieldMap, number: int, place: Callable[[str], str]
-) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+    row: Mapping[str, JsonValue], mapping: FieldMap, number: int, place: Callable[[str], str]
+) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {}
     for field, source in mapping.fields.items():
-        value = _at(row, source.split("."))
+        value = value_at(row, *source.split("."))
         if value is None:
             known = ", ".join(map(str, row))[:200]
-            raise _fault(place(field), f"expected a field {source!r}, found {known}")
+            raise _Misfit(place(field), f"expected a field {source!r}, found {known}")
         fields[field] = value
     cells = {name: value for name, value in fields.items() if isinstance(value, str)}
     fields |= fields_of_cells({name: cells[name] for name in _OF_CELLS if name in cells})
@@ -143,30 +152,20 @@ def _fields(
     return _with_labels(row, mapping, fields)
 
 
-def _at(row: object, path: Sequence[str]) -> Any:
-    for name in path:
-        row = row.get(name) if isinstance(row, Mapping) else None
-    return row
-
-
 def _after(target: object, mark: str, place: str) -> str:
     if not isinstance(target, str) or mark not in target:
-        raise _fault(place, f"expected {mark!r} in the target, got {target!r:.80}")
+        raise _Misfit(place, f"expected {mark!r} in the target, got {target!r:.80}")
     return target.rpartition(mark)[2].strip()
 
 
-def _fault(place: str, detail: str) -> InvalidInputError:
-    return InvalidInputError(detail, problems=[FieldProblem(place, detail)])
-
-
 def _with_labels(
-    row: Mapping[str, Any], mapping: FieldMap, fields: dict[str, Any]
-) -> dict[str, Any]:
+    row: Mapping[str, JsonValue], mapping: FieldMap, fields: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
     path = mapping.fields.get("choices", "").split(".")
     choices = fields.get("choices")
     if path[-1] != _TEXT or not isinstance(choices, list):
         return fields
-    labels = _at(row, [*path[:-1], _LABEL])
+    labels = value_at(row, *path[:-1], _LABEL)
     if isinstance(labels, list) and len(labels) == len(choices):
         target = fields.get("target")
         if target in labels:

@@ -1,6 +1,6 @@
 """Scores as a file: wide CSV or Parquet, one row an examinee, or long CSV, one row an answer.
 
-In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.cells`.
+In CSV, names that a spreadsheet would take for formulas are quoted: see `app.exchange.files`.
 """
 
 import io
@@ -11,7 +11,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
-from app.exchange.cells import lines, quoted
+from app.exchange.files import lines, quoted
 
 EXAMINEE_COLUMN = "examinee"
 
@@ -34,10 +34,7 @@ def write_csv(table: ResponseTable) -> Iterator[bytes]:
 def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
     """A CSV file `examinee,item,score`, a line an answer; the lines of one trial come together.
 
-    Args:
-        items: Names, in the order of the scores.
-        trials: Of whom.
-        repeated: Some examinees answered more than once: a column `trial` comes before the score.
+    Where some examinees answered more than once, a column `trial` comes before the score.
     """
     yield lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
     items = [*map(quoted, items)]

@@ -31,9 +31,17 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
-from app.exchange.cells import lines, plain, quoted
-from app.exchange.files import MAX_ITEMS, SEPARATED, Problems, as_text, read_bytes
-from app.exchange.py_irt_parameters import read_py_irt_parameters
+from app.exchange.files import (
+    MAX_ITEMS,
+    SEPARATED,
+    Problems,
+    as_text,
+    lines,
+    plain,
+    quoted,
+    read_bytes,
+)
+from app.exchange.py_irt import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
     mirt_names,
@@ -46,13 +54,12 @@ _PARQUET = b"PAR1"
 _NEIGHBOURS = 2  # floats on either side of a quotient that are tried
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Form:
     """Columns of one kind of file, by the role that each plays."""
 
     slope: str
     location: str
-    location_is_intercept: bool
     lower: str
     upper: str
     dispersion: str | None = None
@@ -70,17 +77,10 @@ class _Form:
 
 
 _FORMS = (
-    _Form(slope="a1", location="d", location_is_intercept=True, lower="g", upper="u"),
-    _Form(slope="a", location="b", location_is_intercept=False, lower="g", upper="u"),
+    _Form("a1", "d", "g", "u"),
+    _Form("a", "b", "g", "u"),
     *(
-        _Form(
-            slope="a",
-            location=location,
-            location_is_intercept=location == "intercept",
-            lower="c",
-            upper="d",
-            dispersion=dispersion,
-        )
+        _Form("a", location, "c", "d", dispersion)
         for location in ("b", "intercept")
         for dispersion in (None, "k")
     ),
@@ -235,23 +235,9 @@ def _form_of(header: Sequence[str], name: str) -> _Form:
 def _several(columns: Sequence[str]) -> Iterator[_Form]:
     """The forms of several abilities that the columns may be."""
     if names := mirt_names(columns):
-        yield _Form(
-            slope=names[0],
-            location="d",
-            location_is_intercept=True,
-            lower="g",
-            upper="u",
-            several=names,
-        )
+        yield _Form(names[0], "d", "g", "u", several=names)
     if names := own_names(columns):
-        yield _Form(
-            slope=names[0],
-            location="intercept",
-            location_is_intercept=True,
-            lower="c",
-            upper="d",
-            several=names,
-        )
+        yield _Form(names[0], "intercept", "c", "d", several=names)
 
 
 def _advice(columns: Sequence[str]) -> str:
@@ -301,7 +287,7 @@ def _bank(
         require_no_asymptotes(c, d, item_ids, name)
         slopes = {column: values[column] for column in form.several}
         return bank_of_slopes(slopes, location, item_ids, scale=scale)
-    if form.location_is_intercept:
+    if form.location != "b":
         return ItemBank.from_intercepts(
             a=a, intercept=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale
         )

@@ -91,13 +91,7 @@ def read_parquet_parameters(
 def write_parquet_parameters(
     bank: ItemBank, b: FloatArray, statuses: Sequence[str] | None = None
 ) -> bytes:
-    """A file of a bank.
-
-    Args:
-        bank: The items.
-        b: Their difficulties as they are to be written, NaN where there is none.
-        statuses: What each item is in its version, if it is in one.
-    """
+    """A file of a bank, with difficulties as they are to be written, NaN where there are none."""
     columns: dict[str, Any] = {
         "item": pa.array(bank.item_ids, pa.string()),
         "a": bank.a,

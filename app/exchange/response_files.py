@@ -16,6 +16,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from pydantic import JsonValue
+
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.json_text import json_lines
@@ -163,7 +165,7 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     return None
 
 
-def _first_row(file: SourceFile) -> dict[str, object] | None:
+def _first_row(file: SourceFile) -> dict[str, JsonValue] | None:
     try:
         _, row = next(json_lines(file), (0, None))
     except FileFormatError:
@@ -177,13 +179,7 @@ def read_answers(
     choices: Choices,
     saw: Callable[[Seen], None] | None = None,
 ) -> Iterator[Part]:
-    """The answers of one file as they come.
-
-    Args:
-        file_format: Of the file.
-        source: The file.
-        choices: What it does not settle by itself.
-        saw: Is shown each row of a format that says what was asked: lm-eval, inspect, openai-evals.
+    """The answers of one file as they come; `saw` is shown each row that says what was asked.
 
     Raises:
         FileFormatError: The file as a whole cannot be read, or needs a choice.

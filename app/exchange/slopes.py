@@ -37,14 +37,7 @@ def bank_of_slopes(
     *,
     scale: str = DEFAULT_SCALE,
 ) -> ItemBank:
-    """The bank that a file describes.
-
-    Args:
-        slopes: Of each item, by ability; nested if the first is the general one.
-        intercept: Of each item.
-        item_ids: Of the items.
-        scale: Name of the scale.
-    """
+    """The bank that a file describes; nested if the first of its slopes is the general one."""
     table = np.column_stack([np.asarray(values, np.float64) for values in slopes.values()])
     d = table.shape[1]
     items = Loadings.from_slopes(

@@ -16,12 +16,12 @@ import pyarrow.parquet as pa_parquet
 
 from app.engine.bank import FloatArray, IntArray
 from app.errors import FileFormatError
-from app.exchange.cells import plain
 from app.exchange.files import (
     MAX_RATIO,
     MAX_WHOLE_BYTES,
     Problems,
     as_text,
+    plain,
     shortened,
     unpacked,
 )

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app import scorers
-from app.adapters import AddressGuard, Transport
+from app.adapters.guard import AddressGuard
+from app.adapters.transport import Transport
 from app.services.api_keys import ApiKeyService, Logins
 from app.services.audit import AuditService
 from app.services.banks.bundles import Bundles

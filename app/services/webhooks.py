@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from app.acting import maker, owner, present
-from app.adapters import AddressGuard
+from app.adapters.guard import AddressGuard
 from app.adapters.transport import parse_endpoint_url
 from app.errors import InvalidInputError
 from app.records.webhooks import Delivery, Webhook

@@ -9,10 +9,11 @@ import json
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app.errors import FileFormatError, InvalidInputError
 from app.new_file import new_file
@@ -21,19 +22,9 @@ _FORMAT = 1
 _DUMP, _MANIFEST = "database.dump", "manifest.json"
 _BLOCK_BYTES = 1 << 20
 _LARGEST_MANIFEST = 1 << 16
-_FIELDS = {
-    "format": int,
-    "sextant": str,
-    "revision": str,
-    "dumped_by": int,
-    "made_at": str,
-    "canary": str,
-    "dump_sha256": str,
-}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(BaseModel):
     """What a backup says of itself.
 
     Attributes:
@@ -44,6 +35,8 @@ class Manifest:
         canary: A known text under the secret key of then; None where nothing was ever encrypted.
     """
 
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
     sextant: str
     revision: str
     dumped_by: int
@@ -51,13 +44,15 @@ class Manifest:
     canary: str | None
 
 
-def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
-    """Make the file, whole or not at all.
+class _Said(Manifest):
+    """As it is written: with the form of the file, and the SHA-256 of the dump."""
 
-    Args:
-        path: Where; nothing may be there.
-        manifest: What it says.
-        dump: The dump, piece by piece.
+    format: int
+    dump_sha256: str
+
+
+def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
+    """Make the file, whole or not at all; nothing may be there.
 
     Returns:
         Bytes of the file.
@@ -77,8 +72,8 @@ def _fill(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:
             for block in dump:
                 digest.update(block)
                 entry.write(block)
-        said = {"format": _FORMAT, **asdict(manifest), "dump_sha256": digest.hexdigest()}
-        archive.writestr(_MANIFEST, json.dumps(said, indent=2) + "\n")
+        said = _Said(**dict(manifest), format=_FORMAT, dump_sha256=digest.hexdigest())
+        archive.writestr(_MANIFEST, said.model_dump_json(indent=2) + "\n")
     file.seek(0, os.SEEK_END)
 
 
@@ -107,11 +102,12 @@ def opened(path: Path) -> Iterator[BackupFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             told = _manifest(archive, path)
-            backup = BackupFile(archive, Manifest(**told[0]))
+            manifest = Manifest(**told.model_dump(exclude={"format", "dump_sha256"}))
+            backup = BackupFile(archive, manifest)
             found = sha256()
             for block in backup.blocks():
                 found.update(block)
-            if found.hexdigest() != told[1]:
+            if found.hexdigest() != told.dump_sha256:
                 raise FileFormatError(f"{path} is damaged: its dump has another SHA-256 than said.")
             yield backup
     except zipfile.BadZipFile as exc:
@@ -120,8 +116,7 @@ def opened(path: Path) -> Iterator[BackupFile]:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
 
 
-def _manifest(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], str]:
-    """The fields of the manifest, and the SHA-256 of the dump."""
+def _manifest(archive: zipfile.ZipFile, path: Path) -> _Said:
     names = archive.namelist()
     if sorted(names) != [_DUMP, _MANIFEST]:
         raise FileFormatError(f"{path} is no backup of Sextant: it holds other entries.")
@@ -137,13 +132,9 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], str
         raise FileFormatError(
             f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."
         )
-    if {name: type(value) for name, value in said.items()} not in (
-        _FIELDS,
-        _FIELDS | {"canary": type(None)},
-    ):
+    try:
+        return _Said.model_validate(said)
+    except ValidationError:
         raise FileFormatError(
             f"{path} is no backup of Sextant: its manifest holds other fields than it should."
-        )
-    digest = said.pop("dump_sha256")
-    del said["format"]
-    return said, digest
+        ) from None

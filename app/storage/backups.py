@@ -22,8 +22,7 @@ from app.storage import backup_files, binaries
 from app.storage.backup_files import BackupFile, Manifest
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.migrate import upgrade
-from app.storage.schema_revision import MIGRATION_LOCK, is_known, newest_revision
+from app.storage.migrate import MIGRATION_LOCK, is_known, newest_revision, upgrade
 from app.storage.secrets import SecretBox
 
 _LONGEST_NAME = 63

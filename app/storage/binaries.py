@@ -106,10 +106,6 @@ def client(program: str, major: int) -> tuple[Path, int]:
 def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
     """What a program writes that speaks to a server.
 
-    Args:
-        command: The program and its arguments.
-        conninfo: Of the database.
-
     Raises:
         DatabaseUnavailableError: It failed.
     """
@@ -129,12 +125,7 @@ def output_of(command: list[Any], conninfo: str) -> Iterator[bytes]:
 
 
 def feed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
-    """Run a program that speaks to a server, and reads this.
-
-    Args:
-        command: The program and its arguments.
-        conninfo: Of the database.
-        blocks: What it reads.
+    """Run a program that speaks to a server, and reads these blocks.
 
     Raises:
         DatabaseUnavailableError: It failed.

@@ -55,6 +55,9 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         kind: What stands in it, for people.
         claimable: States in which a worker may hold it.
         held: Those in which one does.
+
+    Raises:
+        LeaseLostError: On writing: it was cancelled, or another worker has it.
     """
 
     row: ClassVar[type[LeasedRow]]
@@ -222,6 +225,11 @@ class LeasedRepository(Repository, ABC, Generic[R]):
             raise LeaseLostError(
                 f"{self.kind} {resource_id} was cancelled, or another worker has it."
             )
+
+    async def _finish(self, resource_id: str, epoch: int, status: str, **values: Any) -> None:
+        """Write what came of it, and give the lease up."""
+        ended = {"status": status, "lease_expires_at": None, "finished_at": func.now()}
+        await self._write(resource_id, epoch, **ended, **values)
 
     def _taken_away(self) -> dict[str, Any]:
         """Columns of what is ended from outside: whoever runs it writes nothing more."""

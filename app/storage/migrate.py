@@ -1,18 +1,19 @@
-"""Brings a database to the schema of this version of the code."""
+"""Which revision of the tables this version of the code needs, and how a database gets there."""
+
+import re
+from functools import cache
+from pathlib import Path
 
 import psycopg
 
+import app
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.storage.binaries import OLDEST
 from app.storage.database import Database
-from app.storage.schema_revision import MIGRATIONS, newest_revision
 
 
 def upgrade(url: str) -> str:
     """Apply every migration that the database lacks. Safe to call from several processes at once.
-
-    Args:
-        url: `postgresql+psycopg://...`
 
     Returns:
         The revision that the database is at now.
@@ -22,12 +23,12 @@ def upgrade(url: str) -> str:
         DatabaseUnavailableError: Postgres cannot be reached, is too old, or a migration failed.
     """
     newest = newest_revision()
-    if _revisions(url) != [newest]:
+    if _found(url) != [newest]:
         _migrate(url, newest)
     return newest
 
 
-def _revisions(url: str) -> list[str]:
+def _found(url: str) -> list[str]:
     """What the database is at; nothing where it is new, or cannot be asked."""
     try:
         with psycopg.connect(Database(url).conninfo) as connection:
@@ -63,3 +64,35 @@ def _migrate(url: str, newest: str) -> None:
     except DBAPIError as exc:
         reason = str(exc.orig).strip().split("\n")[0]
         raise DatabaseUnavailableError(f"The database could not be migrated: {reason}") from exc
+
+
+#: Beside the package, in a checkout and in an installed wheel alike.
+MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
+_NAMED = re.compile(
+    r"""^(?P<name>revision|down_revision)\b[^=\n]*= *["'](?P<value>\w+)["']""", re.MULTILINE
+)
+
+
+#: Of the lock that whoever changes tables holds. Any fixed number: the lock is Sextant's own.
+MIGRATION_LOCK = 7_839_200_611
+
+
+def newest_revision() -> str:
+    """The last of the migrations."""
+    (newest,) = _revisions()["revision"] - _revisions()["down_revision"]
+    return newest
+
+
+def is_known(revision: str) -> bool:
+    """Whether tables at this revision can be read or migrated by this version of the code."""
+    return revision in _revisions()["revision"]
+
+
+@cache
+def _revisions() -> dict[str, set[str]]:
+    """Read from the migrations' files: Alembic takes half a second to load."""
+    found: dict[str, set[str]] = {"revision": set(), "down_revision": set()}
+    for file in (MIGRATIONS / "versions").glob("*.py"):
+        for match in _NAMED.finditer(file.read_text(encoding="utf-8")):
+            found[match["name"]].add(match["value"])
+    return found

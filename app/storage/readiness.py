@@ -8,7 +8,7 @@ import psycopg
 from app.errors import DatabaseUnavailableError
 from app.records.leased import UNDERWAY
 from app.storage.database import Database
-from app.storage.schema_revision import is_known, newest_revision
+from app.storage.migrate import is_known, newest_revision
 
 #: Whoever asks has more to tell, and shall not wait for a database that hangs.
 _PATIENCE_S = 3.0

@@ -7,9 +7,9 @@ under these conditions before, tells whose it is; without that it is refused.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Boolean, ColumnElement, String, bindparam, event, text
+from sqlalchemy import Boolean, ColumnElement, Select, String, bindparam, event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
@@ -41,6 +41,7 @@ from app.storage.rows.sessions import (
     SessionRow,
 )
 
+R = TypeVar("R")
 #: Of a statement that changes something of a bank for whoever uses it, such as how often its
 #: items were drawn: it finds what may be read.
 FOR_USERS: Final = {"for_users": True}
@@ -48,7 +49,7 @@ FOR_USERS: Final = {"for_users": True}
 FOR_ALL: Final = {"for_all": True}
 
 
-def of_opened(what: str) -> dict[str, Any]:
+def of_opened(what: str) -> dict[str, str]:
     """Execution options of a statement that no condition can be added to.
 
     Args:
@@ -197,10 +198,27 @@ class Repository:
 
     Args:
         db: Of a `ScopedSession`.
+
+    Raises:
+        NotFoundError: What is named, or the `after` of a page, is not there.
+        PreconditionFailedError: What is to be changed is not at the revision that is named.
     """
 
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
+
+    async def _one(self, query: Select[R], kind: str, name: str, *, for_update: bool = False) -> R:
+        """The one row that a query finds as it is now, locked if so wished.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        query = query.execution_options(populate_existing=True)
+        rows = await self._db.execute(query.with_for_update() if for_update else query)
+        row = rows.scalar_one_or_none()
+        if row is None:
+            raise NotFoundError(kind, name)
+        return row
 
 
 def _hold_project(session: Session, seen: str) -> None:

@@ -65,10 +65,8 @@ class ServerUser:
         """The same user in a group of its own, which alone may pass through `directory`.
 
         Other processes of the user, who is everybody's, reach neither sockets nor files below. The
-        group needs no name: nobody else is ever in it.
-
-        Args:
-            directory: Belongs to root afterwards. Nobody may be working below it.
+        group needs no name: nobody else is ever in it. The directory belongs to root afterwards;
+        nobody may be working below it.
         """
         status = directory.stat()
         if status.st_uid == 0 and stat.S_IMODE(status.st_mode) == _VESTIBULE:
@@ -82,10 +80,6 @@ class ServerUser:
 
 def make_private(directory: Path, user: ServerUser | None) -> None:
     """Make a directory that only the server's user, or root, can enter, and insist that it is so.
-
-    Args:
-        directory: Where.
-        user: Of the server; None: the present one.
 
     Raises:
         DatabaseUnavailableError: It is there and others may enter it, or it is another's.

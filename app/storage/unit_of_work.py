@@ -14,13 +14,12 @@ from typing_extensions import override
 from app.acting import AuditEntry
 from app.errors import DatabaseUnavailableError
 from app.storage import auditing
-from app.storage.repositories.answers import AnswerRepository
 from app.storage.repositories.api_keys import ApiKeyRepository, LoginRepository
 from app.storage.repositories.audit import AuditRepository
 from app.storage.repositories.banks import BankRepository
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.repositories.collected import CollectedRepository
-from app.storage.repositories.endpoints import EndpointRepository
+from app.storage.repositories.endpoints import AnswerRepository, EndpointRepository
 from app.storage.repositories.events import EventRepository
 from app.storage.repositories.gates import BaselineRepository, GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository

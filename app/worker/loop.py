@@ -16,7 +16,8 @@ import structlog
 from procrastinate.exceptions import ConnectorException
 
 from app.acting import EVERYBODY, acting_for, doing
-from app.adapters import AddressGuard, Transport
+from app.adapters.guard import AddressGuard
+from app.adapters.transport import Transport
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services

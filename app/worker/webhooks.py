@@ -12,9 +12,10 @@ from datetime import UTC, timedelta
 from typing import Any, Final
 
 import structlog
+from pydantic import JsonValue
 
 from app.acting import Acting, acting_for
-from app.adapters.signing import signature
+from app.adapters.callback import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
 from app.observability import WEBHOOK_ATTEMPTS
@@ -101,7 +102,7 @@ class WebhookSender:
         network = self.networks.private if may_private else self.networks.public
         try:
             secret = self.services.secrets.decrypt(webhook.secret_cipher)
-            payload = {
+            payload: dict[str, JsonValue] = {
                 "type": delivery.type,
                 "timestamp": delivery.created_at.astimezone(UTC).isoformat(),
                 "data": await self._data(webhook, delivery),

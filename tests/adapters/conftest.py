@@ -3,7 +3,10 @@ from typing import Any
 
 import pytest
 
-from app.adapters import AddressGuard, EndpointConfig, Examinee, Transport, build
+from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.guard import AddressGuard
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from tests.contracts.examinees import SECRET
 from tests.servers import serving, spawned
 from tests.servers.fault_server import FaultServer

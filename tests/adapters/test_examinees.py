@@ -4,34 +4,23 @@ from collections.abc import Callable
 
 import pytest
 
-from app.adapters import EndpointConfig, Examinee, Transport, build
+from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from tests.contracts.examinees import ExamineeContract, HttpExamineeContract
 
 
-class TestOpenAIChat(HttpExamineeContract):
-    @pytest.fixture
-    def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour, **config: examinee_of("openai_chat", f"/{behaviour}/v1", **config)
-
-
-class TestOpenAICompletions(HttpExamineeContract):
-    @pytest.fixture
-    def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        kind = "openai_completions"
-        return lambda behaviour, **config: examinee_of(kind, f"/{behaviour}/v1", **config)
-
-
-class TestTextGeneration(HttpExamineeContract):
-    @pytest.fixture
-    def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour, **config: examinee_of("hf_tgi", f"/{behaviour}", **config)
-
-
-class TestInferenceEndpoint(HttpExamineeContract):
-    @pytest.fixture
-    def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        kind = "hf_endpoint"
-        return lambda behaviour, **config: examinee_of(kind, f"/{behaviour}", model="", **config)
+class TestOverHttp(HttpExamineeContract):
+    @pytest.fixture(params=["openai_chat", "openai_completions", "hf_tgi", "hf_endpoint"])
+    def examinee_at(
+        self, examinee_of: Callable[..., Examinee], request: pytest.FixtureRequest
+    ) -> Callable[..., Examinee]:
+        kind = request.param
+        version = "/v1" if kind.startswith("openai") else ""
+        named = {"model": ""} if kind == "hf_endpoint" else {}
+        return lambda behaviour, **config: examinee_of(
+            kind, f"/{behaviour}{version}", **named, **config
+        )
 
 
 class TestScripted(ExamineeContract):

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from app.adapters import Examinee
+from app.adapters.base import Examinee
 from app.calling import RetryPolicy
 from app.services.endpoints.calls import persist
 from tests.contracts.examinees import ask

@@ -10,10 +10,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from app.adapters import CompletionRequest, EndpointConfig, Transport, build
+from app.adapters.base import CompletionRequest, EndpointConfig
 from app.adapters.embeddings import embed
 from app.adapters.failures import MAX_WAIT_S, complaint_in, read_retry_after
-from app.adapters.transport import parse_endpoint_url
+from app.adapters.registry import build
+from app.adapters.transport import Transport, parse_endpoint_url
 from app.errors import EndpointRejectedError, ExamineeError, MalformedAnswerError
 from app.items import Message
 from tests.servers import serving

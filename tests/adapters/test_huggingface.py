@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters import CompletionRequest, Examinee
+from app.adapters.base import CompletionRequest, Examinee
 from app.calling import GenerationParams
 from app.errors import (
     ColdStartError,

@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
+from app.adapters.base import CompletionRequest, EndpointConfig, Examinee
 from app.adapters.callback import callback
 from app.adapters.embeddings import embed
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import (
     AnswerTooLargeError,
     EndpointRejectedError,
     MalformedAnswerError,
 )
 from app.items import Message
+from tests.servers import raw_server
 from tests.servers.fault_server import FaultServer
 
 MB = 2**20
@@ -140,21 +143,6 @@ async def test_a_megabyte_of_reasoning_is_read(
     assert answer.reasoning == message["reasoning_content"].strip()
 
 
-@contextlib.asynccontextmanager
-async def sending(reply: bytes) -> AsyncIterator[str]:
-    """A server that sends these bytes to every call, whatever they are."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError), contextlib.closing(writer):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(reply)
-            await writer.drain()
-            await reader.read()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-
-
 @pytest.mark.parametrize(
     ("reply", "sentence"),
     [
@@ -171,8 +159,15 @@ async def sending(reply: bytes) -> AsyncIterator[str]:
 async def test_a_reply_in_countless_pieces_leaves_the_loop_to_others(
     reply: bytes, sentence: str, transport: Transport
 ) -> None:
-    async with sending(reply) as url:
-        config = EndpointConfig(kind="openai_chat", base_url=url, model="m", timeout_s=60.0)
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply)
+            await writer.drain()
+            await reader.read()
+
+    async with raw_server(answer) as url:
+        config = EndpointConfig(kind="openai_chat", base_url=f"{url}v1", model="m", timeout_s=60.0)
         paused_s, ended = await longest_pause(
             [build(config, transport).complete(ASK) for _ in range(3)]
         )

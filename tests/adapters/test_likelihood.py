@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters import EndpointConfig, Transport, build
+from app.adapters.base import EndpointConfig
 from app.adapters.likelihood import (
     LikelihoodRequest,
     PromptToken,
@@ -21,6 +21,8 @@ from app.adapters.likelihood import (
     most_tokens,
     of_completions,
 )
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import MalformedAnswerError, NoLikelihoodsError
 from tests.contracts.examinees import SECRET
 from tests.servers import serving
@@ -268,7 +270,7 @@ def test_a_text_cut_anywhere_counts_what_lies_behind_the_seam(
 
 def test_no_more_tokens_are_read_than_a_prompt_can_have() -> None:
     request = LikelihoodRequest(context="Q:", continuation=" é")
-    flood = {"logprobs": {"tokens": ["x"] * 10_000, "token_logprobs": [-1.0] * 10_000}}
+    flood: Any = {"logprobs": {"tokens": ["x"] * 10_000, "token_logprobs": [-1.0] * 10_000}}
     found = of_completions(flood, most_tokens(request))
     assert found is not None
     assert len(found) < 100

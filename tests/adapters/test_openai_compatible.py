@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters import (
-    Completion,
-    CompletionRequest,
-    EndpointConfig,
-    Examinee,
-    Transport,
-    build,
-)
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, Examinee
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import (
     ColdStartError,

@@ -1,6 +1,6 @@
 import pytest
 
-from app.adapters.options import OptionText, option_texts
+from app.adapters.likelihood import OptionText, option_texts
 from app.adapters.prompting import Layout, PromptStyle
 from app.errors import InvalidInputError
 from app.items import ItemContent, Message

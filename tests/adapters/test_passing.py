@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters import EndpointConfig, Transport, build
+from app.adapters.base import EndpointConfig
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import InvalidInputError
 
 KEY = "my-own-secret!"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.reasoning import split_reasoning
+from app.adapters.endpoint import split_reasoning
 from app.items import FinishReason
 
 THINK = ("<think>", "</think>")

@@ -3,7 +3,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from app.adapters import EndpointConfig, Examinee, Transport, build, kinds, registry
+from app.adapters import registry
+from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.registry import build, kinds
+from app.adapters.transport import Transport
 from app.errors import InvalidInputError, UnknownNameError
 from tests.contracts.examinees import SECRET, ask
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters import CompletionRequest, SimulationHints
+from app.adapters.base import CompletionRequest, SimulationHints
 from app.adapters.scripted import Scripted
 from app.errors import EndpointRejectedError
 from app.items import Message

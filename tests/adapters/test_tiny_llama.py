@@ -6,7 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
+from app.adapters.base import CompletionRequest, EndpointConfig, Examinee
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import EndpointRejectedError, EndpointUnauthorizedError
 from app.items import FinishReason, Message

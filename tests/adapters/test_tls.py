@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from app.adapters import AddressGuard, Transport, connections
-from app.adapters.guard import IPAddress
+from app.adapters import connections
+from app.adapters.guard import AddressGuard, IPAddress
+from app.adapters.transport import Transport
 from app.errors import UnreachableError
 
 

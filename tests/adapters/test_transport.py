@@ -2,14 +2,14 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
 
-from app.adapters import AddressGuard, EndpointConfig, Transport, build
-from app.adapters.guard import IPAddress
+from app.adapters.base import EndpointConfig
+from app.adapters.guard import AddressGuard, IPAddress
+from app.adapters.registry import build
+from app.adapters.transport import Transport
 from app.errors import (
     BlockedAddressError,
     ExamineeError,
@@ -17,6 +17,7 @@ from app.errors import (
     MalformedAnswerError,
     UnreachableError,
 )
+from tests.servers import raw_server
 from tests.servers.fault_server import FaultServer
 
 CREDENTIALS = {"authorization": "Bearer sk-1234", "x-team": "blue"}
@@ -27,32 +28,6 @@ async def post(transport: Transport, url: str, credentials: dict[str, str] | Non
         url, {"messages": []}, credentials=credentials or {}, timeout_s=5.0
     )
     return reply.status
-
-
-@asynccontextmanager
-async def raw_server(
-    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
-    """A server below HTTP; `handle` serves one connection, which is closed when it returns."""
-    handlers: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        handlers.add(task)
-        try:
-            await handle(reader, writer)
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        for task in handlers:
-            task.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
 
 
 async def test_credentials_follow_a_redirect_on_the_same_origin(

@@ -16,8 +16,8 @@ from app.engine.design.design import Design
 from app.engine.inference.join import check_join
 from app.engine.models.base import BoolArray
 from app.engine.state import Response
+from app.exchange.catalog.build import order_of
 from app.exchange.catalog.entry import Entry, read_catalogue
-from app.exchange.catalog.order import order_of
 from app.exchange.parameters import read_parameters
 
 THETAS = np.array([-2.0, -2 / 3, 2 / 3, 2.0])

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pydantic import JsonValue
 
 from app.errors import InvalidInputError, UnknownNameError
 from app.exchange.catalog.agents import read_agents
-from app.exchange.catalog.build import GivenFile, build_bank
+from app.exchange.catalog.build import GivenFile, build_bank, check, git_blob, order_of
 from app.exchange.catalog.entry import (
     AgentsEntry,
     Entry,
@@ -22,9 +23,7 @@ from app.exchange.catalog.entry import (
     read_catalogue,
     read_entry,
 )
-from app.exchange.catalog.hashes import check, git_blob
-from app.exchange.catalog.order import order_of
-from app.exchange.catalog.templates import Template
+from app.exchange.catalog.rows import Template
 from app.exchange.parameters import read_parameters
 
 CATALOGUE = read_catalogue()
@@ -303,7 +302,7 @@ def test_the_whole_of_gsm8k_is_joined(shared_data: Path) -> None:
 
 
 def test_a_template_takes_fields_of_fields_and_numbers() -> None:
-    row = {"a": {"b": "1,234"}, "n": 7}
+    row: dict[str, JsonValue] = {"a": {"b": "1,234"}, "n": 7}
     assert Template("{a.b|without_commas} of {n}").fill(row) == "1234 of 7"
     with pytest.raises(InvalidInputError, match=r"field 'a', got dict"):
         Template("{a}").fill(row)

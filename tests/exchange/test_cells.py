@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.exchange.bank_files import BankFormat, write_bank
-from app.exchange.cells import lines, plain, quoted
+from app.exchange.files import lines, plain, quoted
 from app.exchange.forms import write_form
 from app.exchange.item_facts import read_costs, read_families, read_tags
 from app.exchange.matrices import Trial, write_csv, write_long, write_parquet

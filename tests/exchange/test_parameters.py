@@ -10,7 +10,7 @@ from app.engine.bank import ItemBank
 from app.errors import FileFormatError, ItemBankError
 from app.exchange.parameters import read_parameters, write_difficulties, write_mirt
 from app.exchange.parquet_parameters import write_parquet_parameters
-from app.exchange.py_irt_parameters import write_py_irt_parameters
+from app.exchange.py_irt import write_py_irt_parameters
 
 MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
 

@@ -6,9 +6,7 @@ import io
 import json
 import math
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +32,14 @@ from app.exchange.response_files import (
 )
 from app.exchange.responses import read_responses
 from app.exchange.results.asked_item import Seen, UnusableRowError
-from app.exchange.results.lm_eval_items import asked_by
 from app.exchange.results.recorded import Choices, LeftOut, Recorded, Source, SourceFile, TrialTable
 from app.items import Outcome
+from tests.exchange import traps
+from tests.exchange.traps import HEADER, instance, sample, scored, stat
 
 Part = Recorded | LeftOut | TrialTable
 
-SAMPLES = "samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
+SAMPLES = Path(traps.SAMPLES).name
 
 
 def read(*files: SourceFile, **choices: Any) -> list[Part]:
@@ -63,19 +62,7 @@ def reasons(*files: SourceFile, **choices: Any) -> list[tuple[int, str]]:
 
 
 def lines(name: str, rows: Sequence[Mapping[str, Any]]) -> SourceFile:
-    return SourceFile.of_bytes(name, "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
-def sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
-    return {
-        "doc_id": doc_id,
-        "doc": {"question": f"q{doc_id}"},
-        "resps": [["an answer"]],
-        "filter": "none",
-        "metrics": ["exact_match"],
-        "doc_hash": f"h{doc_id}",
-        "exact_match": 1.0,
-    } | fields
+    return SourceFile.of_bytes(name, traps.lines(*rows))
 
 
 # lm-eval
@@ -214,21 +201,8 @@ def test_lines_that_cannot_be_used_are_named_with_their_reason() -> None:
 # inspect
 
 
-def log(samples: Sequence[Any], **header: Any) -> dict[str, Any]:
-    return {
-        "version": 2,
-        "status": "success",
-        "eval": {"task": "arc", "model": "openai/gpt-5"} | header,
-        "samples": samples,
-    }
-
-
-def inspect_json(samples: Sequence[Any], **header: Any) -> SourceFile:
-    return SourceFile.of_bytes("log.json", json.dumps(log(samples, **header), indent=2).encode())
-
-
-def scored(value: Any, identifier: int | str = 1, **fields: Any) -> dict[str, Any]:
-    return {"id": identifier, "epoch": 1, "scores": {"match": {"value": value}}} | fields
+def inspect_json(samples: Sequence[Any]) -> SourceFile:
+    return SourceFile.of_bytes("log.json", traps.log(*samples))
 
 
 @pytest.mark.parametrize(
@@ -296,33 +270,8 @@ def test_several_scorers_or_parts_of_one_need_a_choice() -> None:
     assert [r.score for r in records(inspect_json([one]))] == [0.5]
 
 
-def archive(
-    entries: Mapping[str, Any], *, zstd: Sequence[str] = (), broken: bool = False
-) -> SourceFile:
-    """A ZIP archive; entries named in `zstd` are packed with method 93, as newer inspect does."""
-    out = io.BytesIO()
-    directory = bytearray()
-    for name, value in entries.items():
-        content = json.dumps(value).encode()
-        if name in zstd:
-            method, packed = 93, pa.compress(content, codec="zstd", asbytes=True)
-        else:
-            method, packed = 0, content
-        crc = zlib.crc32(content) ^ broken
-        at, encoded = out.tell(), name.encode()
-        common = struct.pack("<HHHHHIIIHH", 20, 0, method, 0, 33, crc, len(packed), len(content),
-                             len(encoded), 0)  # fmt: skip
-        out.write(b"PK\x03\x04" + common + encoded + packed)
-        directory += b"PK\x01\x02" + struct.pack("<H", 20) + common
-        directory += struct.pack("<HHHII", 0, 0, 0, 0, at) + encoded
-    start = out.tell()
-    n_entries = len(entries)
-    out.write(directory + b"PK\x05\x06")
-    out.write(struct.pack("<HHHHIIH", 0, 0, n_entries, n_entries, len(directory), start, 0))
-    return SourceFile.of_bytes("log.eval", out.getvalue())
-
-
-HEADER = {"eval": {"task": "arc", "model": "m"}}
+def archive(entries: Mapping[str, Any], **options: Any) -> SourceFile:
+    return SourceFile.of_bytes("log.eval", traps.archive(entries, **options))
 
 
 @pytest.mark.parametrize("zstd", [(), ("samples/1_epoch_1.json",), ("header.json",)])
@@ -388,30 +337,18 @@ def test_an_entry_larger_than_it_says_is_refused(monkeypatch: pytest.MonkeyPatch
 # HELM
 
 
-def stat(name: str, mean: float | None, **fields: Any) -> dict[str, Any]:
-    return {"name": {"name": name, "split": "test"}, "count": 1, "mean": mean} | fields
-
-
-def helm(entries: Sequence[Any], run: str = "mmlu:subject=x,model=org_m") -> list[SourceFile]:
-    spec = {"name": run, "adapter_spec": {"model": "org/m"}}
-    return [
-        SourceFile.of_bytes("run/per_instance_stats.json", json.dumps(entries, indent=1).encode()),
-        SourceFile.of_bytes("run/run_spec.json", json.dumps(spec).encode()),
-    ]
-
-
-def entry(name: str, *stats: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"instance_id": name, "train_trial_index": 0, "stats": list(stats)} | fields
+def helm(entries: Sequence[Any]) -> list[SourceFile]:
+    return [SourceFile.of_bytes(*file) for file in traps.helm(*entries).items()]
 
 
 def test_a_helm_run_gives_the_means_of_its_metric() -> None:
     entries = [
-        entry("id1", stat("exact_match", 1.0), stat("num_prompt_tokens", 512.0)),
-        entry("id1", stat("exact_match", 0.0), train_trial_index=1),
-        entry("id2", stat("exact_match", None, sum=1, count=4)),
-        entry("id3", stat("exact_match", 0.0, count=0)),
-        entry("id1", stat("exact_match", 0.0), perturbation={"name": "robustness"}),
-        entry("id4", stat("exact_match", None, sum=10**400, count=3)),
+        instance("id1", stat("exact_match", 1.0), stat("num_prompt_tokens", 512.0)),
+        instance("id1", stat("exact_match", 0.0), train_trial_index=1),
+        instance("id2", stat("exact_match", None, sum=1, count=4)),
+        instance("id3", stat("exact_match", 0.0, count=0)),
+        instance("id1", stat("exact_match", 0.0), perturbation={"name": "robustness"}),
+        instance("id4", stat("exact_match", None, sum=10**400, count=3)),
     ]
     found = [part for part in read(*helm(entries)) if isinstance(part, Recorded)]
     assert [(r.examinee, r.item, r.trial, r.score) for r in found] == [
@@ -429,11 +366,13 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
 def test_figures_under_perturbation_inside_an_entry_are_not_taken() -> None:
     worst = stat("exact_match", 0.0)
     worst["name"]["perturbation"] = {"name": "robustness", "computed_on": "worst"}
-    assert [r.score for r in records(*helm([entry("id1", worst, stat("exact_match", 1.0))]))] == [1]
+    assert [
+        r.score for r in records(*helm([instance("id1", worst, stat("exact_match", 1.0))]))
+    ] == [1]
 
 
 def test_several_helm_metrics_need_a_choice() -> None:
-    both = entry("id1", stat("exact_match", 0.0), stat("quasi_exact_match", 1.0), stat("x", 0.5))
+    both = instance("id1", stat("exact_match", 0.0), stat("quasi_exact_match", 1.0), stat("x", 0.5))
     with pytest.raises(FileFormatError, match=r"2 metrics.*exact_match, quasi_exact_match"):
         read(*helm([both]))
     assert [r.score for r in records(*helm([both]), metrics=("quasi_exact_match",))] == [1.0]
@@ -441,7 +380,7 @@ def test_several_helm_metrics_need_a_choice() -> None:
 
 
 def test_a_helm_run_without_its_spec_needs_a_name() -> None:
-    file, _ = helm([entry("id1", stat("exact_match", 1.0))])
+    file, _ = helm([instance("id1", stat("exact_match", 1.0))])
     with pytest.raises(InvalidInputError, match="does not name its model"):
         read(file)
     (found,) = records(file, examinee="m")
@@ -491,7 +430,7 @@ def test_details_of_every_age_are_answers_and_questions_of_one_item(
     assert isinstance(found, Recorded)
     assert (found.examinee, found.score) == ("org/m", 1.0)
     assert found.item.rpartition("/")[2] == hash_of_the_sky_question()
-    asked = asked_by(seen[0].row)
+    asked = seen[0].asked()
     assert (asked.prompt, asked.options[1], asked.targets) == ("Q: sky?\nA:", sent, ("1",))
 
 
@@ -524,7 +463,7 @@ def test_details_tell_written_answers_failures_and_what_cannot_be_asked_again() 
     seen: list[Seen] = []
     list(read_answers(ResponseFormat.LM_EVAL, Source(winogrande), Choices(), seen.append))
     with pytest.raises(UnusableRowError, match="has no `arguments`"):
-        asked_by(seen[0].row)
+        seen[0].asked()
 
 
 @pytest.mark.parametrize("nothing", [[], [None], [""], None])
@@ -734,7 +673,7 @@ def test_scores_of_another_range_become_scores_between_0_and_1() -> None:
     assert [r.score for r in records(lines(f"m/{SAMPLES}", [row]), **judged)] == [0.5]
     graded = inspect_json([scored(10), scored("C", 2), scored("1", 3)])
     assert [r.score for r in records(graded, **judged)] == [1.0, 1.0, 0.0]
-    helm_run = helm([entry("id1", stat("exact_match", 1))])
+    helm_run = helm([instance("id1", stat("exact_match", 1))])
     assert [r.score for r in records(*helm_run, **judged)] == [0.0]
     (table,) = read(SourceFile.of_bytes("j.csv", b"model,q1,q2\nm,10,\n"), **judged)
     assert isinstance(table, TrialTable)
@@ -778,7 +717,7 @@ def test_real_judge_scores_come_in_by_their_range(shared_data: Path) -> None:
         ),
         (inspect_json([]), "inspect"),
         (archive({"header.json": HEADER}), "inspect"),
-        (helm([entry("id1", stat("exact_match", 1.0))])[0], "helm"),
+        (helm([instance("id1", stat("exact_match", 1.0))])[0], "helm"),
         (lines("x", [{"subject_id": "m", "responses": {}}]), "py-irt"),
         (SourceFile.of_bytes("x", b"\xef\xbb\xbfmodel,q1\nm,1\n"), "table"),
         (SourceFile.of_bytes("x.csv.gz", gzip.compress(b"model,q1\nm,1\n", mtime=0)), "table"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.options import option_texts
+from app.adapters.likelihood import option_texts
 from app.adapters.prompting import PromptStyle, build_messages, flatten
 from app.cli.bank import sent_results
 from app.errors import FileFormatError
@@ -177,7 +177,7 @@ def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
 def test_accepted_answers_are_read_as_python_wrote_them(
     target: str, accepted: tuple[str, ...]
 ) -> None:
-    arguments = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
+    arguments: Any = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
     assert asked_by({"arguments": arguments, "target": target}).targets == accepted
 
 
@@ -311,8 +311,9 @@ def test_real_files_give_their_prompts_byte_for_byte(shared_data: Path) -> None:
             gap = found.style["layout"]["gap"]
             options = [[a["arg_1"] for a in r["arguments"].values()] for r in rows]
             assert [[gap + o for o in item["choices"]] for item in found.items] == options
-            right = [r["doc"]["choices"]["label"].index(r["doc"]["answerKey"]) for r in rows]
-            assert [item["choices"].index(item["target"][0]) for item in found.items] == right
+            for item, asked in zip(found.items, rows, strict=True):
+                right = asked["doc"]["choices"]["label"].index(asked["doc"]["answerKey"])
+                assert item["target"] == [item["choices"][right]]
 
 
 def _inspect_log(status: str, samples: Sequence[Mapping[str, Any]]) -> SourceFile:

@@ -1,19 +1,19 @@
 """Files that a careless importer reads wrongly, with what has to become of each.
 
-The tests of each reader name all of them; the API brings one of each kind in.
+The tests of readers make their files by the same functions; the API brings one of each kind in.
 """
 
 import io
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-_SAMPLES = "model/samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
+SAMPLES = "model/samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,13 @@ class Trap:
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def _lines(*rows: Any) -> bytes:
+def lines(*rows: Any) -> bytes:
+    """JSON lines."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def _sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
+def sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
+    """A row of lm-eval."""
     return {
         "doc_id": doc_id,
         "doc": {"question": f"q{doc_id}"},
@@ -51,25 +53,33 @@ def _sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def _log(*samples: Any) -> bytes:
-    header = {"version": 2, "status": "success", "eval": {"task": "arc", "model": "m"}}
-    return json.dumps(header | {"samples": samples}).encode()
+def log(*samples: Any) -> bytes:
+    """A log of inspect."""
+    header = {"version": 2, "status": "success", "eval": {"task": "arc", "model": "openai/gpt-5"}}
+    return json.dumps(header | {"samples": samples}, indent=2).encode()
 
 
-def _scored(value: Any, identifier: int = 1, **fields: Any) -> dict[str, Any]:
+def scored(value: Any, identifier: int | str = 1, **fields: Any) -> dict[str, Any]:
+    """A sample of inspect."""
     return {"id": identifier, "epoch": 1, "scores": {"match": {"value": value}}} | fields
 
 
-def _zstd_archive(entries: Mapping[str, Any]) -> bytes:
-    """A ZIP archive whose entries are packed by method 93, which the standard library lacks."""
+def archive(
+    entries: Mapping[str, Any], *, zstd: Collection[str] = (), broken: bool = False
+) -> bytes:
+    """A ZIP archive; entries named in `zstd` are packed with method 93, as newer inspect does."""
     out = io.BytesIO()
     directory = bytearray()
     for name, value in entries.items():
         content = json.dumps(value).encode()
-        packed = pa.compress(content, codec="zstd", asbytes=True)
+        if name in zstd:
+            method, packed = 93, pa.compress(content, codec="zstd", asbytes=True)
+        else:
+            method, packed = 0, content
+        crc = zlib.crc32(content) ^ broken
         at, encoded = out.tell(), name.encode()
-        common = struct.pack("<HHHHHIIIHH", 20, 0, 93, 0, 33, zlib.crc32(content), len(packed),
-                             len(content), len(encoded), 0)  # fmt: skip
+        common = struct.pack("<HHHHHIIIHH", 20, 0, method, 0, 33, crc, len(packed), len(content),
+                             len(encoded), 0)  # fmt: skip
         out.write(b"PK\x03\x04" + common + encoded + packed)
         directory += b"PK\x01\x02" + struct.pack("<H", 20) + common
         directory += struct.pack("<HHHII", 0, 0, 0, 0, at) + encoded
@@ -79,25 +89,33 @@ def _zstd_archive(entries: Mapping[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _helm(*entries: Any) -> dict[str, bytes]:
+def helm(*entries: Any) -> dict[str, bytes]:
+    """A run folder of HELM."""
     spec = {"name": "mmlu:subject=x,model=org_m", "adapter_spec": {"model": "org/m"}}
     return {
-        "run/per_instance_stats.json": json.dumps(entries).encode(),
+        "run/per_instance_stats.json": json.dumps(entries, indent=1).encode(),
         "run/run_spec.json": json.dumps(spec).encode(),
     }
 
 
-def _instance(name: str, **fields: Any) -> dict[str, Any]:
-    stats = [{"name": {"name": "exact_match", "split": "test"}, "count": 1, "mean": 1.0}]
-    return {"instance_id": name, "train_trial_index": 0, "stats": stats} | fields
+def stat(name: str, mean: float | None, **fields: Any) -> dict[str, Any]:
+    """A metric of an instance."""
+    return {"name": {"name": name, "split": "test"}, "count": 1, "mean": mean} | fields
+
+
+def instance(name: str, *stats: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An instance of HELM."""
+    return {"instance_id": name, "train_trial_index": 0, "stats": list(stats)} | fields
 
 
 _TWO_FILTERS = {
-    _SAMPLES: _lines(
-        _sample(filter="strict-match", exact_match=0.0), _sample(filter="flexible-extract")
+    SAMPLES: lines(
+        sample(filter="strict-match", exact_match=0.0), sample(filter="flexible-extract")
     )
 }
-_HEADER = {"eval": {"task": "arc", "model": "m"}}
+HEADER = {"eval": {"task": "arc", "model": "m"}}
+_RIGHT = stat("exact_match", 1.0)
+_PACKED = {"header.json": HEADER, "samples/1_epoch_1.json": scored("C")}
 
 TRAPS = (
     Trap(
@@ -107,19 +125,19 @@ TRAPS = (
     ),
     Trap(
         name="duplicate row",
-        files={_SAMPLES: _lines(_sample(), _sample(), _sample(exact_match=0.0))},
+        files={SAMPLES: lines(sample(), sample(), sample(exact_match=0.0))},
         outcomes={"scored": 1},
         skipped={"duplicate": 1, "conflict": 1},
     ),
     Trap(
         name="inspect values and failures",
         files={
-            "log.json": _log(
-                _scored("C"),
-                _scored(float("nan"), 2),
-                _scored("I", 3, error={"message": "boom"}),
-                _scored("I", 4, limit={"type": "token"}),
-                _scored("P", 5),
+            "log.json": log(
+                scored("C"),
+                scored(float("nan"), 2),
+                scored("I", 3, error={"message": "boom"}),
+                scored("I", 4, limit={"type": "token"}),
+                scored("P", 5),
             )
         },
         outcomes={"scored": 2, "error": 1, "truncated": 1},
@@ -127,20 +145,16 @@ TRAPS = (
     ),
     Trap(
         name="zstd entry",
-        files={
-            "log.eval": _zstd_archive(
-                {"header.json": _HEADER, "samples/1_epoch_1.json": _scored("C")}
-            )
-        },
+        files={"log.eval": archive(_PACKED, zstd=_PACKED)},
         outcomes={"scored": 1},
     ),
     Trap(
         name="perturbed HELM row",
-        files=_helm(
-            _instance("id1"),
-            _instance("id1", perturbation={"name": "typos"}),
-            _instance("id1", train_trial_index=1),
-            _instance("id2", stats=[{"name": {"name": "exact_match"}, "count": 0, "mean": None}]),
+        files=helm(
+            instance("id1", _RIGHT),
+            instance("id1", _RIGHT, perturbation={"name": "typos"}),
+            instance("id1", _RIGHT, train_trial_index=1),
+            instance("id2", stat("exact_match", None, count=0)),
         ),
         outcomes={"scored": 2},
         skipped={"perturbed": 1, "not_scored": 1},
@@ -148,7 +162,7 @@ TRAPS = (
     Trap(
         name="examinees of py-irt",
         files={
-            "answers.jsonl": _lines(
+            "answers.jsonl": lines(
                 {"subject_id": "m1", "responses": {"q1": 1, "q2": None}},
                 {"subject_id": "m2", "responses": {}},
                 {"subject_id": "m1", "responses": {"q1": 0}},

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app import adapters
-from app.adapters import AddressGuard, Transport
+from app.adapters import registry
 from app.adapters.base import CompletionRequest, EndpointConfig
 from app.adapters.callback import CallbackEndpoint
 from app.adapters.embeddings import embed
+from app.adapters.guard import AddressGuard
+from app.adapters.transport import Transport
 from app.items import Message
 from app.scorers.calling import Embedded, Written
 
@@ -34,7 +35,7 @@ class DirectTools:
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
         async with Transport(guard=AddressGuard(allow_private=True)) as transport:
-            examinee = adapters.build(self._config(endpoint), transport)
+            examinee = registry.build(self._config(endpoint), transport)
             said = await examinee.complete(CompletionRequest(messages=messages, schema=schema))
         return Written(text=said.text, finish=said.finish, model=said.model or self.model)
 
@@ -45,6 +46,6 @@ class DirectTools:
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         async with Transport(guard=AddressGuard(allow_private=True)) as transport:
-            callback = adapters.build(self._config(endpoint), transport)
+            callback = registry.build(self._config(endpoint), transport)
             assert isinstance(callback, CallbackEndpoint)
             return await callback.send(payload)

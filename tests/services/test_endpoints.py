@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters import AddressGuard, CompletionRequest, Transport
+from app.adapters.base import CompletionRequest
+from app.adapters.guard import AddressGuard
+from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import (
     BlockedAddressError,

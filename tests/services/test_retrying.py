@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.adapters import Completion, CompletionRequest, ProbeReport
+from app.adapters.base import Completion, CompletionRequest, ProbeReport
 from app.calling import RetryPolicy
 from app.errors import (
     BlockedAddressError,

@@ -25,8 +25,7 @@ from app.settings import Settings
 from app.storage import backups, binaries
 from app.storage.backups import back_up, restore
 from app.storage.embedded import EmbeddedPostgres
-from app.storage.migrate import upgrade
-from app.storage.schema_revision import MIGRATIONS, newest_revision
+from app.storage.migrate import MIGRATIONS, newest_revision, upgrade
 from app.storage.secrets import SecretBox
 from tests.databases import libpq, new_database
 

@@ -16,7 +16,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.schema_revision import newest_revision
+from app.storage.migrate import newest_revision
 from tests.databases import libpq
 from tests.servers import ROOT
 from tests.servers.forked import Forked

@@ -96,7 +96,7 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
         return
     whole = _packed(_content(file))
     if len(whole) > _PART and file_format is ResponseFormat.INSPECT:
-        from app.exchange.results.inspect_pieces import inspect_pieces
+        from app.exchange.results.inspect_logs import inspect_pieces
 
         for log in inspect_pieces(Source(file), _PIECE):
             yield _whole_piece(file, log)

@@ -22,8 +22,7 @@ from app.engine.prediction.correction import correction_in
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.bundles import BEGINNING, read_bundle
-from app.exchange.cells import plain
-from app.exchange.files import SCORE_RANGE, as_text
+from app.exchange.files import SCORE_RANGE, as_text, plain
 from app.exchange.parameters import read_parameters
 
 BankOption = Annotated[

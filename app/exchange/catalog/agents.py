@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Responses
@@ -53,12 +54,7 @@ class Solved:
 
 
 def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
-    """Read a file of what agents solved.
-
-    Args:
-        content: JSON lines.
-        name: How faults name the file.
-        expected: How many tasks, and agents at the least, it has.
+    """Read a file of what agents solved, as JSON lines.
 
     Raises:
         InvalidInputError: Another file, or one that lacks an answer: where, and what was expected.
@@ -99,7 +95,7 @@ def read_agents(content: bytes, name: str, expected: Responses) -> Solved:
     return Solved(tuple(agents.values()), tuple(tasks), np.array(rows))
 
 
-def _object(line: bytes, place: str) -> dict[str, Any]:
+def _object(line: bytes, place: str) -> dict[str, JsonValue]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as exc:
@@ -109,15 +105,14 @@ def _object(line: bytes, place: str) -> dict[str, Any]:
     return value
 
 
-def _agent(name: str, fields: Mapping[str, Any], score: float, place: str) -> Agent:
-    day = fields.get("date")
-    told = _DAY.match(name)
-    if day is None and told is not None:
-        day = "-".join(told.groups())
+def _agent(name: str, fields: Mapping[str, JsonValue], score: float, place: str) -> Agent:
+    given, told = fields.get("date"), _DAY.match(name)
+    if given is None and told is not None:
+        given = "-".join(told.groups())
     try:
-        day = None if day is None else date.fromisoformat(day).isoformat()
+        day = None if given is None else date.fromisoformat(cast(str, given)).isoformat()
     except (TypeError, ValueError):
-        raise InvalidInputError(f"{place}: expected a date, got {day!r:.80}.") from None
+        raise InvalidInputError(f"{place}: expected a date, got {given!r:.80}.") from None
     rest = name if told is None else name[told.end() :]
     parts = None if told is None else _SCAFFOLD_MODEL.fullmatch(rest)
     scaffold, model = parts.groups() if parts else (None, None)

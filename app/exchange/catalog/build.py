@@ -1,15 +1,22 @@
-"""From the files of an entry to the items, parameters and examples of its bank. Pure."""
+"""From the files of an entry to the items, parameters and examples of its bank. Pure.
 
+The harness behind the Open LLM Leaderboard (version 1) shuffled each split before it asked: items
+that were numbered by its records are numbered in that order.
+"""
+
+import hashlib
+import random  # noqa: TID251  the published order is that of Python's own generator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
+
+from pydantic import JsonValue
 
 from app.errors import InvalidInputError
-from app.exchange.catalog.entry import Entry, ItemForm
-from app.exchange.catalog.order import rows_of_parameters
-from app.exchange.catalog.rows import read_rows
-from app.exchange.catalog.templates import Template, field_of, filter_of
-from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
+from app.exchange.catalog.rows import Template, field_of, filter_of, read_rows
+from app.exchange.item_record import ItemFields, ItemRecord, parse_item
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, choice_letter
 
@@ -18,7 +25,6 @@ WITHOUT_PARAMETERS = "rows_without_parameters"
 NO_EXAMPLES = "none"
 #: Rows of a training file that are looked at for examples.
 _LOOKED_AT = 1000
-_PARAMETERS = ("a", "intercept", "c", "d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class Built:
         left_out: Rows with parameters that are no items.
     """
 
-    items: Sequence[Mapping[str, Any]]
+    items: Sequence[ItemFields]
     rows: Sequence[int]
     examples: Sequence[Example]
     examples_from: str
@@ -98,21 +104,26 @@ def build_bank(
         )
     form = _Form(entry.item)
     row_of = rows_of_parameters(entry.join, table.item_ids, len(rows))
-    items: list[Mapping[str, Any]] = []
+    items: list[ItemFields] = []
     places: list[int] = []
     contents: set[str] = set()
     left_out: list[LeftOut] = []
     for at, name in enumerate(table.item_ids):
         row = row_of[name]
-        values = {column: float(getattr(table, column)[at]) for column in _PARAMETERS}
-        fields = form.item(rows[row], name, row, questions.name)
+        fields: ItemFields = {
+            **form.item(rows[row], name, row, questions.name),
+            "a": float(table.a[at]),
+            "intercept": float(table.intercept[at]),
+            "c": float(table.c[at]),
+            "d": float(table.d[at]),
+        }
         try:
-            record = parse_item({**fields, **values})
+            record = parse_item(fields)
         except InvalidInputError as fault:
             detail = fault.problems[0].detail if fault.problems else fault.detail
             left_out.append(LeftOut(name=name, row=row, reason=detail))
             continue
-        items.append({**fields, **values})
+        items.append(fields)
         places.append(row)
         contents.add(_asked(record.content))
     if not items:
@@ -133,7 +144,7 @@ def build_bank(
 def _examples(
     entry: Entry,
     form: "_Form",
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, JsonValue]],
     with_parameters: set[int],
     contents: set[str],
     training: GivenFile | None,
@@ -142,7 +153,7 @@ def _examples(
     number = 0 if entry.few_shot is None else entry.few_shot.number
     if not number:
         return [], NO_EXAMPLES
-    places: list[tuple[str, Iterator[tuple[int, Mapping[str, Any]]]]] = []
+    places: list[tuple[str, Iterator[tuple[int, Mapping[str, JsonValue]]]]] = []
     if training is not None:
         listed = read_rows(training.content, training.name, _LOOKED_AT)
         places.append((TRAINING, iter(enumerate(listed))))
@@ -177,7 +188,7 @@ class _Form:
         self._tags = [Template(tag) for tag in form.tags]
         self._clean = None if form.clean is None else filter_of(form.clean)
 
-    def item(self, row: Mapping[str, Any], key: str, place: int, file: str) -> dict[str, Any]:
+    def item(self, row: Mapping[str, JsonValue], key: str, place: int, file: str) -> ItemFields:
         """Fields of the item of a row.
 
         Raises:
@@ -188,7 +199,7 @@ class _Form:
         except InvalidInputError as fault:
             raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
 
-    def example(self, row: Mapping[str, Any], place: int) -> Example | None:
+    def example(self, row: Mapping[str, JsonValue], place: int) -> Example | None:
         """The row as a worked example; None where it is no item."""
         try:
             record: ItemRecord = parse_item({"key": "example", **self._content(row)})
@@ -205,8 +216,8 @@ class _Form:
             return None
         return Example(row=place, content=record.content, answer=answer)
 
-    def _content(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = {"prompt": self._prompt.fill(row)}
+    def _content(self, row: Mapping[str, JsonValue]) -> ItemFields:
+        fields: ItemFields = {"prompt": self._prompt.fill(row)}
         if self._target is not None:
             fields["target"] = self._target.fill(row)
         else:
@@ -216,11 +227,13 @@ class _Form:
             fields["tags"] = [tag for tag in (part.fill(row) for part in self._tags) if tag.strip()]
         return fields
 
-    def _choices(self, row: Mapping[str, Any]) -> tuple[list[str], int]:
+    def _choices(self, row: Mapping[str, JsonValue]) -> tuple[list[str], int]:
         form = self._form
         if isinstance(form.choices, str):
-            listed = field_of(row, form.choices)
-            if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            found = field_of(row, form.choices)
+            options = found if isinstance(found, list) else [None]
+            listed = [text for text in options if isinstance(text, str)]
+            if len(listed) < len(options):
                 raise InvalidInputError(f"Expected a list of texts in field {form.choices!r}.")
         else:
             listed = [Template(text).fill(row) for text in form.choices or ()]
@@ -229,11 +242,11 @@ class _Form:
         answer = field_of(row, form.answer or "")
         if form.labels is not None:
             labels = field_of(row, form.labels)
-            if answer not in labels:
+            if not isinstance(labels, list) or answer not in labels:
                 raise InvalidInputError(f"Expected one of {labels!r:.80}, got {answer!r:.80}.")
             return listed, labels.index(answer)
         try:
-            right = int(answer) - form.first
+            right = int(cast(str, answer)) - form.first
         except (TypeError, ValueError):
             right = -1
         if not 0 <= right < len(listed):
@@ -243,3 +256,79 @@ class _Form:
                 f"{form.answer!r}, got {answer!r:.80}."
             )
         return listed, right
+
+
+def order_of(join: Join, n_rows: int) -> list[int]:
+    """Row of the split at each place, both from 0."""
+    rows = list(range(n_rows))
+    if join.seed is not None:
+        random.Random(join.seed).shuffle(rows)  # noqa: S311  an order that others made, no secret
+    return rows
+
+
+def rows_of_parameters(join: Join, names: Sequence[str], n_rows: int) -> Mapping[str, int]:
+    """The row of the split, from 0, that each parameter belongs to, by its name.
+
+    Raises:
+        InvalidInputError: A name of another form, beyond the split, or twice the same row.
+    """
+    before, _, after = join.name.partition("{place}")
+    form = re.compile(f"{re.escape(before)}([0-9]{{1,9}}){re.escape(after)}")
+    order = order_of(join, n_rows)
+    found: dict[str, int] = {}
+    for name in names:
+        match = form.fullmatch(name)
+        place = -1 if match is None else int(match[1]) - join.first
+        if not 0 <= place < n_rows:
+            last = n_rows - 1 + join.first
+            raise InvalidInputError(
+                f"Expected parameters named {join.name} with {join.first} to {last} for the place, "
+                f"got {name!r}."
+            )
+        found[name] = order[place]
+    if len(set(found.values())) < len(found):
+        raise InvalidInputError("Two parameters belong to one row of the split.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a file was found to be.
+
+    Attributes:
+        sha256: Of its content.
+        by: What it was checked against: `git_blob`, `sha256`, or `nothing` where none is known.
+    """
+
+    sha256: str
+    by: str
+
+
+def git_blob(content: bytes) -> str:
+    """The id that git gives a file of this content: SHA-1 over its length and it."""
+    digest = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def check(content: bytes, source: Source, name: str) -> Checked:
+    """Refuse a file that is not the one that the catalogue means.
+
+    Raises:
+        InvalidInputError: Another hash.
+    """
+    sha256 = hashlib.sha256(content).hexdigest()
+    by = "nothing"
+    for kind, expected, got in (
+        ("sha256", source.sha256, sha256),
+        ("git_blob", source.git_blob, git_blob(content) if source.git_blob else ""),
+    ):
+        if expected is None:
+            continue
+        if got != expected:
+            raise InvalidInputError(
+                f"{name} is not the file that the catalogue means: expected {kind} {expected}, got "
+                f"{got} ({len(content)} bytes). Bring {source.origin}."
+            )
+        by = kind
+    return Checked(sha256, by)

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic import model_validator as pydantic_model_validator
 
 from app.errors import InvalidInputError, UnknownNameError
-from app.exchange.catalog.templates import Template
+from app.exchange.catalog.rows import Template
 from app.validation import problems_of
 
 _BUILT_IN = Path(__file__).parent / "entries"
@@ -390,11 +390,7 @@ class Listed(BaseModel):
 
 
 def read_entry(content: bytes, name: str) -> Entry | AgentsEntry:
-    """Read an entry.
-
-    Args:
-        content: TOML.
-        name: How faults name the file.
+    """Read an entry, TOML.
 
     Raises:
         InvalidInputError: No TOML, or an entry with faults, each with its place.

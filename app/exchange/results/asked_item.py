@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from app.exchange.results.recorded import Source
-from app.items import Message
+from pydantic import JsonValue
+
+from app.exchange.results.recorded import Method, Source, value_at
+from app.items import Message, ScorerSpec
 
 #: Beyond these a setting is a slip of the file.
 _MAX_TOKENS: Final = 10_000_000
@@ -18,7 +20,7 @@ Tool = Literal["lm-eval", "inspect", "openai-evals"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One recorded answer, with the row that it stands in.
+    """One recorded answer, and what its row says of it.
 
     Attributes:
         tool: Who wrote the row.
@@ -29,8 +31,17 @@ class Seen:
         metric: Metric or scorer that gave the score.
         offered: All that the row has.
         score: In [0, 1]; None where it has none.
-        row: The row, decoded.
-        header: Of the log, where one is.
+        asked: What was asked; raises `UnusableRowError`.
+        sent: Tells its words from others.
+        number: Of the document in its data set.
+        written: The answer as the model wrote it.
+        used: Tokens of prompt and answer, where they were counted.
+        responses: Those of lm-eval, with likelihoods.
+        filter: What the answer went through before it was marked.
+        shots: Examples before each question; None where nobody says.
+        scorer: How the answer was marked, as far as one of ours does the same.
+        templated: The prompt was written by a model's own chat template.
+        method: How a log says that all its answers were obtained.
     """
 
     tool: Tool
@@ -41,8 +52,17 @@ class Seen:
     metric: str
     offered: Sequence[str]
     score: float | None
-    row: Mapping[str, Any]
-    header: Mapping[str, Any] = field(default_factory=dict)
+    asked: "Callable[[], AskedItem]"
+    sent: Callable[[], JsonValue]
+    number: JsonValue
+    written: str | None = None
+    used: tuple[int, int] | None = None
+    responses: JsonValue = None
+    filter: str | None = None
+    shots: int | None = None
+    scorer: ScorerSpec | None = None
+    templated: bool = False
+    method: Method = field(default_factory=Method)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +93,23 @@ class AskedItem:
     temperature: float | None = None
 
     @property
-    def drawn(self) -> dict[str, Any]:
+    def drawn(self) -> Method:
         """How long answers could be and at which temperature they were drawn, if it is known."""
-        known = {"max_tokens": self.max_tokens, "temperature": self.temperature}
-        return {name: value for name, value in known.items() if value is not None}
+        return drawn(self.max_tokens, self.temperature)
 
 
 class UnusableRowError(Exception):
     """A row that cannot become an item; its words say why."""
+
+
+def drawn(max_tokens: int | None, temperature: float | None) -> Method:
+    """How answers were drawn, as far as it is known."""
+    found = Method()
+    if max_tokens is not None:
+        found["max_tokens"] = max_tokens
+    if temperature is not None:
+        found["temperature"] = temperature
+    return found
 
 
 def token_limit(value: object) -> int | None:
@@ -96,16 +125,8 @@ def temperature_of(value: object) -> float | None:
 
 
 def tokens_of(usage: object, read: str, written: str) -> tuple[int, int] | None:
-    """Tokens of a prompt and of its answer; None where a row does not say both.
-
-    Args:
-        usage: What a row says was used.
-        read: Its name for those of the prompt.
-        written: And for those of the answer.
-    """
-    if not isinstance(usage, Mapping):
-        return None
-    counts = usage.get(read), usage.get(written)
+    """Tokens of a prompt and of its answer; None where a row does not say both."""
+    counts = value_at(usage, read), value_at(usage, written)
     known = [n for n in counts if type(n) is int and 0 <= n <= _MAX_TOKENS]
     return (known[0], known[1]) if len(known) == len(counts) else None
 

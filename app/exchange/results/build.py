@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.item_record import parse_item
-from app.exchange.results.asked_item import AskedItem, common_space
-from app.exchange.results.found import Choice, Found
+from app.exchange.item_record import ItemFields, parse_item
+from app.exchange.results.asked_item import AskedItem, common_space, drawn
+from app.exchange.results.found import Choice, Found, Style
 from app.exchange.results.lm_eval_items import BY_METRIC
 from app.exchange.results.questions import BY_MARKS, NORMALISATIONS, RIGHT, Questions
+from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 from app.printable import percent
 
@@ -23,12 +23,9 @@ _FINAL_MARK = "####"
 
 
 def items_of(seen: Questions, others: Sequence[str], *, target_after: str | None = None) -> Found:
-    """The items of what was seen.
+    """The items of what was seen; rows of the filters `others` were not taken.
 
-    Args:
-        seen: What was asked.
-        others: Filters whose rows were not taken.
-        target_after: The right answer is what follows this mark in the recorded one.
+    The right answer is what follows the mark `target_after` in the recorded one.
 
     Raises:
         FileFormatError: Nothing that can be asked, tasks that were asked in different ways, or
@@ -57,15 +54,13 @@ class _Builder:
         cut = self._cut(choices) if options_of is None else None
         items = self._made(style, options_of, cut)
         tasks = sorted({item.task for item in self._seen.items.values()})
-        asked = {"mode": style["mode"], "source": self._source(tasks)}
+        asked: Method = {"mode": style["mode"], "source": self._source(tasks)}
         if options_of is not None:
             asked["normalise"] = style["normalise"]
         if known_shots is not None:
             asked["shots"] = known_shots
         asked |= self._drawn()
-        left_out: dict[str, list[str]] = {}
-        for key, reason in self._seen.unusable.items():
-            left_out.setdefault(reason, []).append(key)
+        left_out = self._left_out()
         if not items:
             raise FileFormatError(_nothing(left_out))
         targets = [text for item in items for text in _texts(item.get("target"))]
@@ -89,10 +84,14 @@ class _Builder:
                     "questions. Import the answers by `sextant response-sets import`, and the "
                     "questions by `sextant banks import`."
                 )
-            left_out: dict[str, list[str]] = {}
-            for key, reason in self._seen.unusable.items():
-                left_out.setdefault(reason, []).append(key)
-            raise FileFormatError(_nothing(left_out))
+            raise FileFormatError(_nothing(self._left_out()))
+
+    def _left_out(self) -> dict[str, list[str]]:
+        """Reason to the keys of items that cannot be asked."""
+        found: dict[str, list[str]] = {}
+        for key, reason in self._seen.unusable.items():
+            found.setdefault(reason, []).append(key)
+        return found
 
     def _way(self) -> AskedItem:
         """One item of all: they were asked in one way.
@@ -198,16 +197,16 @@ class _Builder:
             )
         return told
 
-    def _drawn(self) -> dict[str, Any]:
+    def _drawn(self) -> Method:
         """How long answers could be and how they were drawn, where it is one for all items."""
-        ways = [item.usual.drawn for item in self._seen.items.values()]
-        return {
-            name: value
-            for name, value in ways[0].items()
-            if all(w.get(name) == value for w in ways)
-        }
+        limits = {item.usual.max_tokens for item in self._seen.items.values()}
+        temperatures = {item.usual.temperature for item in self._seen.items.values()}
+        return drawn(
+            limits.pop() if len(limits) == 1 else None,
+            temperatures.pop() if len(temperatures) == 1 else None,
+        )
 
-    def _likely_style(self, choices: list[Choice]) -> tuple[dict[str, Any], dict[str, str]]:
+    def _likely_style(self, choices: list[Choice]) -> tuple[Style, dict[str, str]]:
         """The prompt of a bank whose options are compared, and how targets name the right ones."""
         normalise = self._normalise(choices)
         right = {task: rows.right(normalise) for task, rows in self._seen.agreement.items()}
@@ -227,7 +226,7 @@ class _Builder:
         shared = gaps.pop() if len(gaps) == 1 else None
         if shared is None and not blank:
             shared = common_space([option for item in items for option in item.options])
-        style: dict[str, Any] = {
+        style: Style = {
             "mode": "loglikelihood",
             "normalise": normalise,
             "layout": {"question": "", "answer": "", "gap": shared or "", "separator": ""},
@@ -243,9 +242,7 @@ class _Builder:
         return style, right
 
     def _normalise(self, choices: list[Choice]) -> str:
-        by_metric = {
-            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
-        }
+        by_metric = self._taken("metric")
         named = {BY_METRIC.get(name) for name in by_metric}
         wanted = named.pop() if len(named) == 1 else None
         rows = sum(each.rows for each in self._seen.agreement.values())
@@ -281,7 +278,7 @@ class _Builder:
             )
         return told
 
-    def _written_style(self, way: AskedItem) -> dict[str, Any]:
+    def _written_style(self, way: AskedItem) -> Style:
         stops = [mark for mark in way.stop if len(mark) <= _MAX_STOP_CHARS][:_MAX_STOPS]
         return {
             "mode": "generate",
@@ -309,11 +306,12 @@ class _Builder:
         return _FINAL_MARK
 
     def _made(
-        self, style: Mapping[str, Any], right: Mapping[str, str] | None, cut: str | None
-    ) -> list[dict[str, Any]]:
+        self, style: Style, right: Mapping[str, str] | None, cut: str | None
+    ) -> list[ItemFields]:
         items = []
         for key, item in list(self._seen.items.items()):
-            fields = {"key": key, "tags": [item.task], **_content(item.usual, style, cut)}
+            fields: ItemFields = {"key": key, "tags": [item.task]}
+            fields |= _content(item.usual, style, cut)
             if item.expected_tokens is not None:
                 fields["expected_tokens"] = item.expected_tokens
             if right is not None:
@@ -343,36 +341,32 @@ class _Builder:
             found.append(ScorerSpec("numeric"))
         return [*found, ScorerSpec("exact"), ScorerSpec("includes")]
 
+    def _taken(self, what: str) -> set[str]:
+        """Filters or metrics that gave rows."""
+        return {name for taken in self._seen.taken.values() for name, n in taken[what].items() if n}
+
     def _source(self, tasks: Sequence[str]) -> str:
         shown = ", ".join(tasks[:3]) + (", ..." if len(tasks) > 3 else "")
-        metrics = {
-            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
-        }
-        filters = {
-            name
-            for taken in self._seen.taken.values()
-            for name, n in taken["filter"].items()
-            if n and name != "none"
-        }
-        by = ", ".join(sorted(metrics))
+        filters = self._taken("filter") - {"none"}
+        by = ", ".join(sorted(self._taken("metric")))
         after = f" behind filter {', '.join(sorted(filters))}" if filters else ""
         return f"{' and '.join(sorted(self._seen.tools))} results of {shown}, {by}{after}"[:500]
 
 
-def _content(asked: AskedItem, style: Mapping[str, Any], cut: str | None) -> dict[str, Any]:
+def _content(asked: AskedItem, style: Style, cut: str | None) -> ItemFields:
     targets = list(asked.targets)
     if cut is not None:
         targets = [text.rpartition(cut)[2].strip() for text in targets if cut in text]
     if asked.messages:
         turns = [{"role": turn.role, "content": turn.content} for turn in asked.messages]
         return {"messages": turns, "target": targets or None}
-    prompt = asked.prompt if not asked.after else f"{asked.prompt}{style['blank']}{asked.after}"
+    prompt = asked.prompt or ""
+    if asked.after:
+        prompt += style["blank"] + asked.after
     return {"prompt": prompt, "target": targets or None}
 
 
-def _options(
-    asked: AskedItem, style: Mapping[str, Any], way: str, marked: str | None
-) -> dict[str, Any]:
+def _options(asked: AskedItem, style: Style, way: str, marked: str | None) -> ItemFields:
     gap = len(style["layout"]["gap"])
     options = [option[gap:] for option in asked.options]
     if way == BY_MARKS:

@@ -18,11 +18,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
-from app.exchange.results.recorded import LeftOut, SourceFile
+from app.exchange.results.recorded import LeftOut, SourceFile, list_at, object_at
 from app.exchange.table_batches import NOT_PARQUET, open_parquet
 
 _FLAT = (
@@ -60,7 +61,7 @@ def examinee_of(file: SourceFile) -> str | None:
     return within if found_folder and within else None
 
 
-def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
+def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, JsonValue] | LeftOut]]:
     """Number (from 1) and sample of each row; a row that is none, and why.
 
     Raises:
@@ -83,11 +84,10 @@ def detail_samples(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | Lef
             ) from exc
 
 
-def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    doc, response = fields.get("__doc__"), fields.get("__model_response__")
-    if not isinstance(doc, Mapping):
+def _flat(fields: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    doc, told = fields.get("__doc__"), object_at(fields, "__model_response__")
+    if not isinstance(doc, dict):
         return fields
-    told = response if isinstance(response, Mapping) else {}
     return {
         **doc,
         "full_prompt": told.get("input"),
@@ -96,17 +96,19 @@ def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _sample(fields: Mapping[str, Any], row: int, file_name: str) -> dict[str, Any] | LeftOut:
-    names = ("query", "example", "question")
-    text = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
+def _sample(
+    fields: Mapping[str, JsonValue], row: int, file_name: str
+) -> dict[str, JsonValue] | LeftOut:
+    given = (fields.get(name) for name in ("query", "example", "question"))
+    text = next((value for value in given if isinstance(value, str)), None)
     if text is None:
         return LeftOut(row, "unreadable", "expected the question in query or example")
-    options = [part for part in _listed(fields.get("choices")) if isinstance(part, str)]
-    answers, prompt = _listed(fields.get("predictions")), fields.get("full_prompt")
+    options = [part for part in list_at(fields, "choices") if isinstance(part, str)]
+    answers, prompt = list_at(fields, "predictions"), fields.get("full_prompt")
     is_compared = len(answers) == len(options) and all(isinstance(each, float) for each in answers)
     # Comparing leaves likelihoods: where nothing came back, an answer was to be written.
     is_written = all(each is None or isinstance(each, str) for each in answers)
-    requests: list[list[Any]] = []
+    requests: list[JsonValue] = []
     # WinoGrande's options stood in the question, and the rows do not say where.
     if prompt and is_written:
         requests = [[prompt, {"until": []}]]
@@ -115,7 +117,7 @@ def _sample(fields: Mapping[str, Any], row: int, file_name: str) -> dict[str, An
         gap = " " if "harness|" in file_name else ""
         requests = [[prompt, part if part[:1].isspace() else gap + part] for part in options]
     named = fields.get("metrics")
-    scores = named if isinstance(named, Mapping) else {name: fields.get(name) for name in _METRICS}
+    scores = named if isinstance(named, dict) else {name: fields.get(name) for name in _METRICS}
     scores = {name: value for name, value in scores.items() if value is not None}
     return {
         **scores,
@@ -128,16 +130,12 @@ def _sample(fields: Mapping[str, Any], row: int, file_name: str) -> dict[str, An
     }
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _target(fields: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def _target(fields: Mapping[str, JsonValue], texts: Sequence[str]) -> list[JsonValue]:
     """The right options by their place, or where an answer was written the accepted texts."""
     gold = fields.get("gold")
     gold = fields.get("gold_index") if gold in (None, []) else gold
-    found = []
-    for part in _listed(gold) or [gold]:
+    found: list[JsonValue] = []
+    for part in gold if isinstance(gold, list) and gold else [gold]:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, int | float) and float(part).is_integer():

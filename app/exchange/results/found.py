@@ -5,6 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from app.exchange.item_record import ItemFields
+from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 from app.printable import percent
 
@@ -30,6 +35,19 @@ class Choice:
     option: str | None = None
 
 
+class Style(TypedDict, total=False):
+    """The prompt of a bank, as JSON."""
+
+    mode: str
+    normalise: str
+    blank: str
+    stop: list[str]
+    free_instruction: str
+    choice_instruction: str
+    layout: dict[str, str]
+    item_shots: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The items of a bank, JSON-able but for its parts, and how they were asked.
@@ -45,9 +63,9 @@ class Found:
         left_out: Items that cannot be asked: reason to keys.
     """
 
-    items: list[dict[str, Any]]
-    style: dict[str, Any]
-    asked: dict[str, Any]
+    items: list[ItemFields]
+    style: Style
+    asked: Method
     scorers: list[ScorerSpec]
     answers: list[tuple[str, str, float]]
     choices: list[Choice]
@@ -67,18 +85,9 @@ class Found:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Found":
+    def from_dict(cls, value: object) -> "Found":
         """What `to_dict` wrote."""
-        return cls(
-            **{
-                **value,
-                "scorers": [ScorerSpec(**spec) for spec in value["scorers"]],
-                "answers": [(key, text, score) for key, text, score in value["answers"]],
-                "choices": [
-                    Choice(**{**c, "others": tuple(c["others"])}) for c in value["choices"]
-                ],
-            }
-        )
+        return TypeAdapter(cls).validate_python(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

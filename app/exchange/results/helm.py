@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText, small_json
 from app.exchange.results.recorded import (
@@ -13,10 +14,12 @@ from app.exchange.results.recorded import (
     Source,
     answered,
     choose,
+    list_at,
     open_text,
     required_name,
     score_or_reason,
     text_of,
+    value_at,
 )
 
 #: Metrics that say how good an answer is; the others in the file count tokens, time and the like.
@@ -54,15 +57,15 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             if not isinstance(trial, int):
                 yield LeftOut(row, "unreadable", f"expected a train_trial_index, got {trial!r:.80}")
                 continue
-            stats = _stats(entry.get("stats"))
+            stats = _stats(entry)
             known = [name for name in stats if name in choices.metrics or name in METRICS]
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
             item = f"{scenario}/{entry['instance_id']}"
             score = _mean(stats[metric], row, choices)
-            yield from answered(examinee, item, FIRST_TRIAL + trial, score, row)
+            yield answered(examinee, item, FIRST_TRIAL + trial, score, row)
 
 
-def _run_spec(source: Source) -> Mapping[str, Any]:
+def _run_spec(source: Source) -> Mapping[str, JsonValue]:
     for file in source.siblings("run_spec.json"):
         spec = small_json(file)
         if spec is not None:
@@ -77,17 +80,17 @@ def _scenario(run_name: str) -> str:
     return ":".join(filter(None, (name, ",".join(kept))))
 
 
-def _stats(listed: Any) -> dict[str, Mapping[str, Any]]:
+def _stats(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:
     """Name of a metric to its figures, those under perturbation aside."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for stat in listed if isinstance(listed, list) else ():
-        name = stat.get("name") if isinstance(stat, dict) else None
-        if isinstance(name, dict) and not name.get("perturbation"):
+    found: dict[str, dict[str, JsonValue]] = {}
+    for stat in list_at(entry, "stats"):
+        name = value_at(stat, "name")
+        if isinstance(stat, dict) and isinstance(name, dict) and not name.get("perturbation"):
             found.setdefault(str(name.get("name")), stat)
     return found
 
 
-def _mean(stat: Mapping[str, Any], row: int, choices: Choices) -> float | LeftOut:
+def _mean(stat: Mapping[str, JsonValue], row: int, choices: Choices) -> float | LeftOut:
     count = stat.get("count")
     if count == 0:
         return LeftOut(row, "not_scored", "the metric counts no value")

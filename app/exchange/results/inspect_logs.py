@@ -7,29 +7,43 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from functools import cached_property, partial
+from typing import BinaryIO, cast
 
 import pyarrow as pa
+from pydantic import JsonValue
 
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
 from app.exchange.results.asked_item import Seen
-from app.exchange.results.inspect_items import with_plan
+from app.exchange.results.inspect_items import (
+    ATTACHED,
+    asked_by,
+    method_of,
+    scorers_of,
+    sent,
+    used,
+    with_plan,
+)
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,
+    Method,
     Recorded,
     Source,
     answered,
     choose,
+    list_at,
+    object_at,
     open_text,
     required_name,
     score_or_reason,
     text_of,
+    value_at,
 )
-from app.items import Outcome
+from app.items import Outcome, ScorerSpec
 
 MAX_ENTRY_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 2**30
@@ -59,7 +73,7 @@ def read_inspect(
             none chosen.
     """
     log: _Log | None = None
-    status: Any = None
+    status: JsonValue = None
     row = 0
     for key, value in log_members(source):
         if key == "status":
@@ -80,7 +94,7 @@ def read_inspect(
         raise FileFormatError(f"{source.name}: expected an inspect log, found no `eval`.")
 
 
-def log_members(source: Source) -> Iterator[tuple[str, Any]]:
+def log_members(source: Source) -> Iterator[tuple[str, JsonValue]]:
     """What a log says, by name; `samples` as often as there are some, one by one, behind the rest.
 
     An archive of a crashed run has no `header.json`; its journal stands in.
@@ -98,7 +112,7 @@ def log_members(source: Source) -> Iterator[tuple[str, Any]]:
         yield from document.members(streamed="samples")
 
 
-def _members_of_archive(archive: "_Archive", name: str) -> Iterator[tuple[str, Any]]:
+def _members_of_archive(archive: "_Archive", name: str) -> Iterator[tuple[str, JsonValue]]:
     start = next((n for n in ("header.json", "_journal/start.json") if n in archive.names), "")
     if not start:
         raise FileFormatError(
@@ -111,7 +125,7 @@ def _members_of_archive(archive: "_Archive", name: str) -> Iterator[tuple[str, A
         yield "samples", sample
 
 
-def _samples(archive: "_Archive") -> Iterator[Any]:
+def _samples(archive: "_Archive") -> Iterator[JsonValue]:
     whole = [n for n in archive.names if n.startswith("samples/") and n.endswith(".json")]
     if whole:
         yield from map(archive.json, whole)
@@ -123,7 +137,7 @@ def _samples(archive: "_Archive") -> Iterator[Any]:
             yield from summaries if isinstance(summaries, list) else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Log:
     """What all samples of a log share."""
 
@@ -131,11 +145,19 @@ class _Log:
     task: str
     choices: Choices
     source: Source
-    header: Mapping[str, Any]
+    header: Mapping[str, JsonValue]
     saw: Saw | None
     status: str
 
-    def answers(self, sample: Mapping[str, Any], row: int) -> Iterator[Recorded | LeftOut]:
+    @cached_property
+    def method(self) -> Method:
+        return method_of(self.header)
+
+    @cached_property
+    def scorers(self) -> Mapping[str, ScorerSpec]:
+        return scorers_of(self.header)
+
+    def answers(self, sample: Mapping[str, JsonValue], row: int) -> Iterator[Recorded | LeftOut]:
         if not self.choices.takes(self.task):
             return
         if "id" not in sample:
@@ -147,47 +169,42 @@ class _Log:
             yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")
             return
         outcome = _failure(sample)
-        values = _values(sample.get("scores"))
+        values = _values(sample)
         scorer = self._scorer(sample, values)
-        if self.saw is not None:
-            self._show(sample, item, row, scorer, values, outcome)
+        if self.saw is not None and scorer is not None:
+            score = None if outcome is not None else self._score(values[scorer], row)
+            self.saw(
+                Seen(
+                    tool="inspect",
+                    source=self.source,
+                    task=self.task,
+                    item=item,
+                    examinee=self.examinee,
+                    metric=scorer,
+                    offered=tuple(values),
+                    score=score if isinstance(score, float) else None,
+                    asked=partial(asked_by, sample, self.header),
+                    sent=partial(sent, sample),
+                    number=sample["id"],
+                    written=text_of(sample, "output", "completion"),
+                    used=used(sample),
+                    filter=text_of(sample, "filter"),
+                    scorer=self.scorers.get(scorer.partition(".")[0]),
+                    method=self.method,
+                )
+            )
         if outcome is None:
             value = values[scorer] if scorer is not None else self._unscored(row)
             if value != _NO_ANSWER or not self.choices.refused_no_answer:
-                score = value if isinstance(value, LeftOut) else self._score(value, row)
-                yield from answered(self.examinee, item, epoch, score, row)
+                marked = value if isinstance(value, LeftOut) else self._score(value, row)
+                yield answered(self.examinee, item, epoch, marked, row)
                 return
             outcome = Outcome.REFUSED
         yield Recorded(self.examinee, item, epoch, None, outcome, row)
 
-    def _show(
-        self,
-        sample: Mapping[str, Any],
-        item: str,
-        row: int,
-        scorer: str | None,
-        values: Mapping[str, Any],
-        outcome: Outcome | None,
-    ) -> None:
-        if self.saw is None or scorer is None:
-            return
-        score = None if outcome is not None else self._score(values[scorer], row)
-        self.saw(
-            Seen(
-                tool="inspect",
-                source=self.source,
-                task=self.task,
-                item=item,
-                examinee=self.examinee,
-                metric=scorer,
-                offered=tuple(values),
-                score=score if isinstance(score, float) else None,
-                row=sample,
-                header=self.header,
-            )
-        )
-
-    def _scorer(self, sample: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+    def _scorer(
+        self, sample: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
+    ) -> str | None:
         """Whose value counts; None where the sample has no scores."""
         if not values:
             return None
@@ -199,7 +216,7 @@ class _Log:
         ended = "" if self.status == _FINISHED else f"; the run is not finished ({self.status})"
         return LeftOut(row, "not_scored", f"the sample has no scores{ended}")
 
-    def _score(self, value: Any, row: int) -> float | LeftOut:
+    def _score(self, value: JsonValue, row: int) -> float | LeftOut:
         if isinstance(value, str):
             text = value.strip()
             known = _LETTERS.get(text, _WORDS.get(text.lower()))
@@ -218,9 +235,11 @@ class _Log:
         return score_or_reason(value, row, self.choices)
 
 
-def _log(header: Any, choices: Choices, source: Source, saw: Saw | None, status: object) -> _Log:
+def _log(
+    header: JsonValue, choices: Choices, source: Source, saw: Saw | None, status: object
+) -> _Log:
     name = source.name
-    if not isinstance(header, Mapping):
+    if not isinstance(header, dict):
         raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
     return _Log(
         examinee=required_name(choices.examinee or text_of(header, "model"), "model", name),
@@ -233,27 +252,25 @@ def _log(header: Any, choices: Choices, source: Source, saw: Saw | None, status:
     )
 
 
-def _failure(sample: Mapping[str, Any]) -> Outcome | None:
+def _failure(sample: Mapping[str, JsonValue]) -> Outcome | None:
     """Why a sample has no answer that may be marked, if it has none."""
     if sample.get("error"):
         return Outcome.ERROR
-    output = sample.get("output")
-    options = output.get("choices") if isinstance(output, Mapping) else None
-    first = options[0] if isinstance(options, list) and options else None
-    stopped = first.get("stop_reason") if isinstance(first, Mapping) else None
+    options = list_at(sample, "output", "choices")
+    stopped = value_at(options[0], "stop_reason") if options else None
     if stopped == "content_filter":
         return Outcome.REFUSED
-    if sample.get("limit") or stopped in _CUT_OFF:
+    if sample.get("limit") or str(stopped) in _CUT_OFF:
         return Outcome.TRUNCATED
     return None
 
 
-def _values(scores: Any) -> dict[str, Any]:
+def _values(sample: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Scorer, or `scorer.key` where it gives several values, to value."""
-    found: dict[str, Any] = {}
-    for scorer, score in scores.items() if isinstance(scores, Mapping) else ():
-        value = score.get("value") if isinstance(score, Mapping) else score
-        if isinstance(value, Mapping):
+    found: dict[str, JsonValue] = {}
+    for scorer, score in object_at(sample, "scores").items():
+        value = score.get("value") if isinstance(score, dict) else score
+        if isinstance(value, dict):
             found |= {f"{scorer}.{key}": part for key, part in value.items()}
         elif isinstance(value, list):
             found |= {f"{scorer}.{n}": part for n, part in enumerate(value)}
@@ -290,7 +307,7 @@ class _Archive:
         self._entries = {entry.filename: entry for entry in entries}
         self.names = list(self._entries)
 
-    def json(self, name: str) -> Any:
+    def json(self, name: str) -> JsonValue:
         """An entry, decoded; the bare constant NaN is taken.
 
         Raises:
@@ -316,7 +333,7 @@ class _Archive:
                 "more."
             )
         try:
-            return json.loads(content)
+            return cast(JsonValue, json.loads(content))
         except (ValueError, RecursionError) as exc:
             raise FileFormatError(f"{place}: expected JSON: {exc}.") from exc
 
@@ -340,3 +357,48 @@ class _Archive:
         names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         self._stream.seek(names, io.SEEK_CUR)
         return self._stream.read(min(entry.compress_size, MAX_ENTRY_BYTES))
+
+
+_KEPT = (
+    "id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error", "limit",
+)  # fmt: skip
+_HEADER = ("version", "status", "eval", "plan")
+
+
+def inspect_pieces(source: Source, most: int) -> Iterator[bytes]:
+    """The pieces, as JSON; each has at most so many bytes, or one sample.
+
+    Raises:
+        FileFormatError: No such log, or one beyond a limit.
+    """
+    header: dict[str, JsonValue] = {}
+    piece: list[str] = []
+    size = 0
+    for key, value in log_members(source):
+        if key in _HEADER:
+            header[key] = value
+        if key != "samples" or not isinstance(value, dict):
+            continue
+        text = json.dumps(_without_events(value))
+        if piece and size + len(text) > most:
+            yield _piece(header, piece)
+            piece, size = [], 0
+        piece.append(text)
+        size += len(text)
+    if piece:
+        yield _piece(header, piece)
+
+
+def _piece(header: Mapping[str, JsonValue], samples: list[str]) -> bytes:
+    head = json.dumps(header)
+    return f'{head[:-1]}, "samples": [{", ".join(samples)}]}}'.encode()
+
+
+def _without_events(sample: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    kept = {name: sample[name] for name in _KEPT if name in sample}
+    attached, turns = sample.get("attachments"), sample.get("messages")
+    if isinstance(attached, dict) and isinstance(turns, list):
+        texts = [value_at(turn, "content") for turn in turns]
+        named = {text.removeprefix(ATTACHED) for text in texts if isinstance(text, str)}
+        kept["attachments"] = {key: attached[key] for key in named & attached.keys()}
+    return kept

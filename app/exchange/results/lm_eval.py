@@ -9,12 +9,15 @@ An item is known by its task and `doc_hash`, because `doc_id` shifts with `--lim
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+
+from pydantic import JsonValue
 
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.asked_item import Seen
+from app.exchange.results.lm_eval_items import TaskConfig, asked_by, config_of, written
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     OTHER_FILTER,
@@ -47,7 +50,7 @@ _ROW_FIELDS = frozenset({
 })  # fmt: skip
 
 
-def is_sample(row: Mapping[str, Any]) -> bool:
+def is_sample(row: Mapping[str, JsonValue]) -> bool:
     """Whether a JSON object is a row of such a file."""
     return "doc_id" in row and ("resps" in row or "filtered_resps" in row)
 
@@ -78,6 +81,7 @@ def read_lm_eval(
         examinee = examinee or _model(source)
         rows = json_lines(file)
     filters = _Filters(choices.filters, take_first=choices.take_first)
+    config = TaskConfig() if saw is None else config_of(source, task)
     for row, sample in rows:
         if isinstance(sample, LeftOut):
             yield sample
@@ -93,7 +97,30 @@ def read_lm_eval(
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))
             if saw is not None:
-                saw(_seen(answers, source, sample, task, examinee, metric, offered))
+                first = answers[0]
+                name = sample.get("filter", _NO_FILTER)
+                scorer = config.scorers.get(str(name)) if metric == "exact_match" else None
+                saw(
+                    Seen(
+                        tool="lm-eval",
+                        source=source,
+                        task=task,
+                        item=item_of(task, sample),
+                        examinee=examinee,
+                        metric=metric,
+                        offered=offered,
+                        score=first.score if isinstance(first, Recorded) else None,
+                        asked=partial(asked_by, sample, config.delimiter),
+                        sent=partial(_sent, sample),
+                        number=sample.get("doc_id"),
+                        written=written(sample),
+                        responses=sample.get("resps", sample.get("filtered_resps")),
+                        filter=name if "filter" in sample and isinstance(name, str) else None,
+                        shots=config.shots,
+                        scorer=scorer,
+                        templated=config.templated,
+                    )
+                )
             yield from answers
         else:
             yield LeftOut(row, OTHER_FILTER, str(sample.get("filter"))[:100])
@@ -123,31 +150,13 @@ class _Filters:
             raise choice_error("filter", list(self.seen), self.wanted, place)
 
 
-def _seen(
-    answers: Sequence[Recorded | LeftOut],
-    source: Source,
-    sample: Mapping[str, Any],
-    task: str,
-    examinee: str,
-    metric: str,
-    offered: Sequence[str],
-) -> Seen:
-    first = answers[0] if answers else None
-    return Seen(
-        tool="lm-eval",
-        source=source,
-        task=task,
-        item=item_of(task, sample),
-        examinee=examinee,
-        metric=metric,
-        offered=offered,
-        score=first.score if isinstance(first, Recorded) else None,
-        row=sample,
-    )
-
-
 def _answers(
-    sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, metric: str, row: int
+    sample: Mapping[str, JsonValue],
+    examinee: str,
+    task: str,
+    choices: Choices,
+    metric: str,
+    row: int,
 ) -> Iterator[Recorded | LeftOut]:
     item = item_of(task, sample)
     responses = sample.get("resps", sample.get("filtered_resps"))
@@ -166,10 +175,14 @@ def _answers(
         if _is_null(response):
             yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
         else:
-            yield from answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
+            yield answered(examinee, item, trial, score_or_reason(mark, row, choices), row)
 
 
-def _doc_hash(sample: Mapping[str, Any]) -> str:
+def _sent(sample: Mapping[str, JsonValue]) -> JsonValue:
+    return [sample.get("arguments"), sample.get("target")]
+
+
+def _doc_hash(sample: Mapping[str, JsonValue]) -> str:
     given = text_of(sample, "doc_hash")
     if given is not None:
         return given
@@ -180,7 +193,7 @@ def _doc_hash(sample: Mapping[str, Any]) -> str:
     ).hexdigest()
 
 
-def _metrics(sample: Mapping[str, Any]) -> list[str]:
+def _metrics(sample: Mapping[str, JsonValue]) -> list[str]:
     listed = sample.get("metrics")
     if isinstance(listed, list) and listed:
         return [str(name) for name in listed]
@@ -191,7 +204,7 @@ def _metrics(sample: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _is_null(response: Any) -> bool:
+def _is_null(response: JsonValue) -> bool:
     """Whether nothing came back: an empty text, or only such."""
     if isinstance(response, list):
         return all(_is_null(part) for part in response)
@@ -219,7 +232,7 @@ def task_of(file: SourceFile) -> str:
     return _named(file, "task") or file.path.stem
 
 
-def item_of(task: str, sample: Mapping[str, Any]) -> str:
+def item_of(task: str, sample: Mapping[str, JsonValue]) -> str:
     """Key of a sample's item."""
     return f"{task}/{_doc_hash(sample)}"
 

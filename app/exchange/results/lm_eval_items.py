@@ -10,7 +10,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import cast, get_args
+
+from pydantic import JsonValue
 
 from app.exchange.json_text import small_json
 from app.exchange.results.asked_item import (
@@ -20,7 +22,7 @@ from app.exchange.results.asked_item import (
     temperature_of,
     token_limit,
 )
-from app.exchange.results.recorded import Source, text_of
+from app.exchange.results.recorded import Source, list_at, text_of, value_at
 from app.items import Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
@@ -59,33 +61,23 @@ def config_of(source: Source, task: str) -> TaskConfig:
     files = source.siblings(f"results_{dated[1]}.json") if dated else []
     for file in files or source.siblings("results_*.json"):
         results = small_json(file)
-        configs = None if results is None else results.get("configs")
-        config = configs.get(task) if isinstance(configs, Mapping) else None
-        if results is not None and isinstance(config, Mapping):
+        config = value_at(results, "configs", task)
+        if isinstance(config, dict):
+            shots = value_at(results, "n-shot", task)
+            shots = config.get("num_fewshot") if shots is None else shots
+            delimiter = config.get("target_delimiter")
             return TaskConfig(
-                shots=_shots(results, config, task),
+                shots=shots if type(shots) is int and shots >= 0 else None,
                 scorers=_scorers(config),
                 templated=text_of(results, "chat_template") is not None,
-                delimiter=_delimiter(config),
+                delimiter=delimiter if isinstance(delimiter, str) else None,
             )
     return TaskConfig()
 
 
-def _delimiter(config: Mapping[str, Any]) -> str | None:
-    found = config.get("target_delimiter")
-    return found if isinstance(found, str) else None
-
-
-def _shots(results: Mapping[str, Any], config: Mapping[str, Any], task: str) -> int | None:
-    counts = results.get("n-shot")
-    known = counts.get(task) if isinstance(counts, Mapping) else None
-    found = config.get("num_fewshot") if known is None else known
-    return found if type(found) is int and found >= 0 else None
-
-
-def _scorers(config: Mapping[str, Any]) -> dict[str, ScorerSpec]:
+def _scorers(config: Mapping[str, JsonValue]) -> dict[str, ScorerSpec]:
     """`exact_match` behind each filter as `extract` does it; what cannot be said so is left out."""
-    metrics = [m for m in _list(config, "metric_list") if m.get("metric") == "exact_match"]
+    metrics = [m for m in _objects(config, "metric_list") if m.get("metric") == "exact_match"]
     if not metrics:
         return {}
     removed = metrics[0].get("regexes_to_ignore") or []
@@ -97,42 +89,41 @@ def _scorers(config: Mapping[str, Any]) -> dict[str, ScorerSpec]:
     if not isinstance(removed, list) or not all(isinstance(each, str) for each in removed):
         return {}
     found = {}
-    for named in _list(config, "filter_list") or [{"name": "none", "filter": []}]:
-        chain = [part for part in _list(named, "filter") if isinstance(part.get("function"), str)]
+    for named in _objects(config, "filter_list") or [{"name": "none", "filter": []}]:
+        chain = [
+            part for part in _objects(named, "filter") if isinstance(part.get("function"), str)
+        ]
         regexes = [part for part in chain if part["function"] == "regex"]
         plain = all(part["function"] in _PLAIN_FILTERS for part in chain if part not in regexes)
-        if not plain or len(regexes) > 1 or not isinstance(named.get("name"), str):
+        name = named.get("name")
+        if not plain or len(regexes) > 1 or not isinstance(name, str):
             continue
-        params: dict[str, Any] = {"remove": removed, **compared}
+        params: dict[str, JsonValue] = {"remove": removed, **compared}
         for regex in regexes:
             params["pattern"] = regex.get("regex_pattern", r"#### (\-?[0-9\.\,]+)")
             params["match"] = regex.get("group_select", 0)
-        found[named["name"]] = ScorerSpec("extract", params)
+        found[name] = ScorerSpec("extract", params)
     return found
 
 
-def _list(config: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    value = config.get(name)
-    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
+def _objects(config: Mapping[str, JsonValue], name: str) -> list[dict[str, JsonValue]]:
+    return [part for part in list_at(config, name) if isinstance(part, dict)]
 
 
-def asked_by(row: Mapping[str, Any], delimiter: str | None = None) -> AskedItem:
+def asked_by(row: Mapping[str, JsonValue], delimiter: str | None = None) -> AskedItem:
     """What a row says was sent.
-
-    Args:
-        row: Of samples.
-        delimiter: What the task's file says of it.
 
     Raises:
         UnusableRowError: It does not say, or nothing that can be sent again as a test.
     """
     requests = _requests(row)
-    is_written = all(isinstance(settings, Mapping) for _, settings in requests)
+    sent = [(prompt, settings) for prompt, settings in requests if isinstance(settings, dict)]
+    is_written = len(sent) == len(requests)
     targets = _targets(row.get("target"), of_options=not is_written)
     if is_written:
-        if len(requests) != 1:
+        if len(sent) != 1:
             raise UnusableRowError("it was sent several prompts for one answer")
-        prompt, settings = requests[0]
+        prompt, settings = sent[0]
         text, turns = _prompt(prompt)
         return AskedItem(
             prompt=text,
@@ -154,14 +145,14 @@ def asked_by(row: Mapping[str, Any], delimiter: str | None = None) -> AskedItem:
     return _compared(_conditional(texts), targets, delimiter)
 
 
-def _requests(row: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _requests(row: Mapping[str, JsonValue]) -> list[tuple[JsonValue, JsonValue]]:
     arguments = row.get("arguments")
     if isinstance(arguments, Mapping):
         requests = [arguments[name] for name in sorted(arguments, key=_place)]
         pairs = [
             (request.get("arg_0"), request.get("arg_1"))
             for request in requests
-            if isinstance(request, Mapping)
+            if isinstance(request, dict)
         ]
     elif isinstance(arguments, list):  # before version 0.4.3
         pairs = [(part[0], part[1]) for part in arguments if isinstance(part, list) and part[1:]]
@@ -201,12 +192,11 @@ def turns_of(value: object) -> tuple[Message, ...]:
         raise UnusableRowError("its prompt is neither a text nor turns of a chat")
     turns = []
     for turn in value:
-        role = turn.get("role") if isinstance(turn, Mapping) else None
-        content = turn.get("content") if isinstance(turn, Mapping) else None
-        if isinstance(content, list) and all(
-            isinstance(part, Mapping) and part.get("type") == "text" for part in content
-        ):
-            content = "\n".join(str(part.get("text", "")) for part in content)
+        role, content = value_at(turn, "role"), value_at(turn, "content")
+        if isinstance(content, list):
+            parts = [p for p in content if isinstance(p, dict) and p.get("type") == "text"]
+            if len(parts) == len(content):
+                content = "\n".join(str(part.get("text", "")) for part in parts)
         if role not in roles or not isinstance(content, str):
             raise UnusableRowError("it was sent more than texts: pictures, files or tools")
         turns.append(Message(cast(Role, role), content))
@@ -282,7 +272,7 @@ def _stops(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(mark for mark in marks if isinstance(mark, str) and mark))
 
 
-def written(row: Mapping[str, Any]) -> str | None:
+def written(row: Mapping[str, JsonValue]) -> str | None:
     """The first answer of a row as the model wrote it."""
     answers = row.get("resps")
     while isinstance(answers, list) and answers:
@@ -290,16 +280,15 @@ def written(row: Mapping[str, Any]) -> str | None:
     return answers if isinstance(answers, str) else None
 
 
-def likelihoods(row: Mapping[str, Any], n_options: int) -> list[float] | None:
-    """Of the options; None where a row has not all of them."""
-    answers = row.get("resps", row.get("filtered_resps"))
+def likelihoods(answers: JsonValue, n_options: int) -> list[float] | None:
+    """Of the options, by a row's responses; None where it has not all of them."""
     found = []
     for answer in answers[:n_options] if isinstance(answers, list) else ():
         while isinstance(answer, list) and answer and isinstance(answer[0], list):
             answer = answer[0]
         first = answer[0] if isinstance(answer, list) and answer else answer
         try:
-            number = float(first)
+            number = float(cast(str, first))
         except (TypeError, ValueError):
             return None
         if not math.isfinite(number):

@@ -12,13 +12,23 @@ An item is known by its own fields, which are the same in every run; ids belong 
 Source: OpenAI API reference, "Eval run output item", 2026.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import cast
+
+from pydantic import JsonValue
 
 from app.exchange.json_text import json_lines
-from app.exchange.results.asked_item import Seen
+from app.exchange.results.asked_item import (
+    AskedItem,
+    Seen,
+    UnusableRowError,
+    digest_of,
+    temperature_of,
+    token_limit,
+    tokens_of,
+)
+from app.exchange.results.lm_eval_items import turns_of
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -27,8 +37,11 @@ from app.exchange.results.recorded import (
     Source,
     answered,
     choose,
+    list_at,
+    object_at,
     score_or_reason,
     text_of,
+    value_at,
 )
 from app.items import Outcome
 
@@ -38,12 +51,12 @@ _ENDS = {"length": Outcome.TRUNCATED, "content_filter": Outcome.REFUSED}
 _FAILED = frozenset({"error", "errored"})
 
 
-def is_output_item(row: Mapping[str, Any]) -> bool:
+def is_output_item(row: Mapping[str, JsonValue]) -> bool:
     """Whether a JSON object is a row of such a file."""
-    return isinstance(row.get("sample"), Mapping) and isinstance(item_in(row), Mapping)
+    return isinstance(row.get("sample"), dict) and isinstance(_item(row), dict)
 
 
-def item_in(row: Mapping[str, Any]) -> Any:
+def _item(row: Mapping[str, JsonValue]) -> JsonValue:
     """The fields of the item that was asked."""
     return row.get("datasource_item", row.get("item"))
 
@@ -68,21 +81,24 @@ def read_openai_evals(
         task = text_of(entry, "eval_id") or _TASK
         if not choices.takes(task):
             continue
-        results = _results(entry.get("results"))
-        sample = entry["sample"]
+        results = _results(entry)
+        sample = object_at(entry, "sample")
         examinee = choices.examinee or text_of(sample, "model") or source.file.path.stem
-        item = f"{task}/{_digest(item_in(entry))}"
+        item = f"{task}/{digest_of(_item(entry)).hex()[:32]}"
         outcome = _failure(entry, sample)
         if outcome is None and not results:
             yield LeftOut(row, "not_scored", "it has no results of a grader")
             continue
-        metric = "" if outcome else _metric(results, choices, f"{source.name}:{row}")
+        wanted, usual = choices.metrics or choices.scorers, () if choices.take_first else None
+        place = f"{source.name}:{row}"
+        metric = "" if outcome else choose("grader", results, wanted, place, usual)
         answer: Recorded | LeftOut
         if outcome is not None:
             answer = Recorded(examinee, item, FIRST_TRIAL, None, outcome, row)
         else:
-            score = score_or_reason(_score(results[metric]), row, choices)
-            (answer,) = answered(examinee, item, FIRST_TRIAL, score, row)
+            passed, given = results[metric].get("passed"), results[metric].get("score")
+            score = score_or_reason(passed if given is None else given, row, choices)
+            answer = answered(examinee, item, FIRST_TRIAL, score, row)
         if saw is not None and metric:
             saw(
                 Seen(
@@ -94,34 +110,39 @@ def read_openai_evals(
                     metric=metric,
                     offered=list(results),
                     score=answer.score if isinstance(answer, Recorded) else None,
-                    row=entry,
+                    asked=partial(asked_by, entry),
+                    sent=partial(_sent, entry),
+                    number=entry.get("datasource_item_id"),
+                    written=_written(sample),
+                    used=tokens_of(sample.get("usage"), "prompt_tokens", "completion_tokens"),
+                    filter=text_of(entry, "filter"),
                 )
             )
         yield answer
 
 
-def _results(value: Any) -> dict[str, Mapping[str, Any]]:
+def _results(entry: Mapping[str, JsonValue]) -> dict[str, dict[str, JsonValue]]:
     """Graders' results by name; of two graders of one name the second is told apart."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, Mapping):
+    found: dict[str, dict[str, JsonValue]] = {}
+    for one in list_at(entry, "results"):
+        if isinstance(one, dict):
             name = text_of(one, "name") or "result"
             found[name if name not in found else f"{name} ({len(found) + 1})"] = one
     return found
 
 
-def _failure(entry: Mapping[str, Any], sample: Mapping[str, Any]) -> Outcome | None:
+def _failure(entry: Mapping[str, JsonValue], sample: Mapping[str, JsonValue]) -> Outcome | None:
     """Why there is no answer that could be right or wrong; None where there is one."""
     error = sample.get("error")
-    if any(error.values()) if isinstance(error, Mapping) else error:
+    if any(error.values()) if isinstance(error, dict) else error:
         return Outcome.ERROR
-    if entry.get("status") in _FAILED:
+    if str(entry.get("status")) in _FAILED:
         return Outcome.ERROR
     if (outcome := _ENDS.get(str(sample.get("finish_reason")))) is not None:
         return outcome
     output = sample.get("output")
     turn = output[-1] if isinstance(output, list) and output else None
-    if isinstance(turn, Mapping):
+    if isinstance(turn, dict):
         if turn.get("refusal"):
             return Outcome.REFUSED
         return None if turn.get("content") or turn.get("tool_calls") else Outcome.ERROR
@@ -131,16 +152,61 @@ def _failure(entry: Mapping[str, Any], sample: Mapping[str, Any]) -> Outcome | N
     return Outcome.ERROR if told and not any(told) and is_asked else None
 
 
-def _metric(results: Mapping[str, Any], choices: Choices, place: str) -> str:
-    wanted = choices.metrics or choices.scorers
-    return choose("grader", results, wanted, place, () if choices.take_first else None)
+#: Fields that hold the question, where the sample does not say what was sent.
+_QUESTION = ("messages", "input", "prompt", "question")
+#: Fields that hold the right answer; the first that is there counts.
+_TARGET = (
+    "ideal", "target", "answer", "expected", "expected_output", "reference", "ground_truth",
+    "correct_answer", "correct_label", "label",
+)  # fmt: skip
 
 
-def _score(result: Mapping[str, Any]) -> Any:
-    """What a grader gave: its score, or whether the answer passed."""
-    return result.get("passed") if result.get("score") is None else result["score"]
+def asked_by(row: Mapping[str, JsonValue]) -> AskedItem:
+    """What a row says was sent.
+
+    Raises:
+        UnusableRowError: It does not say.
+    """
+    item, sample = _item(row), row["sample"]
+    given = (value_at(item, name) for name in _TARGET)
+    found = next((target for target in given if target not in (None, "")), [])
+    asked = _sent(row)
+    is_text = isinstance(asked, str) and asked.strip()
+    if not is_text and not (isinstance(asked, list) and asked):
+        raise UnusableRowError(
+            f"neither its sample's input nor {' or '.join(_QUESTION)} says what was asked"
+        )
+    return AskedItem(
+        prompt=asked if isinstance(asked, str) else None,
+        messages=() if is_text else turns_of(asked),
+        targets=tuple(map(str, found if isinstance(found, list) else [found])),
+        max_tokens=token_limit(value_at(sample, "max_completion_tokens")),
+        temperature=temperature_of(value_at(sample, "temperature")),
+    )
 
 
-def _digest(item: Any) -> str:
-    text = json.dumps(item, ensure_ascii=False, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+def _sent(row: Mapping[str, JsonValue]) -> JsonValue:
+    """The turns that were sent, their parts of text joined, or the text of the question."""
+    places = (value_at(row, "sample", "input"), *(value_at(_item(row), n) for n in _QUESTION))
+    asked = next((place for place in places if place), None)
+    return [_plain(turn) for turn in asked] if isinstance(asked, list) else asked
+
+
+def _written(sample: Mapping[str, JsonValue]) -> str | None:
+    """The answer as the model wrote it."""
+    if isinstance(text := sample.get("output_text"), str):
+        return text
+    turns = list_at(sample, "output")
+    return text_of(_plain(turns[-1]), "content") if turns else None
+
+
+def _plain(turn: JsonValue) -> JsonValue:
+    """A turn whose content is one text, where it came in parts of text."""
+    if not isinstance(turn, dict):
+        return turn
+    content, role = turn.get("content"), turn.get("role")
+    if isinstance(content, list):
+        texts = [value_at(part, "text") for part in content]
+        if all(isinstance(text, str) for text in texts):
+            content = "".join(cast(list[str], texts))
+    return {"role": "system" if role == "developer" else role, "content": content}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.errors import FileFormatError
-from app.exchange.results import inspect_items, lm_eval_items, openai_items
 from app.exchange.results.asked_item import (
     AskedItem,
     Seen,
@@ -15,6 +14,8 @@ from app.exchange.results.asked_item import (
     digest_of,
 )
 from app.exchange.results.found import is_right
+from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
+from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 
 NORMALISATIONS = ("none", "characters", "bytes")
@@ -24,15 +25,6 @@ BY_MARKS = "marks"
 _BY_ACCIDENT = 0.05
 #: Recorded answers that are kept, to be marked again: so many right ones, and as many wrong ones.
 _KEPT_ANSWERS = 100
-#: By tool: the field that numbers a document in its data set, and the answer of a row.
-_NUMBER = {"lm-eval": "doc_id", "inspect": "id", "openai-evals": "datasource_item_id"}
-_WRITTEN = {
-    "lm-eval": lm_eval_items.written,
-    "inspect": inspect_items.written,
-    "openai-evals": openai_items.written,
-}
-#: Tokens of a row; files of lm-eval do not count them.
-_USED = {"inspect": inspect_items.used, "openai-evals": openai_items.used}
 
 
 @dataclass(slots=True)
@@ -163,7 +155,6 @@ class Questions:
         self.items: dict[str, ItemSeen] = {}
         self.unusable: dict[str, str] = {}
         self.taken: dict[str, dict[str, Counter[str]]] = {}
-        self._configs: dict[tuple[str, str], lm_eval_items.TaskConfig] = {}
         self.shots: dict[str, set[int | None]] = {}
         self.scorers: dict[str, ScorerSpec] = {}
         self.templated = False
@@ -181,9 +172,12 @@ class Questions:
         taken["metric"][seen.metric] += 1
         for other in seen.offered:
             taken["metric"][other] += 0
-        if isinstance(name := seen.row.get("filter"), str):
-            taken["filter"][name] += 1
-        self._configure(seen)
+        if seen.filter is not None:
+            taken["filter"][seen.filter] += 1
+        self.shots.setdefault(seen.task, set()).add(seen.shots)
+        self.templated |= seen.templated
+        if seen.scorer is not None:
+            self.scorers.setdefault(seen.task, seen.scorer)
         if seen.item in self.unusable:
             return
         try:
@@ -193,11 +187,9 @@ class Questions:
             self.unusable[seen.item] = str(error)
             return
         if (item := self.items.get(seen.item)) is not None:
-            number = seen.row.get(_NUMBER[seen.tool])
-            item.numbers.add(str(number)[:100])
-            count = _USED.get(seen.tool)
-            if count is not None and (used := count(seen.row)) is not None:
-                item.count(used)
+            item.numbers.add(str(seen.number)[:100])
+            if seen.used is not None:
+                item.count(seen.used)
         if seen.score is None:
             return
         if asked.options:
@@ -207,27 +199,12 @@ class Questions:
 
     def _asked(self, seen: Seen) -> AskedItem:
         """What the row was asked."""
-        sent = seen.row.get("arguments" if seen.tool == "lm-eval" else "messages")
-        if seen.tool == "openai-evals":
-            sent = openai_items.sent(seen.row)
-        if seen.tool == "inspect" and isinstance(sent, list):
-            sent = [
-                {name: turn.get(name) for name in ("role", "content")}
-                for turn in sent
-                if isinstance(turn, Mapping) and turn.get("role") != "assistant"
-            ]
-        digest = digest_of([sent, seen.row.get("target")])
+        digest = digest_of(seen.sent())
         item = self.items.get(seen.item)
         if item is not None and digest in item.words:
             item.counts[digest] += self._weight(seen)
             return item.words[digest]
-        if seen.tool == "lm-eval":
-            config = self._configs[seen.source.name, seen.task]
-            asked = lm_eval_items.asked_by(seen.row, config.delimiter)
-        elif seen.tool == "openai-evals":
-            asked = openai_items.asked_by(seen.row)
-        else:
-            asked = inspect_items.asked_by(seen.row, seen.header)
+        asked = seen.asked()
         item = self.items.setdefault(seen.item, ItemSeen(seen.task))
         item.words[digest] = asked
         item.counts[digest] += self._weight(seen)
@@ -263,25 +240,8 @@ class Questions:
             )
         return names
 
-    def _configure(self, seen: Seen) -> None:
-        known = (seen.source.name, seen.task)
-        if known in self._configs:
-            return
-        if seen.tool == "lm-eval":
-            config = lm_eval_items.config_of(seen.source, seen.task)
-            name = str(seen.row.get("filter", "none"))
-            spec = config.scorers.get(name)
-        else:
-            config = lm_eval_items.TaskConfig()
-            spec = inspect_items.scorers_of(seen.header).get(seen.metric.partition(".")[0])
-        self._configs[known] = config
-        self.shots.setdefault(seen.task, set()).add(config.shots)
-        self.templated |= config.templated
-        if spec is not None and seen.metric in ("exact_match", *_inspect_metrics(seen)):
-            self.scorers.setdefault(seen.task, spec)
-
     def _compare(self, seen: Seen, asked: AskedItem) -> None:
-        likely = lm_eval_items.likelihoods(seen.row, len(asked.options))
+        likely = likelihoods(seen.responses, len(asked.options))
         if likely is None:
             return
         if asked.after:
@@ -293,7 +253,7 @@ class Questions:
         rows.rows += 1
         rows.named += any(right(asked, bare) for right in RIGHT.values())
         for normalise in NORMALISATIONS:
-            divisors = lm_eval_items.lengths(compared, normalise)
+            divisors = lengths(compared, normalise)
             values = [value / by for value, by in zip(likely, divisors, strict=True)]
             chosen = values.index(max(values))
             for way, right in RIGHT.items():
@@ -313,7 +273,7 @@ class Questions:
 
     def _keep(self, seen: Seen, score: float) -> None:
         # By lot (a reservoir): every so many-th row of a file is always of the same few items.
-        text = _WRITTEN[seen.tool](seen.row)
+        text = seen.written
         if text is None or not text.strip():
             return
         marked = is_right(score)
@@ -325,5 +285,36 @@ class Questions:
             kept[place : place + 1] = [(seen.item, text, score)]
 
 
-def _inspect_metrics(seen: Seen) -> tuple[str, ...]:
-    return (seen.metric,) if seen.tool == "inspect" else ()
+class Methods:
+    """Looks at one row of each file."""
+
+    def __init__(self) -> None:
+        self._by_file: dict[tuple[str, str], Method] = {}
+
+    def saw(self, seen: Seen) -> None:
+        """Take in a row; all but the first of a file's task are passed over."""
+        known = (seen.source.name, seen.task)
+        if known not in self._by_file:
+            self._by_file[known] = _method_of(seen)
+
+    @property
+    def all(self) -> list[Method]:
+        """Of each file."""
+        return list(self._by_file.values())
+
+
+def _method_of(seen: Seen) -> Method:
+    after = f" behind filter {seen.filter}" if seen.filter not in (None, "none") else ""
+    source = f"{seen.tool} results of {seen.task}, {seen.metric}{after}"
+    method: Method = {"source": source, **seen.method}
+    try:
+        asked = seen.asked()
+    except UnusableRowError:
+        return method
+    method["mode"] = "loglikelihood" if asked.options else "generate"
+    if asked.options and seen.metric in BY_METRIC:
+        method["normalise"] = BY_METRIC[seen.metric]
+    method |= asked.drawn
+    if seen.shots is not None:
+        method["shots"] = seen.shots
+    return method

@@ -2,11 +2,14 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
@@ -56,6 +59,17 @@ class TrialTable(NamedTuple):
 
 
 Part = Recorded | LeftOut | TrialTable
+
+
+class Method(TypedDict, total=False):
+    """How answers were obtained; what nobody knows is absent."""
+
+    mode: str
+    normalise: str
+    shots: int
+    max_tokens: int
+    temperature: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,7 @@ class Choices:
     refused_no_answer: bool = False
     score_range: tuple[float, float] = (0.0, 1.0)
     unparsed_policy: str | None = None
-    asked: Mapping[str, Any] | None = None
+    asked: Mapping[str, JsonValue] | None = None
     tasks: tuple[str, ...] = ()
     take_first: bool = False
 
@@ -208,7 +222,7 @@ def choice_error(
     )
 
 
-def score_or_reason(value: Any, row: int, choices: Choices) -> float | LeftOut:
+def score_or_reason(value: JsonValue, row: int, choices: Choices) -> float | LeftOut:
     """A score in [0, 1] from a JSON value; a value that is none, with the reason."""
     lo, hi = choices.score_range
     if isinstance(value, bool):
@@ -228,12 +242,29 @@ def open_text(file: SourceFile) -> BinaryIO:
     return unpacked(file.open(), file.name, MAX_TEXT_BYTES)
 
 
-def text_of(mapping: Mapping[str, Any], *path: str) -> str | None:
-    """A text at a path of nested objects, None where there is none."""
-    value: Any = mapping
+def value_at(value: object, *path: str) -> JsonValue:
+    """What is at a path of nested objects, None where there is nothing."""
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) and value.strip() else None
+        value = value.get(key) if isinstance(value, dict) else None
+    return cast(JsonValue, value)
+
+
+def text_of(value: object, *path: str) -> str | None:
+    """A text at a path of nested objects, None where there is none."""
+    found = value_at(value, *path)
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def object_at(value: object, *path: str) -> dict[str, JsonValue]:
+    """The object at a path of nested objects, an empty one where there is none."""
+    found = value_at(value, *path)
+    return found if isinstance(found, dict) else {}
+
+
+def list_at(value: object, *path: str) -> list[JsonValue]:
+    """The list at a path of nested objects, an empty one where there is none."""
+    found = value_at(value, *path)
+    return found if isinstance(found, list) else []
 
 
 def required_name(name: str | None, what: str, place: str) -> str:
@@ -249,9 +280,8 @@ def required_name(name: str | None, what: str, place: str) -> str:
 
 def answered(
     examinee: str, item: str, trial: int, score: float | LeftOut, row: int
-) -> Iterator[Recorded | LeftOut]:
+) -> Recorded | LeftOut:
     """The record of a score, or of why there is none."""
     if isinstance(score, LeftOut):
-        yield score
-    else:
-        yield Recorded(examinee, item, trial, score, Outcome.SCORED, row)
+        return score
+    return Recorded(examinee, item, trial, score, Outcome.SCORED, row)

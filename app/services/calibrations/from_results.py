@@ -252,7 +252,7 @@ def _asked(found: Found, marking: Marking) -> AskedJson:
     style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
     if "shots" not in found.asked:  # nobody knows how many examples the texts hold
         style.pop("shots")
-    return {**style, **found.asked}
+    return {**style, **cast(AskedJson, found.asked)}
 
 
 def _incomplete(draft: Draft) -> dict[str, int]:

@@ -10,8 +10,8 @@ from typing import Any
 from app.adapters.downloads import Progress, RemoteFile, download
 from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
+from app.exchange.catalog.build import check
 from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
-from app.exchange.catalog.hashes import check
 from app.records.banks import BankVersion
 from app.services.banks.spec import BankSpec
 from app.storage.unit_of_work import UnitOfWork

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from app import adapters
-from app.adapters import Transport
+from app.adapters import registry
 from app.adapters.base import (
     Completion,
     CompletionRequest,
@@ -21,6 +20,7 @@ from app.adapters.base import (
     ProbeReport,
 )
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
+from app.adapters.transport import Transport
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
@@ -58,7 +58,7 @@ class RateLimited:
         self._endpoints = endpoints
         self._transport = transport
         #: A call, were it made now.
-        self.next = Call(ready, adapters.build(ready.config, transport))
+        self.next = Call(ready, registry.build(ready.config, transport))
         self._looked = time.monotonic()
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -151,7 +151,7 @@ class RateLimited:
             return
         present = await self._endpoints.renewed(self.next.ready)
         if present is not self.next.ready:
-            self.next = Call(present, adapters.build(present.config, self._transport))
+            self.next = Call(present, registry.build(present.config, self._transport))
         self._looked = now
 
 

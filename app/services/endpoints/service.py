@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
-from app import adapters
 from app.acting import maker, owner
+from app.adapters import registry
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
 from app.adapters.guard import AddressGuard
@@ -235,7 +235,7 @@ class EndpointService:
         most = most_taken(PROBE_AS_A_WHOLE, ready.config.sampling, ready.endpoint.settings)
         seconds = PROBE_CALLS * ready.config.timeout_s
         async with self.budgets.held(ready.endpoint, most, timeout_s=seconds):
-            report = await adapters.build(ready.config, self._transport).probe()
+            report = await registry.build(ready.config, self._transport).probe()
         if report.latency_ms is None and report.error_code is not None:
             raise _ERROR_OF.get(report.error_code, ExamineeError)(report.detail)
         return report
@@ -333,14 +333,14 @@ class EndpointService:
         base_url = spec.settings.base_url
         if base_url:
             require_public_url(base_url)
-        adapters.build(spec.config, self._transport)
+        registry.build(spec.config, self._transport)
         require_bounds(spec.settings, spec.settings.limits, "its budget")
         if base_url:
             self._guard.check_host(parse_endpoint_url(base_url).host, at="/base_url")
 
     def tells_likelihoods(self, settings: EndpointSettings) -> bool:
         """Whether endpoints of this kind may say how likely a text is; no call is made."""
-        examinee = adapters.build(EndpointSpec(settings=settings).config, self._transport)
+        examinee = registry.build(EndpointSpec(settings=settings).config, self._transport)
         return isinstance(examinee, TellsLikelihoods)
 
     def _sealed(self, spec: EndpointSpec) -> SealedSecrets:

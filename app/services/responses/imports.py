@@ -13,7 +13,7 @@ from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import shortened
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
 from app.exchange.results.asked_item import Seen
-from app.exchange.results.methods import Methods
+from app.exchange.results.questions import Methods
 from app.exchange.results.recorded import (
     OTHER_FILTER,
     Choices,

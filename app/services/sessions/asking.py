@@ -10,8 +10,13 @@ import numpy as np
 
 from app import scorers
 from app.adapters.base import Completion, CompletionRequest, ExactRequest, SimulationHints
-from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
-from app.adapters.options import OptionText, option_texts
+from app.adapters.likelihood import (
+    Likelihood,
+    LikelihoodRequest,
+    OptionText,
+    ShowsRequests,
+    option_texts,
+)
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
 from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError

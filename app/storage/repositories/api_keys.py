@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
 
-from app.errors import NotFoundError
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import convert, not_none
 from app.records.projects import Limits
@@ -52,15 +51,7 @@ class ApiKeyRepository(Repository):
         return (api_key(row), row.secret_hash) if row else None
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
-        """One page of the keys, revoked and expired ones included.
-
-        Args:
-            request: Which page.
-            project_id: Of this project alone.
-
-        Raises:
-            NotFoundError: `request.after` is no key.
-        """
+        """One page of the keys, revoked and expired ones included."""
         found = select(ApiKeyRow).where(_of(project_id))
         return await read_page(
             self._db, found, request, key=ApiKeyRow.id, kind="API key", read=api_key
@@ -69,21 +60,9 @@ class ApiKeyRepository(Repository):
     async def find(
         self, key_id: str, *, project_id: str | None = None, for_update: bool = False
     ) -> ApiKey:
-        """A key, revoked or not.
-
-        Args:
-            key_id: Its id.
-            project_id: Only if it is of this project.
-            for_update: Nobody else changes it meanwhile.
-
-        Raises:
-            NotFoundError: There is no such key.
-        """
+        """A key, revoked or not."""
         query = select(ApiKeyRow).where(ApiKeyRow.id == key_id, _of(project_id))
-        row = await self._db.scalar(query.with_for_update() if for_update else query)
-        if row is None:
-            raise NotFoundError("API key", key_id)
-        return api_key(row)
+        return api_key(await self._one(query, "API key", key_id, for_update=for_update))
 
     async def limits_of(self, key_id: str | None, project_id: str) -> Limits:
         """What a key may use of its project's; none are set of what is no key of this project."""
@@ -101,12 +80,7 @@ class ApiKeyRepository(Repository):
         )
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
-        """Revoke the key, or leave it revoked as it is; None when there is no such key.
-
-        Args:
-            key_id: Its id.
-            project_id: Only if it is of this project.
-        """
+        """Revoke the key, or leave it revoked as it is; None when there is no such key."""
         row = await self._db.scalar(
             update(ApiKeyRow)
             .where(ApiKeyRow.id == key_id, _of(project_id))

@@ -19,11 +19,7 @@ class AuditRepository(Repository):
     """Questions about the audit trail, within one transaction."""
 
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
-        """One page of the entries that pass the filter.
-
-        Raises:
-            NotFoundError: `request.after` is no entry.
-        """
+        """One page of the entries that pass the filter."""
         query = await self._found(wanted)
         return await read_page(
             self._db, query, request, key=AuditRow.id, kind="audit entry", read=_read
@@ -32,13 +28,7 @@ class AuditRepository(Repository):
     async def following(
         self, wanted: AuditFilter, after: str | None, limit: int
     ) -> list[AuditEntry]:
-        """Entries that pass the filter, the oldest first.
-
-        Args:
-            wanted: The filter.
-            after: Id of an entry; those behind it are meant.
-            limit: As many at most.
-        """
+        """The first `limit` entries behind `after` that pass the filter, the oldest first."""
         query = (await self._found(wanted)).order_by(AuditRow.id).limit(limit)
         if after is not None:
             query = query.where(AuditRow.id > after)

@@ -1,20 +1,23 @@
 """Questions and changes about banks, and how rows of banks, items and versions become values."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
+from pydantic import JsonValue, TypeAdapter
 from sqlalchemy import Text, bindparam, func, or_, select, text, update
 
 from app.errors import NotFoundError
-from app.items import ItemContent, Message, ScorerSpec
+from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
-from app.records.fields import convert
+from app.records.fields import convert, shallow
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import SEEN, Repository, of_opened
 
+_CONTENT = TypeAdapter(ItemContent)
+_SCORER = TypeAdapter[ScorerSpec | None](ScorerSpec | None)
 _USED_ELSEWHERE = text("""
     SELECT true FROM sessions s
     JOIN bank_versions v ON v.id = s.bank_version_id JOIN banks b ON b.id = v.bank_id
@@ -47,21 +50,12 @@ class BankRepository(Repository):
     """
 
     async def add(self, bank: Bank) -> None:
-        """Store a new bank.
-
-        Raises:
-            AlreadyExistsError: Its name is taken (from the unit of work).
-        """
-        values = bank_values({f.name: getattr(bank, f.name) for f in fields(bank)})
-        self._db.add(BankRow(**values))
+        """Store a new bank."""
+        self._db.add(BankRow(**bank_values(shallow(bank))))
         await self._db.flush()
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> Bank:
-        """A bank by its id or its name.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """A bank by its id or its name."""
         query = _FOUND.with_for_update() if for_update else _FOUND
         row = (await self._db.execute(query, {"wanted": id_or_name})).scalar_one_or_none()
         if row is None:
@@ -69,11 +63,7 @@ class BankRepository(Repository):
         return read_bank(row)
 
     async def with_newest(self, id_or_name: str) -> tuple[Bank, str | None]:
-        """A bank by its id or its name, and the id of its latest version; None where it has none.
-
-        Raises:
-            NotFoundError: No such bank.
-        """
+        """A bank by its id or name, and the id of its latest version; None where it has none."""
         row = (await self._db.execute(_WITH_NEWEST, {"wanted": id_or_name})).one_or_none()
         if row is None:
             raise NotFoundError("bank", id_or_name)
@@ -102,13 +92,7 @@ class BankRepository(Repository):
         )
 
     async def update(self, bank_id: str, revision: int, changes: Mapping[str, Any]) -> Bank:
-        """Change fields of a bank that is still at `revision`.
-
-        Raises:
-            NotFoundError: No such bank.
-            PreconditionFailedError: It has changed since.
-            AlreadyExistsError: The new name is taken (from the unit of work).
-        """
+        """Change fields of a bank that is still at `revision`."""
         bank = await self.find(bank_id, for_update=True)
         require_revision(f"Bank {bank.name!r}", bank.revision, revision)
         await self._db.execute(
@@ -119,12 +103,7 @@ class BankRepository(Repository):
         return await self.find(bank.id)
 
     async def archive(self, bank_id: str, revision: int) -> Bank:
-        """Take a bank out of use and free its name; sessions keep their versions.
-
-        Raises:
-            NotFoundError: No such bank.
-            PreconditionFailedError: It has changed since.
-        """
+        """Take a bank out of use and free its name; sessions keep their versions."""
         bank = await self.find(bank_id, for_update=True)
         require_revision(f"Bank {bank.name!r}", bank.revision, revision)
         await self._db.execute(
@@ -149,18 +128,10 @@ class BankRepository(Repository):
         return [ScorerSpec(**row) for row in rows]
 
     async def of_version(self, version_id: str) -> Bank:
-        """The bank of a version, also when it is archived.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """The bank of a version, also when it is archived."""
         query = select(BankRow).join(BankVersionRow, BankVersionRow.bank_id == BankRow.id)
-        row = (
-            await self._db.execute(query.where(BankVersionRow.id == version_id))
-        ).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError("bank version", version_id)
-        return read_bank(row)
+        query = query.where(BankVersionRow.id == version_id)
+        return read_bank(await self._one(query, "bank version", version_id))
 
 
 #: Fields of a `BankVersion` that share one column.
@@ -209,35 +180,21 @@ def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> V
     )
 
 
-def content_json(content: ItemContent) -> dict[str, Any]:
+def content_json(content: ItemContent) -> dict[str, JsonValue]:
     """Content as stored; an empty one is `{}`."""
-    if content == ItemContent():
-        return {}
-    return {
-        "prompt": content.prompt,
-        "messages": [{"role": m.role, "content": m.content} for m in content.messages],
-        "choices": list(content.choices),
-        "target": list(content.target),
-    }
+    return {} if content == ItemContent() else asdict(content)
 
 
-def read_content(value: Mapping[str, Any]) -> ItemContent:
+def read_content(value: object) -> ItemContent:
     """Stored content to value."""
-    if not value:
-        return ItemContent()
-    return ItemContent(
-        prompt=value["prompt"],
-        messages=tuple(Message(m["role"], m["content"]) for m in value["messages"]),
-        choices=tuple(value["choices"]),
-        target=tuple(value["target"]),
-    )
+    return _CONTENT.validate_python(value)
 
 
-def scorer_json(scorer: ScorerSpec) -> dict[str, Any]:
+def scorer_json(scorer: ScorerSpec) -> dict[str, JsonValue]:
     """Scorer as stored."""
     return {"name": scorer.name, "params": dict(scorer.params)}
 
 
-def read_scorer(value: Mapping[str, Any] | None) -> ScorerSpec | None:
+def read_scorer(value: object) -> ScorerSpec | None:
     """Stored scorer to value; `None` where none is chosen."""
-    return ScorerSpec(value["name"], value["params"]) if value else None
+    return _SCORER.validate_python(value)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 from sqlalchemy import ColumnElement, delete, func, null, select, update
 from sqlalchemy.orm import aliased
 from typing_extensions import override
@@ -22,6 +23,7 @@ from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.events import note_events
+from app.storage.rows.base import Json
 from app.storage.rows.calibrations import CalibrationRow
 
 
@@ -41,9 +43,9 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         calibration_id: str,
         *,
         response_set_id: str,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, JsonValue],
         part_ids: Sequence[str] = (),
-        publication: Mapping[str, Any] | None = None,
+        publication: Mapping[str, JsonValue] | None = None,
     ) -> CalibrationRecord:
         """Store a new calibration, queued.
 
@@ -76,22 +78,10 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     async def get(
         self, calibration_id: str, *, for_update: bool = False, or_part: bool = False
     ) -> CalibrationRecord:
-        """One calibration.
-
-        Args:
-            calibration_id: Its id.
-            for_update: Lock its row until the transaction ends.
-            or_part: A part of a calibration will do.
-
-        Raises:
-            NotFoundError: No such calibration.
-        """
+        """One calibration, or a part of one if that will do, locked if so wished."""
         query = select(CalibrationRow).where(CalibrationRow.id == calibration_id)
-        query = query.execution_options(populate_existing=True)
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None or (row.parent_id is not None and not or_part):
+        row = await self._one(query, "calibration", calibration_id, for_update=for_update)
+        if row.parent_id is not None and not or_part:
             raise NotFoundError("calibration", calibration_id)
         return _read(row)
 
@@ -173,12 +163,8 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             await self._note(parent_id, "part_started", {"part": record.part, **attempt})
         return record
 
-    async def report(self, claimed: CalibrationRecord, progress: Mapping[str, Any]) -> None:
-        """Write how far a calibration, or a part of one, is.
-
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
-        """
+    async def report(self, claimed: CalibrationRecord, progress: Mapping[str, JsonValue]) -> None:
+        """Write how far a calibration, or a part of one, is."""
         await self._write(claimed.id, claimed.lease_epoch, progress=dict(progress), lapses=0)
         if claimed.parent_id is None:
             await self._note(claimed.id, "progress", progress)
@@ -186,7 +172,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     async def complete(
         self,
         claimed: CalibrationRecord,
-        result: Mapping[str, Any],
+        result: Mapping[str, JsonValue],
         items: FittedItems,
         examinees: FittedExaminees | None = None,
     ) -> str | None:
@@ -194,29 +180,24 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
 
         Returns:
             Id of the calibration whose last part this was, and which can be claimed now.
-
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
         """
         parent_id = claimed.parent_id
         await self._hold(parent_id)
         table = np.array(list(items.columns.values()))
-        abilities: dict[str, Any] = {}
+        abilities: dict[str, list[str] | bytes] = {}
         if examinees is not None:
             columns = np.array([examinees.theta, examinees.se, examinees.score])
             abilities["examinee_names"] = list(examinees.names)
             abilities["examinee_values"] = columns.astype("<f8").tobytes()
-        await self._write(
+        await self._finish(
             claimed.id,
             claimed.lease_epoch,
-            status="completed",
+            "completed",
             result=dict(result),
             item_keys=list(items.keys),
             item_columns=list(items.columns),
             item_values=table.astype("<f8").tobytes(),
             **abilities,
-            lease_expires_at=None,
-            finished_at=func.now(),
         )
         if parent_id is None:
             if claimed.n_parts:  # what they found is in the whole
@@ -227,29 +208,18 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             return None
         parts = await self.parts(parent_id)
         done = sum(part.status == "completed" for part in parts)
-        progress = {"phase": "calibrating", "n_parts": len(parts), "parts_done": done}
+        progress: Json = {"phase": "calibrating", "n_parts": len(parts), "parts_done": done}
         await self._db.execute(
             update(CalibrationRow).where(CalibrationRow.id == parent_id).values(progress=progress)
         )
         await self._note(parent_id, "progress", progress)
         return parent_id if done == len(parts) else None
 
-    async def fail(self, claimed: CalibrationRecord, failure: Mapping[str, Any]) -> None:
-        """Write why nothing came out; a part takes its calibration and the other parts with it.
-
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
-        """
+    async def fail(self, claimed: CalibrationRecord, failure: Mapping[str, JsonValue]) -> None:
+        """Write why nothing came out; a part takes its calibration and the other parts with it."""
         parent_id = claimed.parent_id
         await self._hold(parent_id)
-        await self._write(
-            claimed.id,
-            claimed.lease_epoch,
-            status="failed",
-            failure=dict(failure),
-            lease_expires_at=None,
-            finished_at=func.now(),
-        )
+        await self._finish(claimed.id, claimed.lease_epoch, "failed", failure=dict(failure))
         if parent_id is not None:
             await self._end(CalibrationRow.id == parent_id, "failed", failure=dict(failure))
             await self._end(CalibrationRow.parent_id == parent_id, "cancelled")
@@ -259,7 +229,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         """End a calibration from outside; whoever runs it or a part of it loses the lease.
 
         Raises:
-            NotFoundError: No such calibration.
             InvalidStateError: It has ended.
         """
         record = await self.get(calibration_id, for_update=True)
@@ -279,7 +248,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             .values(bank_id=bank_id, bank_version_id=bank_version_id, publication_failure=null())
         )
 
-    async def note_unpublished(self, calibration_id: str, failure: Mapping[str, Any]) -> None:
+    async def note_unpublished(self, calibration_id: str, failure: Mapping[str, JsonValue]) -> None:
         """Remember why a completed calibration did not become a version."""
         await self._db.execute(
             update(CalibrationRow)
@@ -291,7 +260,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         """Remove a calibration that is not running and did not become a bank version.
 
         Raises:
-            NotFoundError: No such calibration.
             InvalidStateError: It has not ended, or a bank version was made of it.
         """
         record = await self.get(calibration_id, for_update=True)
@@ -317,7 +285,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
             await self._db.execute(row.with_for_update())
 
-    async def _note(self, calibration_id: str, what: str, data: Mapping[str, Any]) -> None:
+    async def _note(self, calibration_id: str, what: str, data: Mapping[str, JsonValue]) -> None:
         """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])

@@ -1,11 +1,14 @@
-"""Language models that can be called: settings, encrypted secrets, shared rate limits."""
+"""Language models that can be called: settings, secrets, shared rate limits, kept answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from types import EllipsisType
 from typing import Any
 
-from sqlalchemy import func, select, text, update
+from pydantic import JsonValue
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
@@ -18,9 +21,9 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.fields import convert
+from app.records.fields import convert, not_none
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
@@ -55,7 +58,13 @@ class EndpointRepository(Repository):
         Raises:
             AlreadyExistsError: A live endpoint has this name.
         """
-        row = EndpointRow(id=new.id, **_columns(new.settings), **_sealed_columns(new.sealed))
+        row = EndpointRow(
+            id=new.id,
+            **_columns(new.settings),
+            api_key_cipher=new.sealed.api_key,
+            headers_cipher=new.sealed.headers,
+            header_names=list(new.sealed.header_names),
+        )
         self._db.add(row)
         await self._db.flush()
         return _endpoint(row)
@@ -67,9 +76,6 @@ class EndpointRepository(Repository):
             endpoint_id: Its id.
             archived: Find whatever sessions refer to: also one that was deleted, or that answers
                 by hand.
-
-        Raises:
-            NotFoundError: No such endpoint.
         """
         row = await self._db.get(EndpointRow, endpoint_id)
         hidden = row is not None and (row.archived_at is not None or row.kind == SELF_REPORTED)
@@ -78,15 +84,8 @@ class EndpointRepository(Repository):
         return _endpoint(row)
 
     async def by_name(self, name: str) -> Endpoint:
-        """The live endpoint of that name.
-
-        Raises:
-            NotFoundError: No such endpoint.
-        """
-        row = await self._db.scalar(_LIVE.where(EndpointRow.name == name))
-        if row is None:
-            raise NotFoundError("endpoint", name)
-        return _endpoint(row)
+        """The live endpoint of that name."""
+        return _endpoint(await self._one(_LIVE.where(EndpointRow.name == name), "endpoint", name))
 
     async def by_hand(self, name: str) -> Endpoint | None:
         """Who answers by hand under that name."""
@@ -127,8 +126,6 @@ class EndpointRepository(Repository):
             expected_revision: That of the endpoint that was changed.
 
         Raises:
-            NotFoundError: No such endpoint.
-            PreconditionFailedError: It was changed since `expected_revision`.
             AlreadyExistsError: Another live endpoint has this name.
         """
         # The schedule starts afresh: limits may be others now.
@@ -145,20 +142,11 @@ class EndpointRepository(Repository):
         )
 
     async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:
-        """Delete an endpoint for users; its row stays for the sessions that used it.
-
-        Raises:
-            NotFoundError: No such endpoint.
-            PreconditionFailedError: It was changed since `expected_revision`.
-        """
+        """Delete an endpoint for users; its row stays for the sessions that used it."""
         return await self._change(endpoint_id, {"archived_at": func.now()}, expected_revision)
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
         """Take the next place in the endpoint's schedule of calls.
-
-        Args:
-            endpoint_id: Endpoint to call.
-            tokens: What the call will take, prompt and completion, as far as known.
 
         Returns:
             Seconds to wait before calling; 0 when nothing limits the endpoint.
@@ -191,30 +179,13 @@ class EndpointRepository(Repository):
 
 
 def _columns(settings: EndpointSettings) -> dict[str, Any]:
-    opening, closing = settings.reasoning_tags
-    return {
-        "name": settings.name,
-        "kind": settings.kind,
-        "base_url": settings.base_url,
-        "model": settings.model,
-        "sampling": asdict(settings.sampling),
-        "reasoning": {"open": opening, "close": closing},
-        # Absent, not null: `limits ?| ...` above asks which keys there are.
-        "limits": {k: v for k, v in asdict(settings.limits).items() if v is not None},
-        "price": asdict(settings.price),
-        "retry": asdict(settings.retry),
-        "options": dict(settings.options),
-        "timeout_s": settings.timeout_s,
-        "details": dict(settings.metadata),
-    }
-
-
-def _sealed_columns(sealed: SealedSecrets) -> dict[str, Any]:
-    return {
-        "api_key_cipher": sealed.api_key,
-        "headers_cipher": sealed.headers,
-        "header_names": list(sealed.header_names),
-    }
+    columns = asdict(settings)
+    opening, closing = columns.pop("reasoning_tags")
+    columns["reasoning"] = {"open": opening, "close": closing}
+    # Absent, not null: `limits ?| ...` above asks which keys there are.
+    columns["limits"] = not_none(settings.limits)
+    columns["details"] = columns.pop("metadata")
+    return columns
 
 
 def _endpoint(row: EndpointRow) -> Endpoint:
@@ -237,10 +208,41 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             headers=row.headers_cipher,
             header_names=tuple(row.header_names),
         ),
-        revision=row.revision,
-        project_id=row.project_id,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        archived_at=row.archived_at,
     )
+
+
+#: How long an answer is kept: what stands behind a model's name changes.
+KEEP = timedelta(days=30)
+
+
+class AnswerRepository(Repository):
+    """Questions and changes about kept answers, within one transaction."""
+
+    async def find(self, key: str) -> dict[str, JsonValue] | None:
+        """The answer to a call, if it is kept."""
+        query = select(KeptAnswerRow.answer).where(
+            KeptAnswerRow.key == key,
+            KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
+        )
+        return (await self._db.scalars(query)).one_or_none()
+
+    async def keep(self, key: str, answer: dict[str, JsonValue], *, session_id: str) -> None:
+        """Keep an answer, which goes with its session; a kept one stays, unless it is too old."""
+        statement = insert(KeptAnswerRow).values(key=key, answer=answer, session_id=session_id)
+        await self._db.execute(
+            statement.on_conflict_do_update(
+                index_elements=[KeptAnswerRow.key],
+                set_={
+                    "answer": answer,
+                    "session_id": session_id,
+                    "created_at": func.clock_timestamp(),
+                },
+                where=KeptAnswerRow.created_at < func.clock_timestamp() - KEEP,
+            )
+        )
+
+    async def purge(self) -> None:
+        """Delete what is too old."""
+        await self._db.execute(
+            delete(KeptAnswerRow).where(KeptAnswerRow.created_at < func.clock_timestamp() - KEEP)
+        )

@@ -29,11 +29,7 @@ class GateRepository(Repository):
         return _gate(row)
 
     async def get(self, gate_id: str) -> GateRecord:
-        """One gate.
-
-        Raises:
-            NotFoundError: No such gate.
-        """
+        """One gate."""
         row = await self._db.get(GateRow, gate_id)
         if row is None:
             raise NotFoundError("gate", gate_id)
@@ -42,11 +38,7 @@ class GateRepository(Repository):
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[GateRecord]:
-        """One page of gates that pass every filter given.
-
-        Raises:
-            NotFoundError: `request.after` is no gate.
-        """
+        """One page of gates that pass every filter given."""
         query = select(GateRow)
         if session_id is not None:
             query = query.where(GateRow.session_id == session_id)
@@ -99,19 +91,9 @@ class BaselineRepository(Repository):
         return None if moved is None else await self.get(name)
 
     async def get(self, name: str) -> NamedBaseline:
-        """The baseline of a name.
-
-        Raises:
-            NotFoundError: There is none.
-        """
-        found = await self._db.scalar(
-            select(BaselineRow)
-            .where(BaselineRow.name == name)
-            .execution_options(populate_existing=True)
-        )
-        if found is None:
-            raise NotFoundError("baseline", name)
-        return _baseline(found)
+        """The baseline of a name."""
+        query = select(BaselineRow).where(BaselineRow.name == name)
+        return _baseline(await self._one(query, "baseline", name))
 
     async def page(self, request: PageRequest) -> Page[NamedBaseline]:
         """Those of the project, by name; `after` is a name."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import func, select, update
+from pydantic import JsonValue
+from sqlalchemy import select, update
 from typing_extensions import override
 
-from app.errors import NotFoundError
 from app.records.banks import InstallationRecord
 from app.records.fields import convert
 from app.records.leased import UNDERWAY
@@ -29,19 +28,9 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         return await self.get(installation_id)
 
     async def get(self, installation_id: str, *, for_update: bool = False) -> InstallationRecord:
-        """One installation, its row locked until the transaction ends if so wished.
-
-        Raises:
-            NotFoundError: No such installation.
-        """
+        """One installation, its row locked until the transaction ends if so wished."""
         query = select(InstallationRow).where(InstallationRow.id == installation_id)
-        query = query.execution_options(populate_existing=True)
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError("installation", installation_id)
-        return _read(row)
+        return _read(await self._one(query, "installation", installation_id, for_update=for_update))
 
     async def underway(self, entry: str) -> InstallationRecord | None:
         """The installation of an entry that has not ended, if there is one."""
@@ -73,35 +62,24 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         epoch = await self._take(installation_id, worker_id=worker_id, lease=lease)
         return None if epoch is None else await self.get(installation_id)
 
-    async def report(self, installation_id: str, epoch: int, progress: Mapping[str, Any]) -> None:
-        """Write how far it is.
+    async def report(self, claimed_id: str, epoch: int, progress: Mapping[str, JsonValue]) -> None:
+        """Write how far it is."""
+        await self._write(claimed_id, epoch, progress=dict(progress), lapses=0)
 
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
-        """
-        await self._write(installation_id, epoch, progress=dict(progress), lapses=0)
+    async def complete(self, claimed_id: str, epoch: int, result: Mapping[str, JsonValue]) -> None:
+        """Write what came out."""
+        ended = {"worker_id": None, "result": dict(result)}
+        await self._finish(claimed_id, epoch, "completed", **ended)
 
-    async def complete(self, installation_id: str, epoch: int, result: Mapping[str, Any]) -> None:
-        """Write what came out.
-
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
-        """
-        await self._end(installation_id, epoch, status="completed", result=dict(result))
-
-    async def fail(self, installation_id: str, epoch: int, failure: Mapping[str, Any]) -> None:
-        """Write why nothing came out.
-
-        Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
-        """
-        await self._end(installation_id, epoch, status="failed", failure=dict(failure))
+    async def fail(self, claimed_id: str, epoch: int, failure: Mapping[str, JsonValue]) -> None:
+        """Write why nothing came out."""
+        ended = {"worker_id": None, "failure": dict(failure)}
+        await self._finish(claimed_id, epoch, "failed", **ended)
 
     async def cancel(self, installation_id: str) -> InstallationRecord:
         """End an installation from outside; whoever runs it loses the lease.
 
         Raises:
-            NotFoundError: No such installation.
             InvalidStateError: It has ended.
         """
         record = await self.get(installation_id, for_update=True)
@@ -112,16 +90,6 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
             .values(self._taken_away() | {"status": "cancelled"})
         )
         return await self.get(installation_id)
-
-    async def _end(self, installation_id: str, epoch: int, **values: Any) -> None:
-        await self._write(
-            installation_id,
-            epoch,
-            **values,
-            lease_expires_at=None,
-            worker_id=None,
-            finished_at=func.now(),
-        )
 
 
 def _read(row: InstallationRow) -> InstallationRecord:

@@ -10,7 +10,6 @@ from sqlalchemy import (
     case,
     func,
     literal_column,
-    null,
     or_,
     select,
     text,
@@ -18,16 +17,15 @@ from sqlalchemy import (
 )
 
 from app.acting import maker
-from app.errors import InvalidStateError, NotFoundError
+from app.errors import InvalidStateError
 from app.items import ItemContent
 from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
 from app.storage.auditing import note_change
-from app.storage.bulk import STREAMED, insert_many
+from app.storage.bulk import STREAMED, insert_many, require_revision
 from app.storage.paging import Page, PageRequest, read_page, within_size
 from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
 from app.storage.repositories.projects import require_space
-from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
@@ -71,7 +69,6 @@ class ItemRepository(Repository):
         """Store new items of a bank.
 
         Raises:
-            AlreadyExistsError: A key is taken (from the unit of work).
             StorageFullError: The project stores as much as it may.
         """
         await require_space(self._db)
@@ -100,42 +97,31 @@ class ItemRepository(Repository):
                 ItemRow.content_hash,
                 ItemRow.scorer,
                 ItemRow.tags,
-                ItemRow.group_key,
+                ItemRow.group_key.label("group"),
                 ItemRow.expected_tokens_in,
                 ItemRow.expected_tokens_out,
-                HAS_CONTENT,
-                func.coalesce(func.jsonb_array_length(target), 0) > 0,
-                func.coalesce(func.jsonb_array_length(choices), 0),
-                case((func.length(target.as_string()) <= 400, target)),
+                HAS_CONTENT.label("has_content"),
+                (func.coalesce(func.jsonb_array_length(target), 0) > 0).label("has_target"),
+                func.coalesce(func.jsonb_array_length(choices), 0).label("n_choices"),
+                case((func.length(target.as_string()) <= 400, target)).label("targets"),
             )
             .where(ItemRow.bank_id == bank_id)
             .order_by(ItemRow.id)
             .execution_options(yield_per=STREAMED)
         )
         return [
-            ItemOutline(
-                id=row[0],
-                key=row[1],
-                content_hash=row[2],
-                scorer=read_scorer(row[3]),
-                tags=tuple(row[4]),
-                group=row[5],
-                expected_tokens_in=row[6],
-                expected_tokens_out=row[7],
-                has_content=row[8],
-                has_target=row[9],
-                n_choices=row[10],
-                targets=tuple(row[11] or ()),
+            convert(
+                ItemOutline,
+                row,
+                scorer=read_scorer(row.scorer),
+                tags=tuple(row.tags),
+                targets=tuple(row.targets or ()),
             )
             async for row in await self._db.stream(query)
         ]
 
     async def find(self, bank_id: str, id_or_key: str, *, for_update: bool = False) -> Item:
-        """An item of a bank by its id or its key.
-
-        Raises:
-            NotFoundError: The bank has no such item.
-        """
+        """An item of a bank by its id or its key."""
         query = (
             select(ItemRow)
             .where(
@@ -143,14 +129,8 @@ class ItemRepository(Repository):
             )
             .order_by((ItemRow.id == id_or_key).desc())
             .limit(1)
-            .execution_options(populate_existing=True)
         )
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError("item", id_or_key)
-        return read_item(row)
+        return read_item(await self._one(query, "item", id_or_key, for_update=for_update))
 
     async def by_key(self, bank_id: str, keys: Sequence[str]) -> dict[str, Item]:
         """Key to item, for those of `keys` that the bank has."""
@@ -189,26 +169,13 @@ class ItemRepository(Repository):
         """Put `new` in the place of the item with its id.
 
         Raises:
-            NotFoundError: The bank has no such item.
-            PreconditionFailedError: It has changed since `revision`.
             InvalidStateError: A version holds it.
-            AlreadyExistsError: The new key is taken (from the unit of work).
         """
         await self._changeable(bank_id, new.id, revision)
         await self._db.execute(
             update(ItemRow)
             .where(ItemRow.id == new.id)
-            .values(
-                key=new.key,
-                content=content_json(new.content),
-                scorer=null() if new.scorer is None else scorer_json(new.scorer),
-                tags=list(new.tags),
-                group_key=new.group,
-                expected_tokens_in=new.expected_tokens_in,
-                expected_tokens_out=new.expected_tokens_out,
-                content_hash=new.content.content_hash,
-                revision=revision + 1,
-            )
+            .values(**_columns(new), revision=revision + 1)
         )
         return await self.find(bank_id, new.id)
 
@@ -216,8 +183,6 @@ class ItemRepository(Repository):
         """Remove an item that no version holds.
 
         Raises:
-            NotFoundError: The bank has no such item.
-            PreconditionFailedError: It has changed since `revision`.
             InvalidStateError: A version holds it.
         """
         await self._changeable(bank_id, item_id, revision)
@@ -258,18 +223,19 @@ class ItemRepository(Repository):
 
 
 def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
+    return {"id": item.id, "bank_id": bank_id, "created_by": maker(), **_columns(item)}
+
+
+def _columns(item: NewItem) -> dict[str, Any]:
     return {
-        "id": item.id,
-        "bank_id": bank_id,
         "key": item.key,
         "content": content_json(item.content),
         "scorer": None if item.scorer is None else scorer_json(item.scorer),
-        "tags": item.tags,
+        "tags": list(item.tags),
         "group_key": item.group,
         "expected_tokens_in": item.expected_tokens_in,
         "expected_tokens_out": item.expected_tokens_out,
         "content_hash": item.content.content_hash,
-        "created_by": maker(),
     }
 
 

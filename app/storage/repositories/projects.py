@@ -13,11 +13,11 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true, u
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
-from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
+from app.errors import InvalidStateError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none
 from app.records.projects import Allotment, Limits, Project, Retention
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.revisions import require_revision
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
@@ -120,20 +120,11 @@ class ProjectRepository(Repository):
     """Questions and changes about projects, within one transaction."""
 
     async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
-        """What the project that is acted for, and a key of it, may have; None: all there is.
-
-        Args:
-            limit: Name among its limits.
-            key_id: Who asks.
-        """
+        """How much the present project, and a key of it, may have; None: all there is."""
         return await allotment(self._db, limit, key_id)
 
     async def add(self, project: Project) -> Project:
-        """Store a new project.
-
-        Raises:
-            AlreadyExistsError: Its name is taken (from the unit of work).
-        """
+        """Store a new project."""
         values = asdict(project)
         values["limits"], values["retention"] = (
             not_none(project.limits),
@@ -144,41 +135,23 @@ class ProjectRepository(Repository):
         return await self.find(project.id)
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> Project:
-        """A project by its id or its name.
-
-        Raises:
-            NotFoundError: No such project.
-        """
+        """A project by its id or its name."""
         query = (
             select(ProjectRow)
             .where(or_(ProjectRow.id == id_or_name, ProjectRow.name == id_or_name))
             .order_by((ProjectRow.id == id_or_name).desc())
             .limit(1)
-            .execution_options(populate_existing=True)
         )
-        row = await self._db.scalar(query.with_for_update() if for_update else query)
-        if row is None:
-            raise NotFoundError("project", id_or_name)
-        return _read(row)
+        return _read(await self._one(query, "project", id_or_name, for_update=for_update))
 
     async def page(self, request: PageRequest) -> Page[Project]:
-        """One page of the projects.
-
-        Raises:
-            NotFoundError: `request.after` is no project.
-        """
+        """One page of the projects."""
         return await read_page(
             self._db, select(ProjectRow), request, key=ProjectRow.id, kind="project", read=_read
         )
 
     async def update(self, project_id: str, revision: int, changes: Mapping[str, Any]) -> Project:
-        """Change fields of a project that is still at `revision`.
-
-        Raises:
-            NotFoundError: No such project.
-            PreconditionFailedError: It has changed since.
-            AlreadyExistsError: The new name is taken (from the unit of work).
-        """
+        """Change fields of a project that is still at `revision`."""
         project = await self.find(project_id)
         # Whoever makes something in it, or removes what is old, need not wait for this, nor this
         # for them.
@@ -201,8 +174,6 @@ class ProjectRepository(Repository):
         """Remove a project that holds nothing, with its keys.
 
         Raises:
-            NotFoundError: No such project.
-            PreconditionFailedError: It is not at `revision` any more.
             InvalidStateError: It holds something, or is the one that always exists.
         """
         project = await self.find(project_id, for_update=True)
@@ -233,7 +204,6 @@ def _read(row: ProjectRow) -> Project:
     return convert(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))
 
 
-_OPEN_SESSIONS, _STORED_BYTES = "open_sessions", "stored_bytes"
 _OWN_KEY = and_(ApiKeyRow.id == bindparam("key_id"), ApiKeyRow.project_id == ProjectRow.id)
 #: Of banks, response sets, baselines and ended sessions, as it lies on the disk.
 _BYTES = text("""
@@ -278,9 +248,9 @@ async def require_room(db: AsyncSession) -> None:
         StorageFullError: It, or what this key made, takes all that it may.
     """
     limits, own = await _limits(db)
-    if _OPEN_SESSIONS in limits or _OPEN_SESSIONS in own:
+    if limits.open_sessions is not None or own.open_sessions is not None:
         await _require_few_open(db)
-    await _require_below(db, limits.get(_STORED_BYTES), own.get(_STORED_BYTES))
+    await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
 async def require_space(db: AsyncSession) -> None:
@@ -290,7 +260,7 @@ async def require_space(db: AsyncSession) -> None:
         StorageFullError: It has.
     """
     limits, own = await _limits(db)
-    await _require_below(db, limits.get(_STORED_BYTES), own.get(_STORED_BYTES))
+    await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
 async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = None) -> int:
@@ -312,24 +282,17 @@ async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = N
     return total
 
 
-async def _limits(db: AsyncSession) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
     """Of the project that is acted for, and of the key that acts, if it is one of it."""
     of = {"project_id": owner(), "key_id": maker()}
     limits, own = (await db.execute(_LIMITS, of)).one()
-    return limits, own or {}
+    return Limits(**limits), Limits(**own or {})
 
 
 async def allotment(
     db: AsyncSession, limit: str, key_id: str | None, *, for_update: bool = False
 ) -> Allotment | None:
-    """What the project that is acted for, and a key of it, may have; None: as much as there is.
-
-    Args:
-        db: Reads it.
-        limit: Name among the limits of projects.
-        key_id: Who asks; None: the command line.
-        for_update: One after the other asks.
-    """
+    """How much the present project, and a key of it, may have; None: all there is."""
     others = select(ApiKeyRow.id).where(
         ApiKeyRow.project_id == ProjectRow.id,
         ApiKeyRow.id != key_id,
@@ -356,7 +319,7 @@ async def allotment(
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
     key_id = maker()
-    found = await allotment(db, _OPEN_SESSIONS, key_id, for_update=True)
+    found = await allotment(db, "open_sessions", key_id, for_update=True)
     if found is None:
         return
     # No more rows are looked at than there may be, however many are open since the limit was set.

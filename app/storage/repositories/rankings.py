@@ -5,7 +5,9 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
@@ -44,7 +46,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         ranking_id: str,
         *,
         bank_version_id: str,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, JsonValue],
         seed: int,
         metadata: Mapping[str, str],
     ) -> None:
@@ -65,15 +67,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         await note_events(self._db, "ranking", ranking_id, [created])
 
     async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
-        """One ranking.
-
-        Args:
-            ranking_id: Its id.
-            for_update: Lock its row until the transaction ends.
-
-        Raises:
-            NotFoundError: No such ranking.
-        """
+        """One ranking, its row locked until the transaction ends if so wished."""
         query = _RANKINGS.where(RankingRow.id == ranking_id)
         if for_update:
             query = query.with_for_update(of=RankingRow)
@@ -112,11 +106,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
     ) -> Page[RankingRecord]:
-        """One page of rankings that pass every filter given.
-
-        Raises:
-            NotFoundError: No ranking has the id `request.after`.
-        """
+        """One page of rankings that pass every filter given."""
         query = _RANKINGS
         if status is not None:
             query = query.where(RankingRow.status == status)
@@ -155,7 +145,6 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         """Write a step, if the lease `epoch`, also of its members, is still the present one.
 
         Raises:
-            LeaseLostError: It was cancelled, or another worker has it.
             StaleStepError: An answer was closed before.
         """
         values: dict[str, Any] = {"summary": dict(step.summary), "lapses": 0}
@@ -170,7 +159,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             await SessionRepository(self._db).advance(step.members, epoch)
 
     async def reopen(
-        self, ranking_id: str, *, settings: Mapping[str, Any], event: SessionEvent
+        self, ranking_id: str, *, settings: Mapping[str, JsonValue], event: SessionEvent
     ) -> None:
         """Go on with a completed ranking, because somebody joins."""
         await self._db.execute(
@@ -201,7 +190,6 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         """End a ranking and its members' sessions from outside; whoever runs it loses the lease.
 
         Raises:
-            NotFoundError: No such ranking.
             InvalidStateError: It has ended.
         """
         record = await self.get(ranking_id, for_update=True)
@@ -243,7 +231,6 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         """Remove an ended ranking with its members' sessions.
 
         Raises:
-            NotFoundError: No such ranking.
             InvalidStateError: It has not ended, or a session was made from a member's.
         """
         record = await self.get(ranking_id, for_update=True)
@@ -260,7 +247,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
 
 
-_JOINED: dict[str, Any] = {
+_JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
@@ -285,7 +272,7 @@ def _read(row: Mapping[Any, Any]) -> RankingRecord:
     return RankingRecord(**row)
 
 
-def _waits(settings: Mapping[str, Any]) -> str:
+def _waits(settings: Mapping[str, JsonValue]) -> str:
     """State in which a ranking waits for a worker, or by hand for its client."""
     return "running" if "by_hand" in settings else "queued"
 

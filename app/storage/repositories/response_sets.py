@@ -15,12 +15,11 @@ from sqlalchemy import (
     update,
 )
 
-from app.errors import NotFoundError
 from app.records.fields import convert, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
+from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.projects import require_space
-from app.storage.revisions import require_revision
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 from app.storage.scoping import Repository, of_opened
 
@@ -56,32 +55,18 @@ class ResponseSetRepository(Repository):
     """Questions and changes about response sets, within one transaction."""
 
     async def add(self, response_set: ResponseSet) -> None:
-        """Store a new set.
-
-        Raises:
-            AlreadyExistsError: Its name is taken (from the unit of work).
-        """
+        """Store a new set."""
         self._db.add(ResponseSetRow(**_values(response_set)))
         await self._db.flush()
 
     async def find(self, id_or_name: str, *, for_update: bool = False) -> ResponseSet:
-        """A set by its id or its name.
-
-        Raises:
-            NotFoundError: No such set.
-        """
+        """A set by its id or its name."""
         query = select(ResponseSetRow).where(
             or_(ResponseSetRow.id == id_or_name, ResponseSetRow.name == id_or_name)
         )
         # A name may look like another set's id; the id wins.
         query = query.order_by((ResponseSetRow.id == id_or_name).desc()).limit(1)
-        query = query.execution_options(populate_existing=True)
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError("response set", id_or_name)
-        return _read(row)
+        return _read(await self._one(query, "response set", id_or_name, for_update=for_update))
 
     async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
         """One page of sets."""
@@ -95,12 +80,7 @@ class ResponseSetRepository(Repository):
         )
 
     async def delete(self, set_id: str, revision: int) -> None:
-        """Remove a set with all its answers.
-
-        Raises:
-            NotFoundError: No such set.
-            PreconditionFailedError: It is not at `revision` any more.
-        """
+        """Remove a set with all its answers."""
         found = await self.find(set_id, for_update=True)
         require_revision(f"Response set {found.name!r}", found.revision, revision)
         await self._db.execute(delete(ResponseSetRow).where(ResponseSetRow.id == found.id))

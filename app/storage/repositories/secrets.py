@@ -32,11 +32,7 @@ class SecretRepository(Repository):
     """Ciphertexts of all tables, within one transaction."""
 
     async def canary(self, *, for_update: bool = False) -> bytes | None:
-        """The known text as first encrypted; None in a database that never held a secret.
-
-        Args:
-            for_update: Lock it until the transaction ends.
-        """
+        """The known text as first encrypted; None in a database that never held a secret."""
         query = select(SecretCanaryRow.cipher).where(SecretCanaryRow.id == _ONLY)
         return await self._db.scalar(query.with_for_update() if for_update else query)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
+    ColumnElement,
     Executable,
     Float,
     Select,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on
+from sqlalchemy.orm import InstrumentedAttribute
 
 from app.records.sessions import SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -40,7 +42,7 @@ WITHHELD_SQL = """
 """
 #: As the session began with it.
 ASKED_MODEL = func.coalesce(SessionRow.provenance["endpoint"]["model"].astext, EndpointRow.model)
-_JOINED: dict[str, Any] = {
+_JOINED: dict[str, InstrumentedAttribute[Any] | ColumnElement[Any]] = {
     "endpoint_name": EndpointRow.name,
     "endpoint_model": ASKED_MODEL,
     "bank_id": BankVersionRow.bank_id,

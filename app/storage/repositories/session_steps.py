@@ -149,7 +149,7 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
 
 def closing_values(closing: Closing | None) -> dict[str, Any]:
     """Columns of a closing."""
-    return {f.name: getattr(closing, f.name) for f in fields(Closing)} if closing else {}
+    return shallow(closing) if closing else {}
 
 
 def taken_over(session_id: str, item: Administration) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import (
     ColumnElement,
     Row,
@@ -27,7 +27,7 @@ from app.errors import (
     StaleStepError,
 )
 from app.records.banks import OPEN
-from app.records.fields import convert
+from app.records.fields import convert, shallow
 from app.records.sessions import (
     ALL_SESSIONS,
     ENDED,
@@ -90,21 +90,18 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self,
         new: NewSession,
         *,
-        summary: dict[str, Any],
+        summary: dict[str, JsonValue],
         administrations: Sequence[Administration] = (),
     ) -> None:
         """Store a new session.
 
-        Args:
-            new: The session.
-            summary: The figures before its first item.
-            administrations: Items that it takes over from another one: all closed, with the same
-                steps and arrivals, or all awaited.
+        Items that it takes over from another one are all closed, with the same steps and
+        arrivals, or all awaited.
         """
         await require_room(self._db)
         if new.parent_id is not None:
             await self._hold_parent(new.parent_id)
-        values = {f.name: getattr(new, f.name) for f in fields(new)}
+        values = shallow(new)
         values["arrivals"] = sum(item.closing is not None for item in administrations)
         values |= {"project_id": owner(), "created_by": maker(), "request_id": request_id()}
         values["summary"] = summary
@@ -127,15 +124,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             raise NotFoundError("session", session_id)
 
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
-        """One session.
-
-        Args:
-            session_id: Its id.
-            for_update: Lock its row until the transaction ends.
-
-        Raises:
-            NotFoundError: No such session.
-        """
+        """One session, its row locked until the transaction ends if so wished."""
         query = LOCKED_SESSION if for_update else SESSION
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
@@ -145,15 +134,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     async def with_awaited(
         self, session_id: str, *, for_update: bool = False
     ) -> tuple[SessionRecord, list[Administration]]:
-        """One session, and its items whose answers are awaited, in order of asking.
-
-        Args:
-            session_id: Its id.
-            for_update: Lock its row until the transaction ends.
-
-        Raises:
-            NotFoundError: No such session.
-        """
+        """One session, and its items whose answers are awaited, in order of asking."""
         query = LOCKED_WITH_AWAITED if for_update else WITH_AWAITED
         rows = (await self._db.execute(query, {"wanted": session_id})).all()
         if not rows:
@@ -186,11 +167,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     async def list_page(
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
-        """One page of sessions that pass every filter given.
-
-        Raises:
-            NotFoundError: No session has the id `request.after`.
-        """
+        """One page of sessions that pass every filter given."""
         query = SESSIONS
         filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
             (SessionRow.status, wanted.status),
@@ -278,17 +255,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         *,
         until: datetime,
         reason: str,
-        data: dict[str, Any] | None,
+        data: Mapping[str, JsonValue] | None,
     ) -> None:
-        """Show that something makes us wait. Silent when the lease is gone.
-
-        Args:
-            session_id: The session.
-            epoch: Of our lease.
-            until: When we look again.
-            reason: What makes us wait.
-            data: Of the event; None for a wait of which there was one.
-        """
+        """Show that something makes us wait. Without `data` it is no event."""
         await self._db.execute(
             text("""
                 WITH lease AS (
@@ -326,7 +295,6 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """Move a session to another state from outside; whoever runs it loses the lease.
 
         Raises:
-            NotFoundError: No such session.
             InvalidStateError: Its state is not among `allowed`.
         """
         record = await self.get(session_id, for_update=True)
@@ -379,7 +347,6 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """Remove an ended session with everything that belongs to it.
 
         Raises:
-            NotFoundError: No such session.
             InvalidStateError: It has not ended, or others were made from it.
         """
         record = await self.get(session_id, for_update=True)

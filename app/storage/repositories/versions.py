@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
-from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
@@ -20,6 +20,7 @@ from app.records.banks import (
     VersionColumns,
     VersionItem,
 )
+from app.records.fields import shallow
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
@@ -32,6 +33,7 @@ from app.storage.repositories.banks import (
 )
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.base import Json
 from app.storage.scoping import FOR_USERS, Repository, of_opened
 
 _ADD_VERSION_ITEMS = text("""
@@ -54,7 +56,7 @@ class VersionRepository(Repository):
 
     async def add(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
         """Store a version with its items."""
-        values = {f.name: getattr(version, f.name) for f in fields(version)}
+        values = shallow(version)
         extras = {name: values.pop(name) for name in VERSION_EXTRAS}
         note_change(self._db, version.bank_id)
         self._db.add(BankVersionRow(**values, extras=extras))
@@ -78,22 +80,14 @@ class VersionRepository(Repository):
         )
 
     async def get(self, version_id: str) -> BankVersion:
-        """A version by its id, also of an archived bank.
-
-        Raises:
-            NotFoundError: No such version.
-        """
+        """A version by its id, also of an archived bank."""
         row = await self._db.get(BankVersionRow, version_id)
         if row is None:
             raise NotFoundError("bank version", version_id)
         return read_version(row)
 
     async def find(self, bank: Bank, reference: str | int | None = None) -> BankVersion:
-        """A version of a bank by its number or id; the latest by default.
-
-        Raises:
-            NotFoundError: The bank has no such version.
-        """
+        """A version of a bank by its number or id; the latest by default."""
         query = select(BankVersionRow).where(BankVersionRow.bank_id == bank.id)
         wanted = "latest" if reference is None else str(reference)
         if wanted == "latest":
@@ -102,10 +96,7 @@ class VersionRepository(Repository):
             query = query.where(BankVersionRow.number == int(wanted))
         else:
             query = query.where(BankVersionRow.id == wanted)
-        row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
-            raise NotFoundError(f"version of bank {bank.name!r}:", wanted)
-        return read_version(row)
+        return read_version(await self._one(query, f"version of bank {bank.name!r}:", wanted))
 
     async def previous(self, version: BankVersion) -> BankVersion | None:
         """The version of the same bank that was the latest when this one was made, if any."""
@@ -148,7 +139,7 @@ class VersionRepository(Repository):
         )
         return {row.bank_id: read_version(row) for row in (await self._db.execute(query)).scalars()}
 
-    async def learned(self, version_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def learned(self, version_ids: Collection[str]) -> dict[str, dict[str, JsonValue]]:
         """Version id to the part of its knowledge that `correction_in` reads, and no more."""
         query = select(BankVersionRow.id, BankVersionRow.knowledge["interval_correction"]).where(
             BankVersionRow.id.in_(version_ids)
@@ -210,17 +201,7 @@ class VersionRepository(Repository):
         status: str | None = None,
         flagged: bool = False,
     ) -> Page[VersionItem]:
-        """One page of a version's items by position; `request.after` is an item's id.
-
-        Args:
-            version_id: The version.
-            request: Which page.
-            status: Only items in that state.
-            flagged: Only items with findings.
-
-        Raises:
-            NotFoundError: The version does not hold the item `request.after`.
-        """
+        """One page of a version's items by position; `request.after` is an item's id."""
         query = (
             select(VersionItemRow, ItemRow.key, ItemRow.pretest_sessions)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
@@ -264,11 +245,7 @@ class VersionRepository(Repository):
         ]
 
     async def items_at(self, version_id: str, positions: Sequence[int]) -> list[Item]:
-        """The items at `positions` of a version, in that order.
-
-        Raises:
-            NotFoundError: The version has no item at one of them.
-        """
+        """The items at `positions` of a version, in that order."""
         query = (
             select(VersionItemRow.position, ItemRow)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
@@ -296,7 +273,7 @@ class VersionRepository(Repository):
         )
         return list(await self._db.scalars(query))
 
-    async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
+    async def flags(self, version_id: str) -> list[tuple[str, Json]]:
         """Key and finding, for every finding of a version in order of position."""
         query = (
             select(ItemRow.key, VersionItemRow.flags)

@@ -30,11 +30,7 @@ _DUE = text("""
 
 
 class WebhookRepository(Repository):
-    """Questions and changes about webhooks, within one transaction.
-
-    Raises:
-        NotFoundError: What is named is not there, of all that name something.
-    """
+    """Questions and changes about webhooks, within one transaction."""
 
     async def add(self, new: Webhook, greeting_id: str) -> None:
         """Store a webhook, and a first delivery that tells of it.

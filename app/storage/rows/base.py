@@ -66,5 +66,16 @@ class LeasedRow(OwnedRow):
     finished_at: Mapped[datetime | None]
 
 
+class EventRow(Base):
+    """Something that happened, in order; `seq` is the id of the server-sent event."""
+
+    __abstract__ = True
+
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 EMPTY_OBJECT = text("'{}'::jsonb")
 EMPTY_TEXTS = text("'{}'::text[]")

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow, OwnedRow
+from app.storage.rows.base import EMPTY_OBJECT, Base, EventRow, Json, LeasedRow, OwnedRow
 
 
 class ResponseSetRow(OwnedRow):
@@ -118,15 +118,11 @@ class CalibrationRow(LeasedRow):
     failure: Mapped[Json | None]
 
 
-class CalibrationEventRow(Base):
-    """What happened in a calibration, in order; `seq` is the server-sent event's id."""
+class CalibrationEventRow(EventRow):
+    """What happened in a calibration."""
 
     __tablename__ = "calibration_events"
 
     calibration_id: Mapped[str] = mapped_column(
         ForeignKey("calibrations.id", ondelete="CASCADE"), primary_key=True
     )
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    type: Mapped[str]
-    data: Mapped[Json]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueCon
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.acting import owner
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow, OwnedRow
+from app.storage.rows.base import EMPTY_OBJECT, Base, EventRow, Json, LeasedRow, OwnedRow
 
 
 class SessionRow(LeasedRow):
@@ -98,18 +98,14 @@ class RankingRow(LeasedRow):
     event_seq: Mapped[int] = mapped_column(server_default=text("0"))
 
 
-class RankingEventRow(Base):
-    """Something that happened in a ranking; `seq` is the id of the server-sent event."""
+class RankingEventRow(EventRow):
+    """What happened in a ranking."""
 
     __tablename__ = "ranking_events"
 
     ranking_id: Mapped[str] = mapped_column(
         ForeignKey("rankings.id", ondelete="CASCADE"), primary_key=True
     )
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    type: Mapped[str]
-    data: Mapped[Json]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class AdministrationRow(Base):
@@ -159,18 +155,14 @@ class AdministrationRow(Base):
     answered_at: Mapped[datetime | None]
 
 
-class SessionEventRow(Base):
-    """What happened in a session, in order; `seq` is the server-sent event's id."""
+class SessionEventRow(EventRow):
+    """What happened in a session."""
 
     __tablename__ = "session_events"
 
     session_id: Mapped[str] = mapped_column(
         ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True
     )
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    type: Mapped[str]
-    data: Mapped[Json]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class GateRow(OwnedRow):
