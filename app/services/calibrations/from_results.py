@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from app import scorers
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
