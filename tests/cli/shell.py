@@ -8,4 +8,4 @@ from app.cli import build
 def sextant(*words: object, given: str | None = None) -> Result:
     """What becomes of a command; `given` is typed in."""
     said = [str(word) for word in words]
-    return CliRunner().invoke(build(said[0], said[1] if said[1:] else None), said, input=given)
+    return CliRunner().invoke(build(said[0]), said, input=given)

@@ -87,7 +87,7 @@ def test_a_command_with_a_server_starts_no_database(
             words += [*(word for word in parameter.opts[:1] if word.startswith("-")), value]
     words += [str(file) if word == "FILE" else word for word in _MORE.get(name, ())]
     words += ["--server", "http://127.0.0.1:9", "--server-key", "sxt_x"]
-    cli = build(words[0], words[1])
+    cli = build(words[0])
     told = CliRunner().invoke(cli, words)
     assert told.exit_code == (64 if name == "gate" else 2), told.output
     assert "The Sextant server at http://127.0.0.1:9" in told.stderr
@@ -102,7 +102,7 @@ def test_a_command_works_in_the_project_that_is_named(
     items.write_text('{"key": "q", "prompt": "1 + 1?", "target": "2"}')
 
     def sextant(*words: str) -> str:
-        told = CliRunner().invoke(build(words[0], words[1]), words)
+        told = CliRunner().invoke(build(words[0]), words)
         assert told.exit_code == 0, told.output
         return told.stdout
 
@@ -118,7 +118,7 @@ def test_a_command_works_in_the_project_that_is_named(
     monkeypatch.setenv("SEXTANT_PROJECT", "other")
     assert "mine" in sextant("endpoints", "list")
     for words in (("banks", "list"), ("endpoints", "list")):
-        wrong = CliRunner().invoke(build(*words), [*words, "--project", "nope"])
+        wrong = CliRunner().invoke(build(words[0]), [*words, "--project", "nope"])
         assert wrong.exit_code == 2
         assert "There is no project 'nope'" in wrong.stderr
 

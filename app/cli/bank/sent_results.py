@@ -48,7 +48,7 @@ async def send(
         )
         replies.append(reply)
         if following is not None:
-            err.print(f"sent: part {len(replies)}, {len(part)} files", markup=False)
+            err.print(f"sent: part {len(replies)}, {len(part)} files")
         if settled["default_scorer"] is None and reply["asked"]["mode"] != "loglikelihood":
             # One scorer marks all: what the first part showed of it holds for the others.
             marking = reply["marking"]
