@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from app.demo.bank import demo_bank
-from app.demo.model_server import MODEL_NAME, create_model_server, main
-from app.demo.scripted_model import ScriptedModel
+from app.demo.model_server import create_model_server, main
+from app.demo.scripted_model import MODEL_NAME, ScriptedModel
 
 PROMPT = demo_bank().items[1].content.prompt or ""
 REPLY = ScriptedModel(theta=0.5, seed=3).reply(PROMPT)

@@ -41,10 +41,7 @@ _OPTIONS = {
     "/default_scorer": "--scorer",
 }
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Install, import, list, show, lint, export, recalibrate and delete item banks.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("import")
@@ -123,43 +120,7 @@ def import_bank(
 ) -> None:
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
     mapping = _mapping(fields, target_after, items)
-    if bundle is not None:
-        others = (items, parameters, response_model, scorer, unparsed, scale, from_version)
-        flags = dry_run or provisional
-        if any(value is not None for value in (*others, allow, keep, difficulty)) or flags:
-            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
-    elif items is None and parameters is None and not provisional:
-        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
-    if chosen().target is None:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
-        from app.cli.bank.local_imports import import_bundle, import_files
-
-        if bundle is not None:
-            _show_report(import_bundle(bundle, name))
-            return
-        report = import_files(
-            name,
-            items=items,
-            mapping=mapping,
-            parameters=parameters,
-            scorer=scorer,
-            dry_run=dry_run,
-            response_model=response_model,
-            scale=scale,
-            allow=allow or (),
-            keep=keep or (),
-            unparsed_policy=unparsed,
-            from_version=from_version,
-            provisional=provisional,
-            difficulty=difficulty,
-        )
-        _show_report(report)
-        return
-    body = given(
-        items=items and _sent(items),
-        map=mapping and dict(mapping.fields),
-        target_after=target_after,
-        parameters=parameters and _sent(parameters),
+    settings = given(
         response_model=response_model,
         scale=scale,
         allow=allow or None,
@@ -168,6 +129,36 @@ def import_bank(
         from_version=from_version,
         provisional=provisional or None,
         difficulty=difficulty,
+    )
+    files = (items, parameters)
+    if bundle is not None:
+        if settings or dry_run or any(value is not None for value in (*files, scorer)):
+            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+    elif files == (None, None) and not provisional:
+        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
+    if chosen().target is None:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank.local_imports import import_bundle, import_files
+
+        _show_report(
+            import_bundle(bundle, name)
+            if bundle is not None
+            else import_files(
+                name,
+                items=items,
+                mapping=mapping,
+                parameters=parameters,
+                scorer=scorer,
+                dry_run=dry_run,
+                **settings,
+            )
+        )
+        return
+    body = settings | given(
+        items=items and _sent(items),
+        map=mapping and dict(mapping.fields),
+        target_after=target_after,
+        parameters=parameters and _sent(parameters),
         dry_run=dry_run or None,
     )
 

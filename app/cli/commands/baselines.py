@@ -10,7 +10,7 @@ from app.cli.terminal.console import Json, out
 from app.cli.terminal.tables import number, show_list, when
 from app.errors import InvalidInputError
 
-app = typer.Typer(no_args_is_help=True, help="Name results that gates hold later ones against.")
+app = typer.Typer(no_args_is_help=True)
 
 _Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
 

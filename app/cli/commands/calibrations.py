@@ -37,9 +37,7 @@ from app.cli.terminal.tables import number, show_facts, show_list, when
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
-app = typer.Typer(
-    no_args_is_help=True, help="Start, list, show, watch, publish, cancel and delete calibrations."
-)
+app = typer.Typer(no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
 #: What leaves items and examinees out.

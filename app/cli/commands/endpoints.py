@@ -23,7 +23,7 @@ from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayO
 from app.cli.terminal.tables import show_facts, show_list, when
 from sextant_client import AsyncSextant
 
-app = typer.Typer(no_args_is_help=True, help="Save, list, show, probe and delete endpoints.")
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name or id of a saved endpoint.")]
 

@@ -10,7 +10,7 @@ from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import Json
 from app.cli.terminal.tables import show_facts, show_list, when
 
-app = typer.Typer(no_args_is_help=True, help="List and show gates; `sextant gate` makes one.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")

@@ -32,10 +32,7 @@ _OPTIONS = {
     **{f"/limits/{one.name}": f"--{one.name.replace('_', '-')}" for one in fields(Limits)},
 }
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Create, list, limit and revoke API keys; rotate the secret key.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

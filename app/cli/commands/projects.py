@@ -21,7 +21,7 @@ from sextant_client import AsyncSextant
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, limit and delete projects.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -3,11 +3,11 @@
 from typing import Annotated, Literal
 
 import typer
-from rich.live import Live
+from rich.console import RenderableType
 from rich.table import Table
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
-from app.cli.servers.connection import FAILED, connected, ended_with_us, events, run_to_the_end
+from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal.console import Json, err, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
@@ -19,8 +19,8 @@ from app.cli.terminal.options import (
     given,
 )
 from app.cli.terminal.tables import interval, number, ranks
+from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant
 
 
 @on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
@@ -107,7 +107,8 @@ def command(
             ]
             created = await client.request("POST", "/v1/rankings", json=body)
             async with ended_with_us(client, "rankings", created["id"]):
-                return await _watch(client, created["id"], quiet=quiet)
+                path = path_of("rankings", created["id"])
+                return await follow(client, path, None if quiet else _Board())
 
     ranking = run_to_the_end(rank)
     if also_json(ranking):
@@ -158,25 +159,25 @@ def _options(n_endpoints: int) -> dict[str, str]:
     return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 
-async def _watch(client: AsyncSextant, ranking_id: str, *, quiet: bool) -> Json:
-    """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
-    heard = events(client, f"/v1/rankings/{ranking_id}")
-    if quiet:
-        async for _ in heard:
-            pass
-    elif err.is_terminal:
-        with Live(console=err, auto_refresh=False) as live:
-            async for _, data in heard:
-                if "order" in data:
-                    live.update(_table(data), refresh=True)
-    else:
-        shown = 0
-        async for _, data in heard:
-            items = data.get("progress", {}).get("items", 0)
-            if items >= shown + _EVERY:
-                shown = items
-                err.say(f"{items} items: {_leading(data)}")
-    return await client.request("GET", f"/v1/rankings/{ranking_id}")
+class _Board:
+    """What the events have told so far."""
+
+    def __init__(self) -> None:
+        self._ranking: Json | None = None
+        self._items = 0
+
+    def take(self, _: str, data: Json) -> str | None:
+        """Take in one event; returns a line now and then."""
+        if "order" in data:
+            self._ranking = data
+        items: int = data.get("progress", {}).get("items", 0)
+        if items < self._items + _EVERY:
+            return None
+        self._items = items
+        return f"{items} items: {_leading(data)}"
+
+    def __rich__(self) -> RenderableType:
+        return _table(self._ranking) if self._ranking else ""
 
 
 def _leading(ranking: Json) -> str:

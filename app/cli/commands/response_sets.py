@@ -51,9 +51,7 @@ _REASONS = {
     "simulated": "of simulated examinees",
 }
 
-app = typer.Typer(
-    no_args_is_help=True, help="Import, collect, list, show, export and delete recorded answers."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("import")

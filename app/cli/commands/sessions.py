@@ -40,11 +40,6 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-@app.callback()
-def sessions() -> None:
-    """List, show, watch, extend, cancel and delete tests; read their answers, mark them again."""
-
-
 @app.command("list")
 @on_server(json=SAME)
 def list_sessions(
