@@ -34,17 +34,6 @@ def result_of(*arguments: str) -> dict[str, Any]:
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def test_every_examinee_gets_theta_error_and_predicted_score() -> None:
-    rows = result_of()["examinees"]
-    assert [row["examinee"] for row in rows] == ["alpha", "beta", "gamma"]
-    for row in rows:
-        assert row["lo"] < row["theta"] < row["hi"]
-        assert row["se"] > 0
-        assert set(row["accuracy"]) == {"value", "lo", "hi"}
-        assert row["accuracy"]["lo"] <= row["accuracy"]["value"] <= row["accuracy"]["hi"]
-    assert [row["n_items"] for row in rows] == [2, 3, 0]
-
-
 def test_json_goes_to_stdout_or_a_file_and_the_table_elsewhere(folder: Path) -> None:
     piped, filed = run("--json", "-"), run("--json", "out.json")
     assert "alpha" in piped.stderr

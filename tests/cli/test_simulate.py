@@ -8,15 +8,6 @@ from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
 from tests.cli.shell import refused, told
 
-SUMMARY = {
-    "n_examinees", "items_mean", "items_max", "theta_mae", "theta_mae_se", "theta_bias",
-    "theta_rmse", "accuracy_mae_se", "overlap_jaccard", "spearman", "kendall", "moved_ranks",
-    "coverage95",
-    "coverage95_raw", "accuracy_mae", "accuracy_coverage95",
-    "accuracy_coverage95_raw", "exposure_mean", "exposure_max",
-    "overlap", "seconds_per_step",
-}  # fmt: skip
-
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -45,17 +36,6 @@ pytestmark = pytest.mark.usefixtures("files")
 
 def simulate(*flags: str) -> dict[str, Any]:
     return told(*BASE, *flags)
-
-
-def test_one_json_object_with_a_summary_and_every_examinee(files: Path) -> None:
-    document = simulate()
-    assert set(document["summary"]) == SUMMARY
-    assert document["summary"]["n_examinees"] == len(document["examinees"]) == 12
-    first = document["examinees"][0]
-    assert first["examinee"] == "answers-0"
-    assert first["lo"] < first["theta"] < first["hi"]
-    assert set(first["accuracy"]) == {"value", "lo", "hi", "raw", "actual"}
-    assert first["raw"] is None
 
 
 def test_flags_become_the_design(files: Path) -> None:

@@ -90,18 +90,6 @@ def simulated(files: dict[str, str], *flags: str) -> dict[str, Any]:
     return _known[command]
 
 
-def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str]) -> None:
-    document = simulated(files)
-    summary = document["summary"]
-    assert summary["n_examinees"] == N_TESTED
-    assert summary["items_mean"] == summary["items_max"] == 8
-    spread = np.abs(records(N_TESTED, 2).mean(axis=1) - records(150, 1).mean()).mean()
-    assert summary["accuracy_mae"] < 0.5 * spread
-    assert summary["accuracy_coverage95"] > 0.85
-    assert document["model"]["dimensions"] == 2
-    assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
-
-
 def test_a_task_that_is_never_asked_is_predicted_from_another(files: dict[str, str]) -> None:
     summary = simulated(files, "--target", "maths", "--ask", "law")["summary"]
     truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)

@@ -1,12 +1,14 @@
 """`sextant banks list`, `show`, `lint`, `export` and `delete`."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of
-from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal.console import Json, err, out, write_file
 from app.cli.terminal.options import EraseOption
 from app.cli.terminal.tables import show_facts, show_list
@@ -14,6 +16,8 @@ from sextant_client import AsyncSextant
 
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 
+#: Banks that are read at once.
+_PAGE = 100
 #: Quarantined items that `show` prints; `sextant banks lint` has them all.
 _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
@@ -22,7 +26,8 @@ _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answer
 @on_server()
 def list_banks() -> None:
     """List all banks."""
-    found = listed("/v1/banks?order=asc")
+    here = chosen().target is None
+    found = asyncio.run(_stored()) if here else listed("/v1/banks?order=asc")
     show_list(
         [bank | _told(bank["latest_version"]) for bank in found],
         {
@@ -34,6 +39,27 @@ def list_banks() -> None:
             "id": "id",
         },
     )
+
+
+async def _stored() -> list[Json]:
+    """The banks of this machine's database, without loading all that an API is made of."""
+    from app.cli.terminal.runtime import open_database
+    from app.services.banks.overviews import list_banks as overviews
+    from app.settings import Settings
+    from app.storage.paging import PageRequest
+
+    found: list[Json] = []
+    after = None
+    async with open_database(Settings()) as database:
+        while True:
+            request = PageRequest(limit=_PAGE, after=after, descending=False)
+            page = await overviews(database, request)
+            for one in page.items:
+                latest = one.latest and asdict(one.latest)
+                found.append({**asdict(one.bank), "n_items": one.n_items, "latest_version": latest})
+            if not page.has_more:
+                return found
+            after = page.items[-1].bank.id
 
 
 def _told(version: Json | None) -> Json:

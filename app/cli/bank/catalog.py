@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.bank.bank_views import show_quarantine
-from app.cli.servers.connection import reached, request
+from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
 from app.cli.terminal.console import Json, err, out
@@ -154,7 +154,7 @@ async def _installed_there(name: str, named: Target) -> Installed:
     async with reached(named) as client:
         begun = await client.request("POST", f"/v1/catalog/{name}:install", json={})
         while True:
-            found = await client.request("GET", f"/v1/installations/{begun['id']}")
+            found = await client.request("GET", path_of("installations", begun["id"]))
             if found["progress"]["phase"] is not None:
                 progress.tell(found["progress"])
             if found["finished_at"] is not None:

@@ -45,14 +45,8 @@ def import_files(
 ) -> Json:
     """Import items, parameters or both into a bank, which is made if there is none.
 
-    Args:
-        name: Of the bank.
-        items: File of items.
-        mapping: Which of its fields are which, where it is no item file.
-        parameters: File of their parameters.
-        scorer: Of a new bank.
-        dry_run: Write nothing.
-        settings: Of `BankImport`.
+    `mapping` says which field of the items' file is which, where it is no item file; the scorer is
+    of a new bank, and other settings are those of `BankImport`.
     """
     records: list[ItemRecord] = []
     bank = None

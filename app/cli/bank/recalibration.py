@@ -1,6 +1,5 @@
 """`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank."""
 
-import asyncio
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -8,23 +7,21 @@ import typer
 
 from app.cli.servers.connection import connected, path_of, request, there
 from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, out
 from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.tables import number, show_table
+from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words
 from sextant_client import AsyncSextant
 
 #: Items that are printed; --json has them all, to this number.
 _SHOWN, _MOST = 20, 100_000
-_POLL_S = 0.2
 _OPTIONS = {
     "/response_set": "--responses",
-    "/model": "--model",
-    "/keep": "--keep",
-    "/allow": "--allow",
-    "/notes": "--notes",
+    **alike("model", "keep", "allow", "notes"),
     "/unparsed_policy": "--unparsed",
     "/bank": "NAME",
 }
@@ -120,7 +117,7 @@ def recalibrate(
     )
 
     async def run() -> tuple[Json, Json]:
-        async with connected(changes_banks=True, options=_OPTIONS) as client:
+        async with connected(_OPTIONS, changes=True) as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
             publish = f"/v1/calibrations/{record['id']}:publish"
@@ -156,10 +153,8 @@ async def _calibrated(client: AsyncSextant, bank: str, responses: str, model: st
         link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
         plan = {"model": model or version["response_model"], "link": link}
     body = {"response_set": responses, **plan}
-    record = await client.request("POST", "/v1/calibrations", json=body)
-    while record["finished_at"] is None:
-        await asyncio.sleep(_POLL_S)
-        record = await client.request("GET", f"/v1/calibrations/{record['id']}")
+    begun = await client.request("POST", "/v1/calibrations", json=body)
+    record = await follow(client, path_of("calibrations", begun["id"]), None)
     if record["failure"] is not None:
         raise CalibrationError(record["failure"]["detail"])
     if record["result"] is None:

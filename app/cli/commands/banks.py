@@ -10,6 +10,7 @@ import typer
 from app.cli.bank import bank_views, catalog, from_results, recalibration
 from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal import preview
 from app.cli.terminal.console import Json, err, out
 from app.cli.terminal.options import AllowOption, DryRunOption, KeepOption, file_option, given
@@ -24,19 +25,9 @@ _SHOWN = 10
 _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Fields of an import by the options that set them.
 _OPTIONS = {
-    "/items": "--items",
-    "/map": "--map",
-    "/target_after": "--target-after",
-    "/parameters": "--parameters",
-    "/bundle": "--bundle",
-    "/response_model": "--response-model",
-    "/scale": "--scale",
-    "/allow": "--allow",
-    "/keep": "--keep",
+    **alike("items", "map", "target_after", "parameters", "bundle", "response_model", "scale"),
+    **alike("allow", "keep", "from_version", "provisional", "difficulty"),
     "/unparsed_policy": "--unparsed",
-    "/from_version": "--from-version",
-    "/provisional": "--provisional",
-    "/difficulty": "--difficulty",
     "/name": "NAME",
     "/default_scorer": "--scorer",
 }
@@ -44,8 +35,7 @@ _OPTIONS = {
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("import")
-@on_server()
+@on_server(app, "import")
 def import_bank(
     name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
     items: Annotated[

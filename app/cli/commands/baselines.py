@@ -15,8 +15,7 @@ app = typer.Typer(no_args_is_help=True)
 _Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
 
 
-@app.command("set")
-@on_server(json=SAME)
+@on_server(app, "set", json=SAME)
 def set_baseline(
     name: _Name,
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
@@ -44,8 +43,7 @@ def _known_to(baseline: Json) -> str:
     )
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
     found = listed("/v1/baselines")
@@ -63,8 +61,7 @@ def list_baselines() -> None:
         )
 
 
-@app.command("delete")
-@on_server()
+@on_server(app, "delete")
 def delete_baseline(name: _Name) -> None:
     """Forget a name; gates that were made against it stay as they are."""
     asked(lambda client: client.remove(path_of("baselines", name)))

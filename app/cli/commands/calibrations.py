@@ -14,9 +14,9 @@ from app.cli.servers.connection import (
     path_of,
     request,
     run_to_the_end,
-    stored,
 )
 from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, err, out
 from app.cli.terminal.options import (
     AllowFewOption,
@@ -50,25 +50,15 @@ _FILTERS = (
 )
 _OPTIONS = {
     "/response_set": "RESPONSES",
-    "/model": "--model",
-    "/dimensions": "--dimensions",
-    "/partition_size": "--partition-size",
-    "/negative_slopes": "--negative-slopes",
+    **alike("model", "dimensions", "partition_size", "negative_slopes", "seed", "bank"),
     "/filters/point_biserial_confidence": "--filter-confidence",
-    "/seed": "--seed",
     "/link": "--link-to",
-    "/bank": "--bank",
-    "/notes": "--notes",
-    "/keep": "--keep",
-    "/allow": "--allow",
+    **alike("notes", "keep", "allow", "allow_unconverged", "carry_over"),
     "/unparsed_policy": "--unparsed",
-    "/allow_unconverged": "--allow-unconverged",
-    "/carry_over": "--carry-over",
 }
 
 
-@app.command()
-@on_server(json=SAME, runs=True)
+@on_server(app, json=SAME, runs=True)
 def start(
     responses: Annotated[
         str, typer.Argument(help="Response set, by name or id; see `sextant response-sets`.")
@@ -116,7 +106,7 @@ def start(
     )
 
     async def run() -> Json:
-        async with connected(changes_banks=True, options=_OPTIONS) as client:
+        async with connected(_OPTIONS, changes=True) as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
             body = given(
                 response_set=responses,
@@ -144,8 +134,7 @@ def start(
     _report(run_to_the_end(run), fails=wait)
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def publish(
     calibration: Id,
     bank: Annotated[
@@ -188,8 +177,7 @@ def publish(
         )
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_calibrations(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
 ) -> None:
@@ -210,8 +198,7 @@ def list_calibrations(
         )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def show(calibration: Id) -> None:
     """Show where a calibration stands, or what came out of it."""
     found = request("GET", _path(calibration))
@@ -219,28 +206,25 @@ def show(calibration: Id) -> None:
         _show(found)
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def watch(calibration: Id) -> None:
     """Watch a calibration until it ends; leaving it with Ctrl-C does not end it."""
 
     async def look() -> Json:
-        async with stored() as client:
+        async with connected() as client:
             return await _followed(client, calibration)
 
     _report(run_to_the_end(look), fails=True)
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def cancel(calibration: Id) -> None:
     """End a calibration; its worker stops within seconds."""
     found = request("POST", f"{_path(calibration)}:cancel")
     out.say(f"{found['id']} is {found['status']}.")
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def delete(calibration: Id) -> None:
     """Delete an ended calibration that no bank version was made of."""
     asked(lambda client: client.remove(_path(calibration)))

@@ -28,8 +28,7 @@ app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name or id of a saved endpoint.")]
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def save(
     name: Annotated[str, typer.Argument(help="Under which it is saved.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
@@ -62,8 +61,7 @@ def save(
         out.say(f"Saved {saved['name']}  {saved['id']}")
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_endpoints() -> None:
     """List saved endpoints."""
     found = listed("/v1/endpoints?order=asc")
@@ -81,8 +79,7 @@ def list_endpoints() -> None:
         )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def show(name: Name) -> None:
     """Show a saved endpoint."""
     found = asked(lambda client: saved_endpoint(client, name))
@@ -106,8 +103,7 @@ def show(name: Name) -> None:
     )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def probe(name: Name) -> None:
     """Call a saved endpoint once and say what it can do, and how fast."""
 
@@ -125,8 +121,7 @@ def probe(name: Name) -> None:
         show_facts(name, {key.replace("_", " "): _shown(value) for key, value in facts.items()})
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def delete(name: Name, erase: EraseOption = False) -> None:
     """Delete a saved endpoint. Tests that used it keep their results."""
 

@@ -27,6 +27,7 @@ from app.cli.gating.reports import junit, markdown
 from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.logins import target
 from app.cli.servers.options import ServerKeyOption, ServerOption, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, err, require_writable, show_error, write_file, write_json
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
@@ -53,13 +54,7 @@ USAGE, SOFTWARE = 64, 70
 _OPTIONS = {
     **{f"/session{field}": option for field, option in OF_SESSION.items()},
     "/session_id": "--session",
-    "/threshold": "--threshold",
-    "/baseline": "--baseline",
-    "/tolerance": "--tolerance",
-    "/metric": "--metric",
-    "/tag": "--tag",
-    "/direction": "--direction",
-    "/confidence": "--confidence",
+    **alike("threshold", "baseline", "tolerance", "metric", "tag", "direction", "confidence"),
     "/stopping": "--extend-to",
 }
 #: Metric, direction, confidence and kind, where nothing is said.
@@ -239,7 +234,7 @@ def command(
     names = _OPTIONS if policy is None else _fields_of(policy)
 
     async def decide() -> list[Verdict]:
-        own = connected(bank=rules.rules[0].bank, options=names)
+        own = connected(names, bank=rules.rules[0].bank)
         async with own as client:
             asked: Json = {}
             if session is None:

@@ -13,8 +13,7 @@ from app.cli.terminal.tables import show_facts, show_list, when
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_gates(limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20) -> None:
     """List gates, the newest first."""
     found = listed("/v1/gates", limit)
@@ -31,8 +30,7 @@ def list_gates(limit: Annotated[int, typer.Option(min=1, help="At most so many."
         )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def show(gate: Annotated[str, typer.Argument(help="Id of a gate.")]) -> None:
     """Show a gate: what was held against what, and what came out."""
     found = request("GET", path_of("gates", gate))

@@ -35,8 +35,7 @@ _OPTIONS = {
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     scope: Annotated[
@@ -88,8 +87,7 @@ def create(
     out.say(key["secret"])
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
     found = listed("/v1/api-keys?order=asc")
@@ -111,8 +109,7 @@ def list_keys() -> None:
         )
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def limit(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
     usd_per_day: UsdPerDayOption = None,
@@ -138,8 +135,7 @@ def limit(
     show_limits(changed["limits"])
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
     """Revoke a key: it is refused from now on."""
     request("DELETE", path_of("api-keys", key_id))

@@ -55,10 +55,7 @@ def _board(board: Json) -> None:
     if board["caution"]:
         err.say(f"Caution: {board['caution']}")
     for entry in board["unranked"]:
-        err.print(
-            f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}",
-            soft_wrap=True,
-        )
+        err.print(f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}", soft_wrap=True)
 
 
 def _named(entry: Json) -> str:

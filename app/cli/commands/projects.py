@@ -24,8 +24,7 @@ _OPTIONS = {"/name": "NAME", "/description": "--description"}
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def create(
     name: Annotated[str, typer.Argument(help="What it is called.")],
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
@@ -37,8 +36,7 @@ def create(
     out.say(made["id"])
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def limit(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
     usd_per_day: UsdPerDayOption = None,
@@ -67,8 +65,7 @@ def limit(
     show_limits(asked(set_limits)["limits"])
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_projects() -> None:
     """List all projects."""
     found = listed("/v1/projects?order=asc")
@@ -77,8 +74,7 @@ def list_projects() -> None:
             out.say(f"{project['id']}  {project['name']}")
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def delete(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
     erase: Annotated[bool, typer.Option("--erase", help="With all that it holds.")] = False,

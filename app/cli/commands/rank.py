@@ -9,6 +9,7 @@ from rich.table import Table
 from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, err, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import (
@@ -100,7 +101,7 @@ def command(
 
     async def rank() -> Json:
         named = _options(len(endpoint))
-        async with connected(bank=bank, options=named) as client:
+        async with connected(named, bank=bank) as client:
             body["endpoints"] = [
                 await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
                 for text in endpoint
@@ -153,9 +154,8 @@ def _options(n_endpoints: int) -> dict[str, str]:
         for field, option in OF_SESSION.items()
         if not field.removeprefix("/").startswith(shared)
     }
-    for name in ("confidence", "min_items", "max_items", "tie_width"):
-        own[f"/{name}"] = f"--{name.replace('_', '-')}"
     places = {f"/endpoints/{nth}": f"--endpoint {nth + 1}" for nth in range(n_endpoints)}
+    own |= alike("confidence", "min_items", "max_items", "tie_width")
     return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 

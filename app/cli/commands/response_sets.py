@@ -11,6 +11,7 @@ import typer
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, err, out, write_file
 from app.cli.terminal.options import (
     DryRunOption,
@@ -30,17 +31,11 @@ from sextant_client import AsyncSextant
 _OPTIONS = {
     "/name": "NAME",
     "/files": "--from",
-    "/format": "--format",
     "/filters": "--filter",
     "/metrics": "--metric",
     "/scorers": "--scorer",
-    "/examinee": "--examinee",
-    "/no_answer": "--no-answer",
-    "/score_range": "--score-range",
     "/unparsed_policy": "--unparsed",
-    "/bank": "--bank",
-    "/version": "--version",
-    "/since": "--since",
+    **alike("format", "examinee", "no_answer", "score_range", "bank", "version", "since"),
 }
 #: Names and places that are printed before the rest is only counted.
 _SHOWN = 5
@@ -54,8 +49,7 @@ _REASONS = {
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("import")
-@on_server()
+@on_server(app, "import")
 def import_answers(
     name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
     more: Annotated[
@@ -137,8 +131,7 @@ def import_answers(
     _show_report(asked(send, _OPTIONS))
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def collect(
     name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
     bank: Annotated[str, typer.Option(help="Bank whose sessions are taken over, by name or id.")],
@@ -177,8 +170,7 @@ def collect(
     _show_size(report["response_set"])
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_sets() -> None:
     """List all response sets."""
     found = listed("/v1/response-sets?order=asc")
@@ -195,8 +187,7 @@ def list_sets() -> None:
         )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) -> None:
     """Show a response set and where its answers come from."""
     found = request("GET", _path(name))
@@ -219,8 +210,7 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
         out.say(line)
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def export(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
     file_format: Annotated[
@@ -239,8 +229,7 @@ def export(
         out.say(f"Wrote {target}.")
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def delete(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

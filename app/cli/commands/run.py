@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal.console import Json, err, require_writable
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import (
@@ -39,9 +40,8 @@ from app.cli.terminal.watch import announce, report, watch
 #: Fields of a session by the options that set them.
 OPTIONS = {
     **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
-    "/bank": "--bank",
+    **alike("bank", "preset", "concurrency", "repeats", "cache", "seed"),
     "/endpoint_id": "--endpoint",
-    "/preset": "--preset",
     "/selection/criterion": "--selector",
     "/prediction/method": "--prediction",
     "/stopping/se": "--se-target",
@@ -49,7 +49,6 @@ OPTIONS = {
     "/stopping/min_items": "--min-items",
     "/stopping/max_items": "--max-items",
     "/pretest/items_per_session": "--pretest",
-    "/concurrency": "--concurrency",
     "/budget/usd": "--budget-usd",
     "/budget/tokens": "--budget-tokens",
     "/budget/seconds": "--budget-seconds",
@@ -57,9 +56,6 @@ OPTIONS = {
     "/prompt/shots": "--shots",
     "/prompt/system": "--system",
     "/prompt/mode": "--mode",
-    "/repeats": "--repeats",
-    "/cache": "--cache",
-    "/seed": "--seed",
 }
 
 
@@ -200,7 +196,7 @@ def command(
     }
 
     async def measure() -> Json:
-        async with connected(bank=bank, options=OPTIONS) as client:
+        async with connected(OPTIONS, bank=bank) as client:
             body.update(await examinee(client, endpoint, model, asked_model))
             created = await client.request("POST", "/v1/sessions", json=body)
             if not quiet:

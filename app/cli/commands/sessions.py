@@ -15,7 +15,6 @@ from app.cli.servers.connection import (
     path_of,
     request,
     run_to_the_end,
-    stored,
 )
 from app.cli.servers.options import SAME, also_json, chosen, on_server
 from app.cli.terminal import console
@@ -40,8 +39,7 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-@app.command("list")
-@on_server(json=SAME)
+@on_server(app, "list", json=SAME)
 def list_sessions(
     status: Annotated[SessionState | None, typer.Option(help="Only those in this state.")] = None,
     bank: Annotated[str | None, typer.Option(help="Only those on this bank.")] = None,
@@ -74,8 +72,7 @@ def list_sessions(
         )
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def show(session: SessionId) -> None:
     """Show where a test stands, or what came out of it."""
     found = request("GET", _path(session))
@@ -89,8 +86,7 @@ def show(session: SessionId) -> None:
         report(found)
 
 
-@app.command()
-@on_server(json=SAME)
+@on_server(app, json=SAME)
 def answers(
     session: Annotated[str, typer.Argument(help="Id of a test.")],
     wrong: Annotated[bool, typer.Option("--wrong", help="Only those scored wrong.")] = False,
@@ -157,8 +153,7 @@ def _lines(one: Json) -> Iterator[str]:
             yield f"      {name:9}{' '.join(one[name].split())}"
 
 
-@app.command("watch")
-@on_server(json=SAME)
+@on_server(app, "watch", json=SAME)
 def follow(
     session: SessionId,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
@@ -166,7 +161,7 @@ def follow(
     """Watch a test until it ends; leaving it with Ctrl-C does not end the test."""
 
     async def look() -> Json:
-        async with stored() as client:
+        async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
                 err.print("A test by hand: it goes on when somebody answers.", soft_wrap=True)
@@ -179,8 +174,7 @@ def follow(
         raise typer.Exit(FAILED)
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def cancel(session: SessionId) -> None:
     """End a test where it stands; its answers so far are kept."""
     found = request("POST", f"{_path(session)}:cancel")
@@ -196,16 +190,14 @@ def cancel(session: SessionId) -> None:
     )
 
 
-@app.command()
-@on_server()
+@on_server(app)
 def delete(session: SessionId) -> None:
     """Delete an ended test with its answers and events."""
     asked(lambda client: client.remove(_path(session)))
     out.say(f"Deleted {session}.")
 
 
-@app.command()
-@on_server(json="Write session and changes as JSON; - for stdout.", runs=True)
+@on_server(app, json="Write session and changes as JSON; - for stdout.", runs=True)
 def rescore(
     session: EndedId,
     scorer: Annotated[
@@ -233,13 +225,10 @@ def rescore(
     if also_json(found):
         report(ended)
         _show(found)
-    if ended["status"] != "completed":
-        err.print(f"Error: {ended['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
+    _require_completed(ended)
 
 
-@app.command()
-@on_server(json="Write the new session as JSON; - for stdout.", runs=True)
+@on_server(app, json="Write the new session as JSON; - for stdout.", runs=True)
 def extend(
     session: EndedId,
     margin: FurtherMarginOption = None,
@@ -258,7 +247,7 @@ def extend(
     options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
 
     async def go_on() -> Json:
-        async with connected(options=options) as client:
+        async with connected(options) as client:
             known = await client.request("GET", path)
             goals = ("se_target", "score_margin")
             # A goal that was reached would end it at once; one that was not still holds.
@@ -273,13 +262,10 @@ def extend(
     if also_json(ended):
         report(ended)
         out.say(f"New session: {ended['id']}")
-    if ended["status"] != "completed":
-        err.print(f"Error: {ended['stop_detail']}", style="red")
-        raise typer.Exit(FAILED)
+    _require_completed(ended)
 
 
-@app.command("report")
-@on_server(json=SAME)
+@on_server(app, "report", json=SAME)
 def write_report(
     session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
@@ -294,6 +280,12 @@ def write_report(
     write_file(out, page)
     if also_json(document) and out != "-":
         console.out.say(f"Wrote {out}.")
+
+
+def _require_completed(session: Json) -> None:
+    if session["status"] != "completed":
+        err.print(f"Error: {session['stop_detail']}", style="red")
+        raise typer.Exit(FAILED)
 
 
 def _path(session: str) -> str:

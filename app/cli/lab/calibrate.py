@@ -33,7 +33,7 @@ from app.cli.lab.inputs import (
     score_scale,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, fail_clearly, write_json
+from app.cli.terminal.console import Json, fail_clearly, write_json, written
 from app.cli.terminal.options import (
     AllowFewOption,
     DimensionsOption,
@@ -220,10 +220,8 @@ def _progress() -> Iterator[Report]:
 
 def _write_bank(path: Path, bank: ItemBank) -> None:
     content = write_difficulties(bank) if bank.model is CONTINUOUS else write_mirt(bank)
-    try:
+    with written(str(path)):
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    except OSError as exc:
-        raise InvalidInputError(f"{path}: cannot be written: {exc.strerror}.") from exc
 
 
 def _dropped(kind: str, dropped: Dropped) -> Json:

@@ -20,8 +20,9 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import active_items, tags_of
 from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import also_json, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal import console
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import Json, written
 from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
 from app.engine.bank import ItemBank
 from app.engine.prediction.short_form import ShortForm, compose
@@ -36,7 +37,7 @@ from sextant_client import AsyncSextant
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
-_OPTIONS = {"/items": "--items", "/target": "--target", "/ask": "--ask", "/costs": "--item-costs"}
+_OPTIONS = {**alike("items", "target", "ask"), "/costs": "--item-costs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +125,13 @@ def command(
         "error_by_items": {str(n): error for n, error in made.errors.items()},
     }
     if out is not None:
-        _write(out, write_form(made.keys, form.weights, form.constant))
+        with written(f"--out: {out}"):
+            out.write_bytes(write_form(made.keys, form.weights, form.constant))
     if out is not None and lm_eval is not None:
         sources, _ = sources_of(files_at([lm_eval]), ResponseFormat.LM_EVAL)
-        _write(out.with_suffix(".yaml"), lm_eval_run(made.keys, [one for _, one in sources]))
+        settings = out.with_suffix(".yaml")
+        with written(f"--out: {settings}"):
+            settings.write_bytes(lm_eval_run(made.keys, [one for _, one in sources]))
     screen = console.out if also_json(document) else console.err
     _show(screen, form, made.errors)
 
@@ -211,13 +215,6 @@ def _stored(
         keys=[item["key"] for item in found["items"]],
         source={"bank_version_id": found["bank_version_id"]},
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as exc:
-        raise InvalidInputError(f"--out: {path}: cannot be written: {exc.strerror}.") from exc
 
 
 def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None:

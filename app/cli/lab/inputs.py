@@ -152,11 +152,7 @@ class KnownBank:
 
 
 def load_bank(path: Path, *, several: bool = False) -> ItemBank:
-    """The bank in a bundle or a parameter file.
-
-    Args:
-        path: The file.
-        several: Whether it may measure several abilities.
+    """The bank in a bundle or a parameter file, of one ability unless `several` may be.
 
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.

@@ -26,7 +26,7 @@ FAILED, INTERRUPTED = 1, 130
 _CANCEL_S = 10.0
 #: Of a request: a server that is gone for a moment ends no test, and one that is none is told soon.
 _RETRIES = 2
-#: Seconds between two looks at events.
+#: Seconds between two looks at what runs.
 _POLL_S = 0.2
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -35,13 +35,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 async def reached(
     named: Target, options: Mapping[str, str] = _NO_OPTIONS
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of a server that is up.
-
-    Args:
-        named: The server.
-        options: Of the command, by pointers to the fields that they set: faults are told in their
-            words.
-    """
+    """A client of a server that is up; faults are told in the words of a command's options."""
     project = chosen().project or ""
     try:
         opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
@@ -54,43 +48,27 @@ async def reached(
 
 @asynccontextmanager
 async def connected(
-    *,
-    bank: str | None = None,
-    changes_banks: bool = False,
-    options: Mapping[str, str] = _NO_OPTIONS,
+    options: Mapping[str, str] = _NO_OPTIONS, *, bank: str | None = None, changes: bool = False
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of the server that is named, or of one of our own as long as it is needed.
+    """A client of the server that is named, else of one on the configured database.
+
+    The latter is a server with a worker where the command needs one; else the API of this process,
+    without a socket and without a worker.
 
     Args:
+        options: Of the command, by pointers to the fields that they set.
         bank: What will be asked; our own server installs `demo`.
-        changes_banks: Our own server lets the client do so.
-        options: As of `reached`.
+        changes: Our own server lets the client change banks.
     """
     if (named := chosen().target) is not None:
         async with reached(named, options) as client:
             yield client
         return
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
-    from app.cli.servers.server import own_server
+    from app.cli.servers.server import in_process, own_server
 
-    async with own_server(bank, changes_banks=changes_banks) as client:
-        with in_words(client, options):
-            yield client
-
-
-@asynccontextmanager
-async def stored(options: Mapping[str, str] = _NO_OPTIONS) -> AsyncIterator[AsyncSextant]:
-    """A client for what is stored: of the server that is named, or of the configured database.
-
-    The latter speaks to the API of this process, without a socket and without a worker.
-    """
-    if (named := chosen().target) is not None:
-        async with reached(named, options) as client:
-            yield client
-        return
-    from app.cli.servers.server import in_process
-
-    async with in_process() as client:
+    own = own_server(bank, changes_banks=changes) if chosen().runs else in_process()
+    async with own as client:
         with in_words(client, options):
             yield client
 
@@ -106,9 +84,6 @@ async def there(
         kind: Collection that it is in, `banks` or `response-sets`.
         name: Its name.
         new: What is made where there is none; None in a dry run, which makes none.
-
-    Raises:
-        InvalidInputError: There is none, and none may be made.
     """
     path, made = path_of(kind, name), False
     try:
@@ -134,7 +109,7 @@ async def there(
 async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, Json]]:
     """Type and data of each event of a resource, until the last one.
 
-    They are polled: the API of this process, which `stored` speaks to, streams nothing.
+    They are polled: the API of this process streams nothing.
     """
     after, ended = 0, False
     while not ended:
@@ -167,8 +142,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
         except (sextant_client.SextantError, TimeoutError) as error:
             if getattr(error, "code", None) != "invalid_state":  # it has ended
                 err.print(
-                    f"{resource_id} could not be cancelled and may go on: {error}",
-                    soft_wrap=True,
+                    f"{resource_id} could not be cancelled and may go on: {error}", soft_wrap=True
                 )
         else:
             err.print(f"Cancelled {resource_id}.")
@@ -179,10 +153,10 @@ def asked(
     use: Callable[[AsyncSextant], Coroutine[Any, Any, T]],
     options: Mapping[str, str] = _NO_OPTIONS,
 ) -> T:
-    """What `use` finds out through the client of `stored`."""
+    """What `use` finds out through the client of `connected`."""
 
     async def run() -> T:
-        async with stored(options) as client:
+        async with connected(options) as client:
             return await use(client)
 
     return asyncio.run(run())

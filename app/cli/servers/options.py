@@ -49,12 +49,17 @@ SAME = "Write the same as JSON; - for stdout."
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the options of the present command say; None where one is not given."""
+    """What the options of the present command say; None where one is not given.
+
+    Attributes:
+        runs: It needs a worker.
+    """
 
     server: str | None = None
     server_key: str | None = None
     json: str | None = None
     project: str | None = None
+    runs: bool = False
 
     @property
     def target(self) -> Target | None:
@@ -72,7 +77,12 @@ def chosen() -> Chosen:
 
 
 def on_server(
-    *, json: str | None = None, runs: bool = False, code: int = USAGE_ERROR
+    group: typer.Typer | None = None,
+    name: str | None = None,
+    *,
+    json: str | None = None,
+    runs: bool = False,
+    code: int = USAGE_ERROR,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function a command on a server, which fails clearly.
 
@@ -80,6 +90,8 @@ def on_server(
     projects, it keeps the meaning.
 
     Args:
+        group: Where it is a command, under its own name or this one; None adds it nowhere.
+        name: See `group`.
         json: Help of `--json`; None leaves the option out.
         runs: It needs a server with a worker: one of our own where none is named.
         code: Exit code where it fails.
@@ -95,7 +107,7 @@ def on_server(
 
         @functools.wraps(command)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            token = _chosen.set(_read(kwargs, added))
+            token = _chosen.set(_read(kwargs, added, runs=runs))
             for name in added:
                 kwargs.pop(name, None)
             try:
@@ -112,17 +124,20 @@ def on_server(
             parameters=[*signature.parameters.values(), *more]
         )
         wrapped.__annotations__ = command.__annotations__ | added
-        return fail_clearly(wrapped, code=code)
+        clear = fail_clearly(wrapped, code=code)
+        if group is not None:
+            group.command(name)(clear)
+        return clear
 
     return decorate
 
 
-def _read(given: Mapping[str, Any], added: Mapping[str, Any]) -> Chosen:
+def _read(given: Mapping[str, Any], added: Mapping[str, Any], *, runs: bool) -> Chosen:
     project = given.get("project") if "project" in added else None
     if project is not None and not project.isascii():
         raise InvalidInputError("--project: name it by its id: a header takes ASCII alone.")
     own = {name: given.get(name) for name in ("server", "server_key", "json")}
-    return Chosen(**own, project=project or None)
+    return Chosen(**own, project=project or None, runs=runs)
 
 
 def also_json(document: Mapping[str, Any]) -> bool:

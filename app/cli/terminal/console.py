@@ -144,12 +144,21 @@ def write_json(target: str | None, document: Mapping[str, Any]) -> None:
     if target == "-":
         sys.stdout.write(text + "\n")
     else:
-        try:
+        with written(f"--json: {target}"):
             Path(target).write_text(text + "\n", encoding="utf-8")
-        except OSError as exc:
-            raise InvalidInputError(
-                f"--json: {target}: cannot be written: {exc.strerror}."
-            ) from exc
+
+
+@contextmanager
+def written(name: str) -> Iterator[None]:
+    """Write a file of this name in the block.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise InvalidInputError(f"{name}: cannot be written: {exc.strerror}.") from exc
 
 
 @contextmanager
@@ -165,14 +174,13 @@ def writing(target: str) -> Iterator[BinaryIO]:
         return
     path = Path(target)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as stream:
-            yield stream
-        part.replace(path)
-    except OSError as exc:
-        raise InvalidInputError(f"{target}: cannot be written: {exc.strerror}.") from exc
-    finally:
-        part.unlink(missing_ok=True)
+    with written(target):
+        try:
+            with part.open("wb") as stream:
+                yield stream
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def write_file(target: str, content: bytes) -> None:

@@ -100,11 +100,6 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> Json:
 def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any]) -> None:
     """Refuse options that do not go together, before anything is started for them.
 
-    Args:
-        endpoint: `--endpoint`.
-        model: `--model`.
-        settings: What else the options say of an endpoint; empty values do not count.
-
     Raises:
         InvalidInputError: A URL without a model, or settings of what is saved with its own.
     """

@@ -67,7 +67,7 @@ def preview(
     }
 
     async def ask() -> Json:
-        async with connected(bank=bank, options=OPTIONS) as client:
+        async with connected(OPTIONS, bank=bank) as client:
             path = f"{path_of('banks', bank, 'items', item)}:preview"
             body.update(await examinee(client, endpoint, model, asked_model))
             return await client.request("POST", path, json=body)

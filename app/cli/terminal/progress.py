@@ -21,11 +21,7 @@ _MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unparsed", "t
 
 
 class Progress:
-    """What the events have told so far.
-
-    Args:
-        clock: Seconds that pass.
-    """
+    """What the events have told so far."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)

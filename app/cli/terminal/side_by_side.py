@@ -43,11 +43,7 @@ class _Score(NamedTuple):
 
 
 class SideBySide:
-    """What the events of both have told so far.
-
-    Args:
-        n_items: Items of the bank.
-    """
+    """What the events of both have told so far, on a bank of so many items."""
 
     def __init__(self, n_items: int) -> None:
         self._n_items = n_items
@@ -95,14 +91,7 @@ class SideBySide:
 
 
 async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
-    """Show two sessions until both have ended.
-
-    Args:
-        client: Of the server that runs them.
-        chosen: Id of the one whose questions are chosen.
-        random: Id of the one whose questions are random.
-        n_items: Items of their bank.
-    """
+    """Show two sessions until both have ended: of chosen, and of random questions."""
     shown = SideBySide(n_items)
     live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
 
