@@ -82,14 +82,15 @@ def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 
 
-def test_a_word_between_colons_is_no_picture() -> None:
+def test_a_word_between_colons_is_no_picture_and_one_in_brackets_no_style() -> None:
     shown = io.StringIO()
     terminal = console.SafeConsole(file=shown)
-    table = Table()
-    table.add_row("item:x:1")
-    terminal.say("found 'root:x:0'")
-    terminal.print("root:smile:0", table)
-    assert all(text in shown.getvalue() for text in ("root:x:0", "root:smile:0", "item:x:1"))
+    table = Table("[head]", title="[title]")
+    table.add_row("item:x:1 [b]")
+    terminal.say("found 'root:x:0' [said]")
+    terminal.print("root:smile:0 [red]", table, style="bold")
+    texts = ("root:x:0", "root:smile:0", "item:x:1", "[b]", "[said]", "[red]", "[head]", "[title]")
+    assert [text for text in texts if text not in shown.getvalue()] == []
 
 
 #: Escape, CSI and OSC of one character, bell, delete, carriage return, bidi override, line

@@ -35,7 +35,7 @@ class SafeConsole(Console):
     def __init__(self, *, file: IO[str] | None = None, stderr: bool = False) -> None:
         # Square brackets and words between colons are text: names of models, items and files may
         # hold them.
-        super().__init__(file=file, stderr=stderr, highlight=False, emoji=False)
+        super().__init__(file=file, stderr=stderr, highlight=False, markup=False, emoji=False)
         if not self.is_terminal:
             self.width = _PIPE_COLUMNS
 
