@@ -61,32 +61,18 @@ PANELS = {
 
 #: Commands that stand in the module of another.
 _BESIDE = {"logout": "login", "restore": "backup"}
-#: Commands of a group that have a module of their own, which loads a fraction of what the group
-#: does.
-_ALONE = {
-    ("banks", "list"): "app.cli.bank.bank_list",
-    ("banks", "show"): "app.cli.bank.bank_views",
-    ("banks", "lint"): "app.cli.bank.bank_views",
-    ("banks", "export"): "app.cli.bank.bank_views",
-    ("banks", "delete"): "app.cli.bank.bank_views",
-    ("banks", "catalog"): "app.cli.bank.catalog",
-    ("banks", "install"): "app.cli.bank.catalog",
-}
-
-
 #: Whose first word names the command, which the audit trail tells.
 _GROUPS = frozenset(
     {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}
 )
 
 
-def build(wanted: str | None, command: str | None = None) -> typer.Typer:
+def build(wanted: str | None) -> typer.Typer:
     """The command line with one subcommand imported and the others as names with their help.
 
     Args:
         wanted: The subcommand that will run. Importing the rest would cost seconds (scipy,
             pyarrow, FastAPI) for nothing.
-        command: Of a group, the command that will run, where that is known.
     """
     cli = typer.Typer(
         name="sextant",
@@ -103,8 +89,9 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
             cli.command(name, help=help_line, rich_help_panel=panel)(_not_imported)
             continue
         folder = "lab" if panel == LAB else "commands"
-        whole = f"app.cli.{folder}.{_BESIDE.get(name, name).replace('-', '_')}"
-        module = importlib.import_module(_ALONE.get((name, command or ""), whole))
+        module = importlib.import_module(
+            f"app.cli.{folder}.{_BESIDE.get(name, name).replace('-', '_')}"
+        )
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:
@@ -145,4 +132,4 @@ def main() -> None:
     wanted, command, *_ = [*words, None, None]
     name = " ".join(filter(None, ("sextant", wanted, command if wanted in _GROUPS else None)))
     with doing(AuditEntry(action=lambda: name, path="", request_id=None, address="command line")):
-        build(wanted, command)()
+        build(wanted)()

@@ -32,11 +32,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from app.demo.bank import DemoItem
-from app.demo.scripted_judge import MODEL_NAME as JUDGE_NAME
-from app.demo.scripted_judge import ScriptedJudge, embedding
-from app.demo.scripted_model import ScriptedModel
-
-MODEL_NAME = "sextant-demo"
+from app.demo.scripted_model import (
+    JUDGE_NAME,
+    MODEL_NAME,
+    ScriptedJudge,
+    ScriptedModel,
+    embedding,
+)
 
 _CHARS_PER_TOKEN = 4
 #: A fixed moment, so that equal questions get equal bytes.
@@ -114,15 +116,15 @@ def create_model_server(
             await asyncio.sleep(latency_s)
         said = judge.reply(ask.whole) if ask.model == JUDGE_NAME else scripted.reply(ask.prompt)
         text, finish = _cut(said, ask)
-        form = _ChatForm if chat else _TextForm
-        head = {"id": f"{form.prefix}-{next(numbers)}", "created": _CREATED, "model": ask.model}
+        prefix = "chatcmpl" if chat else "cmpl"
+        head = {"id": f"{prefix}-{next(numbers)}", "created": _CREATED, "model": ask.model}
         usage = _usage(ask.prompt, text)
         if ask.stream:
             return StreamingResponse(
-                _chunks(form, head, text, finish, usage if ask.with_usage else None),
+                _chunks(head, text, finish, usage if ask.with_usage else None, chat=chat),
                 media_type="text/event-stream",
             )
-        return _json({**head, **form.whole(text, finish), "usage": usage})
+        return _json({**head, **_said(text, finish, chat=chat, whole=True), "usage": usage})
 
     async def chat_completions(request: Request) -> Response:
         return await answer(request, chat=True)
@@ -165,52 +167,28 @@ def create_model_server(
     )
 
 
-class _ChatForm:
-    """How `/v1/chat/completions` writes an answer."""
-
-    prefix = "chatcmpl"
-
-    @staticmethod
-    def whole(text: str, finish: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-        return {"object": "chat.completion", "choices": [choice]}
-
-    @staticmethod
-    def piece(text: str, finish: str | None) -> dict[str, Any]:
-        delta = {"content": text} if finish is None else {}
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {"object": "chat.completion.chunk", "choices": [choice]}
-
-
-class _TextForm:
-    """How `/v1/completions` writes an answer."""
-
-    prefix = "cmpl"
-
-    @staticmethod
-    def whole(text: str, finish: str) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-        return {"object": "text_completion", "choices": [choice]}
-
-    @staticmethod
-    def piece(text: str, finish: str | None) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "finish_reason": finish}
-        return {"object": "text_completion", "choices": [choice]}
+def _said(text: str, finish: str | None, *, chat: bool, whole: bool) -> dict[str, Any]:
+    """What either route says, as a whole or as a piece of a stream."""
+    said: dict[str, Any]
+    if not chat:
+        kind, said = "text_completion", {"text": text}
+    elif whole:
+        kind, said = "chat.completion", {"message": {"role": "assistant", "content": text}}
+    else:
+        kind, said = "chat.completion.chunk", {"delta": {} if finish else {"content": text}}
+    logprobs = {"logprobs": None} if whole else {}
+    return {"object": kind, "choices": [{"index": 0, **said, **logprobs, "finish_reason": finish}]}
 
 
 async def _chunks(
-    form: type[_ChatForm] | type[_TextForm],
-    head: dict[str, Any],
-    text: str,
-    finish: str,
-    usage: dict[str, int] | None,
+    head: dict[str, Any], text: str, finish: str, usage: dict[str, int] | None, *, chat: bool
 ) -> AsyncIterator[bytes]:
     for piece in re.findall(r"\S+\s*|\s+", text):
-        yield _event({**head, **form.piece(piece, None)})
-    yield _event({**head, **form.piece("", finish)})
+        yield _event({**head, **_said(piece, None, chat=chat, whole=False)})
+    yield _event({**head, **_said("", finish, chat=chat, whole=False)})
     if usage is not None:
-        yield _event({**head, **form.piece("", None), "choices": [], "usage": usage})
+        last = _said("", None, chat=chat, whole=False)
+        yield _event({**head, **last, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 

@@ -9,20 +9,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from app.cli import PANELS, build
+from tests.cli.shell import done, refused
 
 #: These work on files, on this machine itself, on a database beside any server, or on the login.
 _WITHOUT = {
     *("estimate", "simulate", "rank-simulate", "calibrate", "lint", "reproduce"),
-    *(
-        "demo",
-        "demo-model",
-        "serve",
-        "worker",
-        "migrate",
-        "backup",
-        "restore",
-        "keys rotate-secret",
-    ),
+    *("demo", "demo-model", "serve", "worker", "migrate", "backup", "restore"),
+    "keys rotate-secret",
     "logout",
 }
 #: It says where a page is, and asks nobody.
@@ -87,11 +80,9 @@ def test_a_command_with_a_server_starts_no_database(
             words += [*(word for word in parameter.opts[:1] if word.startswith("-")), value]
     words += [str(file) if word == "FILE" else word for word in _MORE.get(name, ())]
     words += ["--server", "http://127.0.0.1:9", "--server-key", "sxt_x"]
-    cli = build(words[0], words[1])
-    told = CliRunner().invoke(cli, words)
-    assert told.exit_code == (64 if name == "gate" else 2), told.output
-    assert "The Sextant server at http://127.0.0.1:9" in told.stderr
-    assert "cannot be reached" in told.stderr
+    told = refused(*words, code=64 if name == "gate" else 2)
+    assert "The Sextant server at http://127.0.0.1:9" in told
+    assert "cannot be reached" in told
 
 
 @pytest.mark.usefixtures("own_database")
@@ -101,26 +92,19 @@ def test_a_command_works_in_the_project_that_is_named(
     items = tmp_path / "items.jsonl"
     items.write_text('{"key": "q", "prompt": "1 + 1?", "target": "2"}')
 
-    def sextant(*words: str) -> str:
-        told = CliRunner().invoke(build(words[0], words[1]), words)
-        assert told.exit_code == 0, told.output
-        return told.stdout
-
-    sextant("projects", "create", "other")
+    done("projects", "create", "other")
     # Over the API of this process, and on the database itself.
     named = ("--project", "other")
-    sextant("banks", "import", "sums", "--items", str(items), *named)
-    sextant("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m",
-            *named)  # fmt: skip
+    done("banks", "import", "sums", "--items", items, *named)
+    saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
+    done(*saved, *named)
     for words in (("banks", "list"), ("endpoints", "list")):
-        assert len(sextant(*words, *named).splitlines()) == 2
-        assert len(sextant(*words).splitlines()) == 1
+        assert len(done(*words, *named).stdout.splitlines()) == 2
+        assert len(done(*words).stdout.splitlines()) == 1
     monkeypatch.setenv("SEXTANT_PROJECT", "other")
-    assert "mine" in sextant("endpoints", "list")
+    assert "mine" in done("endpoints", "list").stdout
     for words in (("banks", "list"), ("endpoints", "list")):
-        wrong = CliRunner().invoke(build(*words), [*words, "--project", "nope"])
-        assert wrong.exit_code == 2
-        assert "There is no project 'nope'" in wrong.stderr
+        assert "There is no project 'nope'" in refused(*words, "--project", "nope")
 
 
 def test_help_of_run_is_one_screen_and_names_where_the_rest_is() -> None:

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from app.cli.lab.compose import command
+from tests.cli.shell import done, refused, told
 from tests.cli.test_simulate_design import records
-
-app = typer.Typer()
-app.command()(command)
 
 
 @pytest.fixture
@@ -32,10 +27,8 @@ def train(tmp_path: Path) -> Path:
 def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
     train: Path, tmp_path: Path
 ) -> None:
-    form, out = tmp_path / "form.csv", tmp_path / "out.json"
-    flags = ["--train", str(train), "--items", "8", "--out", str(form), "--json", str(out)]
-    result = CliRunner().invoke(app, flags)
-    assert result.exit_code == 0, result.output
+    form = tmp_path / "form.csv"
+    document = told("compose", "--train", train, "--items", "8", "--out", form)
     rows = list(csv.DictReader(form.read_text().splitlines()))
     assert len(rows) == 9
     assert rows[0]["item"] == ""
@@ -45,7 +38,6 @@ def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
     )
     truth = new.mean(axis=1)
     assert np.abs(value - truth).mean() < 0.5 * np.abs(truth - truth.mean()).mean()
-    document = json.loads(out.read_text())
     held = np.abs(value - truth) <= document["half_width95"]
     assert held.mean() > 0.85
 
@@ -63,9 +55,8 @@ def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
         path = tmp_path / f"samples_{task}_2026-11-20T10-00-00.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
     form = tmp_path / "form.csv"
-    flags = ["--train", str(train), "--items", "8", "--out", str(form), "--lm-eval", str(tmp_path)]
-    result = CliRunner().invoke(app, flags)
-    assert result.exit_code == 0, result.output
+    words = ("compose", "--train", train, "--items", "8", "--lm-eval", tmp_path)
+    done(*words, "--out", form)
     items = [row["item"] for row in csv.DictReader(form.read_text().splitlines())][1:]
     run = json.loads((tmp_path / "form.yaml").read_text())
     asked = {(task, 100 - number) for task, chosen in run["samples"].items() for number in chosen}
@@ -74,15 +65,11 @@ def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
 
     path = tmp_path / "samples_law_2026-11-21T10-00-00.jsonl"
     path.write_text("\n".join(json.dumps({**row, "doc_id": 7}) for row in rows))
-    result = CliRunner().invoke(app, flags)
-    assert result.exit_code == 2
-    assert "gives to the same document" in " ".join(result.output.split())
+    assert "gives to the same document" in refused(*words, "--out", form)
     path.unlink()
     (tmp_path / "samples_law_2026-11-20T10-00-00.jsonl").unlink()
-    result = CliRunner().invoke(app, flags)
-    assert "are in none of 1 files" in " ".join(result.output.split())
-    result = CliRunner().invoke(app, [*flags[:4], "--lm-eval", str(tmp_path)])
-    assert "give --out" in " ".join(result.output.split())
+    assert "are in none of 1 files" in refused(*words, "--out", form)
+    assert "give --out" in refused(*words)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +81,4 @@ def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
     ],
 )
 def test_what_cannot_be_built_is_refused(train: Path, flags: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(app, ["--train", str(train), *flags])
-    assert result.exit_code == 2
-    assert complaint in " ".join(result.output.split())
+    assert complaint in refused("compose", "--train", train, *flags)

@@ -1,6 +1,7 @@
-"""What the terminal shows of an error."""
+"""What the terminal shows, and that nothing which a server or a model writes is obeyed by it."""
 
 import io
+import json
 
 import pytest
 from rich.table import Table
@@ -81,11 +82,58 @@ def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 
 
-def test_a_word_between_colons_is_no_picture() -> None:
+def test_a_word_between_colons_is_no_picture_and_one_in_brackets_no_style() -> None:
     shown = io.StringIO()
     terminal = console.SafeConsole(file=shown)
-    table = Table()
-    table.add_row("item:x:1")
-    terminal.say("found 'root:x:0'")
-    terminal.print("root:smile:0", table)
-    assert all(text in shown.getvalue() for text in ("root:x:0", "root:smile:0", "item:x:1"))
+    table = Table("[head]", title="[title]")
+    table.add_row("item:x:1 [b]")
+    terminal.say("found 'root:x:0' [said]")
+    terminal.print("root:smile:0 [red]", table, style="bold")
+    texts = ("root:x:0", "root:smile:0", "item:x:1", "[b]", "[said]", "[red]", "[head]", "[title]")
+    assert [text for text in texts if text not in shown.getvalue()] == []
+
+
+#: Escape, CSI and OSC of one character, bell, delete, carriage return, bidi override, line
+#: separator, tag.
+OBEYED = "\x1b\x9b\x9d\x07\x7f\r\u202e\u2066\u2028\U000e0041"
+HOSTILE = f"mo{OBEYED}[31mdel\x1b]0;title\x07"
+
+
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    screen = io.StringIO()
+    for each in (console.out, console.err):
+        monkeypatch.setattr(each, "_file", screen)
+        monkeypatch.setattr(each, "_force_terminal", True)
+    return screen
+
+
+@pytest.mark.parametrize("style", [None, "bold"])
+def test_what_others_wrote_is_shown_and_not_obeyed(
+    style: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = _terminal(monkeypatch)
+    table = Table(title=HOSTILE)
+    table.add_column(HOSTILE)
+    table.add_row(HOSTILE)
+    console.out.print(table)
+    console.out.print(HOSTILE, style=style, soft_wrap=True)
+    problems = [FieldProblem(HOSTILE, HOSTILE), FieldProblem(HOSTILE, HOSTILE)]
+    console.show_error(InvalidInputError(HOSTILE, problems=problems))
+    console.show_warning(HOSTILE)
+    shown = screen.getvalue()
+    own = shown.replace("\x1b[", "")  # rich's own styles are plain CSI sequences
+    assert "\x1b" not in own
+    assert not set(own) & set(OBEYED)
+    assert "\x1b[31mdel" not in shown
+    assert "]0;title" in shown
+
+
+def test_json_for_the_terminal_means_the_same_and_obeys_nobody(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = {HOSTILE: [HOSTILE, "Größe 数\tand\nlines"]}
+    console.write_json("-", document)
+    written = capsys.readouterr().out
+    assert json.loads(written) == document
+    assert not set(written) & set(OBEYED)
+    assert "Größe 数" in written

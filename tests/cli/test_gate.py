@@ -5,12 +5,12 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from app.demo.model_server import create_model_server
-from tests.cli.shell import sextant
+from tests.cli.shell import done, refused, sextant
 from tests.servers import serving
 
 
@@ -20,56 +20,61 @@ def model_url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
-def gate(*arguments: str) -> Result:
-    return sextant("gate", *arguments)
+def gate(*arguments: object, code: int = 0) -> Any:
+    """What a gate writes as JSON, where it ends with this code."""
+    result = sextant("gate", *arguments, "--json", "-")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def no_gate(*arguments: object) -> str:
+    """Why a gate could not be asked."""
+    return refused("gate", *arguments, code=64)
 
 
 @pytest.mark.usefixtures("own_database")
 def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: Path) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1")
     path = tmp_path / "gate.json"
-    go = gate(
-        *ask, "--metric", "theta", "--threshold", "-1", "--concurrency", "4", "--json", str(path)
+    go = done(
+        *("gate", *ask, "--metric", "theta", "--threshold", "-1"),
+        *("--concurrency", "4", "--json", path),
     )
-    assert go.exit_code == 0, go.stderr
     found = json.loads(path.read_text())
     assert found["outcome"] == "go"
     assert "gate" in go.stdout
     # The session is kept: it can be held against other thresholds without another call.
-    again = ("--session", found["session_id"], "--metric", "theta", "--json", "-")
-    no_go = gate(*again, "--threshold", "4")
-    assert (no_go.exit_code, json.loads(no_go.stdout)["outcome"]) == (1, "no_go")
-    near = str(found["value"])
-    unsure = gate(*again, "--threshold", near)
-    assert (unsure.exit_code, json.loads(unsure.stdout)["outcome"]) == (2, "inconclusive")
+    kept = ("--session", found["session_id"])
+    assert gate(*kept, "--metric", "theta", "--threshold", "4", code=1)["outcome"] == "no_go"
+    unsure = gate(*kept, "--metric", "theta", "--threshold", found["value"], code=2)
+    assert unsure["outcome"] == "inconclusive"
     # Where nothing is said it is about the score, which that test knows as well.
-    of_score = gate("--session", found["session_id"], "--json", "-", "--threshold", "0.1")
-    told = json.loads(of_score.stdout)
-    assert (of_score.exit_code, told["metric"], told["outcome"]) == (0, "score", "go")
+    of_score = gate(*kept, "--threshold", "0.1")
+    assert (of_score["metric"], of_score["outcome"]) == ("score", "go")
     # A result under a name is what later ones are held against.
-    named = sextant("baselines", "set", "main", found["session_id"])
+    named = done("baselines", "set", "main", found["session_id"])
     assert re.match(r"main is m now, known to ±\d+\.\d points by \d+ questions: ", named.stdout)
-    after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--json", "-", "--quiet")
-    told = json.loads(after.stdout)
-    assert (after.exit_code, told["outcome"], told["threshold"]) == (0, "go", -0.4)
-    assert told["session_id"] != found["session_id"]
+    after = gate(*ask, "--baseline", "main", "--tolerance", "40", "--quiet")
+    assert (after["outcome"], after["threshold"]) == ("go", -0.4)
+    assert after["session_id"] != found["session_id"]
     # People read percent and points.
-    listed = sextant("gates", "list").stdout
+    listed = done("gates", "list").stdout
     assert "score above main -40.0 points at 95 %" in listed
     assert "score above 10 % at 95 %" in listed
-    shown = gate("--session", found["session_id"], "--threshold", "0.1").stdout
+    shown = done("gate", *kept, "--threshold", "0.1").stdout
     assert re.search(r"score \d+\.\d %, .* % \(95 % interval\), lies above .* 10 %\.", shown)
     for threshold in ("40", "60"):
-        amiss = gate("--session", found["session_id"], "--threshold", threshold)
-        assert (amiss.exit_code, "a share from 0 to 1, got" in amiss.stderr) == (64, True)
+        assert "a share from 0 to 1, got" in no_gate(*kept, "--threshold", threshold)
 
 
 @pytest.mark.usefixtures("own_database")
 def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     policy, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1"))
-    files = ("--junit", str(xml), "--markdown", str(comment), "--json", "-")
-    failed = gate("--policy", str(policy), "--quiet", *files)
+    failed = sextant(
+        *("gate", "--policy", policy, "--quiet"),
+        *("--junit", xml, "--markdown", comment, "--json", "-"),
+    )
     assert failed.exit_code == 1
     assert failed.stderr.startswith("Error: No decision was reached. The session failed: ")
     told = json.loads(failed.stdout)
@@ -77,16 +82,15 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     assert [one.get("type") for one in ET.parse(xml).getroot().iter("error")] == ["error"]
     assert "### ⚠️ error" in comment.read_text()
     # With --session alike.
-    again = gate("--session", told["rules"][0]["session_id"], "--threshold", "0.5", "--json", "-")
-    assert (again.exit_code, json.loads(again.stdout)["outcome"]) == (1, "error")
-    listed = sextant("gates", "list").stdout
+    session = told["rules"][0]["session_id"]
+    assert gate("--session", session, "--threshold", "0.5", code=1)["outcome"] == "error"
+    listed = done("gates", "list").stdout
     assert "inconclusive" not in listed
-    shown = sextant("gates", "show", re.findall(r"\bgat\w*_\w+", listed)[0]).stdout
+    shown = done("gates", "show", re.findall(r"\bgat\w*_\w+", listed)[0]).stdout
     assert re.search(r"gate +error", shown)
     policy.write_text(POLICY.format(url="http://127.0.0.1:9/v1").replace("tokens", "usd"))
-    priceless = gate("--policy", str(policy), "--quiet")
-    assert priceless.exit_code == 64
-    assert f"budget.usd in {policy}: set price on the endpoint" in priceless.stderr
+    priceless = no_gate("--policy", policy, "--quiet")
+    assert f"budget.usd in {policy}: set price on the endpoint" in priceless
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,7 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
     ],
 )
 def test_a_gate_that_cannot_be_asked_is_no_answer(arguments: tuple[str, ...], words: str) -> None:
-    failed = gate(*arguments)
-    assert failed.exit_code == 64, failed.stderr
-    assert words in " ".join(failed.stderr.replace("│", " ").split())
+    assert words in no_gate(*arguments)
 
 
 def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,28 +130,22 @@ def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("app.cli.commands.gate.connected", broken)
-    failed = gate("--threshold", "1", "--session", "ses_1")
-    assert failed.exit_code == 70
-    assert "RuntimeError: a bug" in failed.stderr
-
-
-def test_help_is_no_error() -> None:
-    assert gate("--help").exit_code == 0
+    fault = refused("gate", "--threshold", "1", "--session", "ses_1", code=70)
+    assert "RuntimeError: a bug" in fault
+    done("gate", "--help")  # is none
 
 
 @pytest.mark.usefixtures("own_database")
 def test_a_saved_endpoint_is_named_by_its_id(model_url: str) -> None:
     unknown = "end_" + "0" * 26
-    failed = gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
-    assert failed.exit_code == 64
-    assert failed.stderr.count(f"There is no endpoint '{unknown}'") == 1
+    failed = no_gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
+    assert failed.count(f"There is no endpoint '{unknown}'") == 1
 
 
 def test_a_server_that_is_something_else_is_named(model_url: str) -> None:
     server = model_url.removesuffix("/v1")
-    failed = gate("--threshold", "0", "--session", "ses_1", "--server", server)
-    assert failed.exit_code == 64
-    assert "not as a Sextant server does" in " ".join(failed.stderr.split())
+    failed = no_gate("--threshold", "0", "--session", "ses_1", "--server", server)
+    assert "not as a Sextant server does" in failed
 
 
 POLICY = """
@@ -171,10 +167,8 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
 ) -> None:
     path, xml, comment = (tmp_path / name for name in ("policy.yaml", "junit.xml", "comment.md"))
     path.write_text(POLICY.format(url=model_url))
-    files = ("--junit", str(xml), "--markdown", str(comment))
-    first = gate("--policy", str(path), "--commit", "abc", *files, "--json", "-")
-    assert first.exit_code == 0, first.stderr
-    told = json.loads(first.stdout)
+    of_commit = ("--policy", path, "--commit", "abc", "--markdown", comment)
+    told = gate(*of_commit, "--junit", xml)
     assert [one["outcome"] for one in told["rules"]] == ["go", "go", "no_go"]
     assert len({one["session_id"] for one in told["rules"]}) == 1
     cases = ET.parse(xml).getroot().findall("./testsuite/testcase")
@@ -183,12 +177,11 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
     assert words.startswith("<!-- sextant gate -->\n### ✅ go")
     assert "better than all \\| of it" in words
 
-    again = gate("--policy", str(path), "--commit", "abc", *files[-2:])
+    again = done("gate", *of_commit)
     assert f"{told['rules'][0]['session_id']}, of an earlier run for this commit" in again.stdout
     assert "of an earlier run" in comment.read_text()
 
-    held = ("--session", told["rules"][0]["session_id"], "--threshold", "0.2", "--junit", str(xml))
-    assert gate(*held).exit_code == 0
+    gate("--session", told["rules"][0]["session_id"], "--threshold", "0.2", "--junit", xml)
     (case,) = ET.parse(xml).getroot().iter("testcase")
     assert case.get("classname") == "sextant.demo"
 
@@ -196,22 +189,17 @@ def test_a_policy_decides_all_its_rules_by_one_test_a_commit(
 @pytest.mark.usefixtures("own_database")
 def test_an_open_gate_goes_on_until_it_is_decided_or_has_asked_enough(model_url: str) -> None:
     ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1", "--quiet")
-    short = gate(*ask, "--max-items", "10", "--threshold", "0.7", "--json", "-")
-    assert short.exit_code == 2, short.stdout
-    longer = gate(
-        *ask, "--max-items", "10", "--threshold", "0.7", "--extend-to", "30", "--json", "-"
-    )
-    told = json.loads(longer.stdout)
-    assert "adjusted for 3 looks" in told["detail"]
+    short = (*ask, "--max-items", "10", "--threshold", "0.7")
+    gate(*short, code=2)
+    longer = sextant("gate", *short, "--extend-to", "30", "--json", "-")
+    assert "adjusted for 3 looks" in json.loads(longer.stdout)["detail"]
 
 
 def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY.format(url="http://m/v1"))
     for option in (("--max-items", "5"), ("--metric", "theta"), ("--seed", "0")):
-        failed = gate("--policy", str(path), *option)
-        assert failed.exit_code == 64
-        assert "leave the options of a single gate out" in failed.stderr
+        assert "leave the options of a single gate out" in no_gate("--policy", path, *option)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +229,4 @@ def test_a_policy_is_not_half_overruled(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_policy_is_told_where(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(text)
-    failed = gate("--policy", str(path))
-    assert failed.exit_code == 64
-    assert words in " ".join(failed.stderr.split()), failed.stderr
+    assert words in no_gate("--policy", path)

@@ -1,33 +1,25 @@
 """`sextant reproduce` on a small folder, and ATLAS on real answers."""
 
-import json
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.calibration.pipeline.ranking import bank_by_moments
 from app.cli.lab.papers import atlas, continuous, wild
-from app.cli.lab.reproduce import command
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
-
-app = typer.Typer()
-app.command()(command)
+from tests.cli.shell import refused, told
 
 
-def run(paper: str, folder: Path, out: Path, *flags: str) -> dict[str, dict[str, Any]]:
-    given = [paper, "--data", str(folder), "--json", str(out / "out.json"), *flags]
-    result = CliRunner().invoke(app, given)
-    assert result.exit_code == 0, result.output
-    tables = json.loads((out / "out.json").read_text())["tables"]
+def run(paper: str, folder: Path, *flags: object) -> dict[str, dict[str, Any]]:
+    tables = told("reproduce", paper, "--data", folder, *flags)["tables"]
     return {table["title"].partition(":")[0]: table for table in tables}
 
 
@@ -36,8 +28,6 @@ def figures(table: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def written(path: Path, scores: FloatArray, prefix: str = "", name: str = "m{}") -> None:
-    import gzip
-
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [",".join(["model", *(f"{prefix}{item}" for item in range(scores.shape[1]))])]
     for row, each in enumerate(scores):
@@ -88,7 +78,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short")
 def test_atlas_has_all_tables_and_a_page(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    tables = run("atlas", folder, tmp_path, "--output", str(page))
+    tables = run("atlas", folder, "--output", page)
     theta = figures(tables["Table 2"])
     assert theta["own, random: IES"] == [None, pytest.approx(1.0), None]
     published, theirs, ours = theta["own, SE-0.3: MAE"]
@@ -137,8 +127,8 @@ def test_the_mean_rmsea_of_parts_is_that_of_each_alone() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_continuous_counts_pairs_and_items(folder: Path, tmp_path: Path) -> None:
-    tables = run("continuous", folder, tmp_path)
+def test_continuous_counts_pairs_and_items(folder: Path) -> None:
+    tables = run("continuous", folder)
     ties = figures(tables["Table 3"])
     for way in (2, 3):
         assert 0 <= ties["share of ties"][way] <= 1
@@ -164,8 +154,8 @@ def test_temperatures_of_a_model_are_held_out_together() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path, tmp_path: Path) -> None:
-    tables = run("wild", folder, tmp_path)
+def test_wild_scores_interpolation_and_extrapolation_apart(folder: Path) -> None:
+    tables = run("wild", folder)
     never = figures(tables["Figures 2, 3, 10"])
     own = figures(tables["Figure 4"])
     assert never["MIRT, V-optimal, adaptive"][0] == "< 0.07 at 16"
@@ -191,7 +181,7 @@ def test_wild_shows_what_the_cheapest_items_cost_and_tell(folder: Path, tmp_path
         (two / path.name).write_bytes(path.read_bytes())
     columns = [f"{item},{1 + item % 7}" for item in range(80)]
     (two / "costs.csv").write_text("\n".join(["item,cost", *columns]))
-    costs = figures(run("wild", tmp_path, tmp_path)["Figure 6"])
+    costs = figures(run("wild", tmp_path)["Figure 6"])
     cheapest, plain = costs["MIRT, cheapest"], costs["MIRT, V-optimal, adaptive"]
     by_cost = costs["MIRT, V-optimal, adaptive, by cost"]
     assert costs["2PL, cheapest"][4:] == cheapest[4:]
@@ -202,7 +192,7 @@ def test_wild_shows_what_the_cheapest_items_cost_and_tell(folder: Path, tmp_path
 
 @pytest.mark.parametrize("paper", ["atlas", "continuous", "wild"])
 def test_an_empty_folder_has_no_data_for_any_table(paper: str, tmp_path: Path) -> None:
-    assert all(table["missing"] for table in run(paper, tmp_path, tmp_path).values())
+    assert all(table["missing"] for table in run(paper, tmp_path).values())
 
 
 @pytest.mark.parametrize(
@@ -217,17 +207,13 @@ def test_too_few_models_are_refused(
 ) -> None:
     written(tmp_path / name, np.eye(3))
     (tmp_path / "own" / "bank.csv").write_bytes((folder / "own" / "bank.csv").read_bytes())
-    result = CliRunner().invoke(app, [paper, "--data", str(tmp_path)])
-    assert result.exit_code == 2
-    assert complaint in " ".join(result.output.split())
+    assert complaint in refused("reproduce", paper, "--data", tmp_path)
 
 
 @pytest.mark.slow
-def test_atlas_on_real_answers_is_near_what_was_published(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_atlas_on_real_answers_is_near_what_was_published(shared_data: Path) -> None:
     """Tables 1 to 3, 6 and 7, and figures 4 to 6."""
-    tables = run("atlas", shared_data, tmp_path)
+    tables = run("atlas", shared_data)
     theta, score = figures(tables["Table 2"]), figures(tables["Table 3"])
     use = figures(tables["Table 6"])
     for stop in ("SE-0.1", "SE-0.2", "SE-0.3"):

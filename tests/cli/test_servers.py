@@ -1,7 +1,6 @@
 """Commands that speak to a server: which one, with which key, and what they show of it."""
 
 import asyncio
-import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from app.cli.terminal.progress import Progress, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings
-from tests.cli.shell import sextant
+from tests.cli.shell import done, refused, sextant, told
 
 KEY = "sxt_secret"
 
@@ -107,45 +106,40 @@ def test_commands_on_a_server_need_no_database(
             await asyncio.to_thread(use, local, secret)
 
     def use(local: LocalServer, secret: str) -> None:
-        keyless = sextant("sessions", "list", "--server", local.base_url)
-        assert keyless.exit_code == 2
-        assert f"{local.base_url} asks for an API key. Set SEXTANT_API_KEY," in keyless.stderr
-        refused = sextant("login", local.base_url, given="sxt_wrong\n")
-        assert refused.exit_code == 2
-        assert "Not logged in: The API key is not known here." in refused.stderr
+        keyless = refused("sessions", "list", "--server", local.base_url)
+        assert f"{local.base_url} asks for an API key. Set SEXTANT_API_KEY," in keyless
+        wrong = sextant("login", local.base_url, given="sxt_wrong\n")
+        assert wrong.exit_code == 2
+        assert "Not logged in: The API key is not known here." in wrong.stderr
         entered = sextant("login", local.base_url, given=f"{secret}\n")
         assert entered.exit_code == 0, entered.stderr
         assert secret not in entered.output
         assert "(1 bank)" in entered.output
         # Faults, in the words of the command; what is missing, with where to look.
-        unknown = sextant("banks", "show", "nope")
-        assert unknown.exit_code == 2
-        assert "There is no bank 'nope'. `sextant banks list` lists" in unknown.stderr
-        missing = sextant("endpoints", "show", "mien")
-        assert "There is no saved endpoint 'mien'" in missing.stderr
-        saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1")
-        assert "--temperature: " in sextant(*saved, "--model", "m", "--temperature", "-1").stderr
-        assert "Saved mine" in sextant(*saved, "--model", "m").stdout
-        near = sextant("endpoints", "show", "mien")
-        assert "Did you mean 'mine'?" in near.stderr
-        assert "`sextant projects list`" in sextant("projects", "delete", "nope").stderr
-        listed = json.loads(sextant("endpoints", "list", "--json", "-").stdout)["data"]
-        assert [one["name"] for one in listed] == ["mine"]
-        brought = sextant("response-sets", "import", "recorded", "--from", str(answers))
-        assert "4 answers read, 4 accepted" in brought.stdout, brought.stderr
-        compared = sextant("compare", "a", "b", "--responses", "recorded")
-        assert "on 2 common items" in compared.stdout, compared.stderr
-        assert "Deleted recorded." in sextant("response-sets", "delete", "recorded").stdout
-        assert "recorded" not in sextant("response-sets", "list").stdout
-        for words in (("sessions", "list"), ("calibrations", "list"), ("gates", "list")):
-            assert sextant(*words).stdout.split()[0] == "id"
-        assert "There is no session 'ses_1'" in sextant("sessions", "cancel", "ses_1").stderr
-        assert "No test on this bank" in sextant("leaderboard", "demo").stderr
-        beyond = sextant("leaderboard", "demo", "--confidence", "2")
-        assert "Error: --confidence: expected a number < 1, got '2.0'" in beyond.stderr
-        nothing = sextant("banks", "import", "demo")
-        assert "Error: Give --items, --parameters or both" in nothing.stderr
-        assert sextant("open").stdout == f"{local.base_url}/\n"
+        unknown = refused("banks", "show", "nope")
+        assert "There is no bank 'nope'. `sextant banks list` lists" in unknown
+        assert "There is no saved endpoint 'mien'" in refused("endpoints", "show", "mien")
+        saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
+        assert "--temperature: " in refused(*saved, "--temperature", "-1")
+        assert "Saved mine" in done(*saved).stdout
+        assert "Did you mean 'mine'?" in refused("endpoints", "show", "mien")
+        assert "`sextant projects list`" in refused("projects", "delete", "nope")
+        assert [one["name"] for one in told("endpoints", "list")["data"]] == ["mine"]
+        brought = done("response-sets", "import", "recorded", "--from", answers)
+        assert "4 answers read, 4 accepted" in brought.stdout
+        compared = done("compare", "a", "b", "--responses", "recorded")
+        assert "on 2 common items" in compared.stdout
+        assert "Deleted recorded." in done("response-sets", "delete", "recorded").stdout
+        assert "recorded" not in done("response-sets", "list").stdout
+        for noun in ("sessions", "calibrations", "gates"):
+            assert done(noun, "list").stdout.split()[0] == "id"
+        assert "There is no session 'ses_1'" in refused("sessions", "cancel", "ses_1")
+        assert "No test on this bank" in done("leaderboard", "demo").stderr
+        beyond = refused("leaderboard", "demo", "--confidence", "2")
+        assert "Error: --confidence: expected a number < 1, got '2.0'" in beyond
+        nothing = refused("banks", "import", "demo")
+        assert "Error: Give --items, --parameters or both" in nothing
+        assert done("open").stdout == f"{local.base_url}/\n"
 
     with structlog.testing.capture_logs():  # the server's, which go to the same stdout here
         asyncio.run(with_server(use))

@@ -12,7 +12,7 @@ from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
-from tests.cli.shell import sextant
+from tests.cli.shell import done, refused, told
 from tests.servers import serving
 
 
@@ -24,61 +24,47 @@ def model_url() -> Iterator[str]:
 
 @pytest.mark.usefixtures("own_database")
 def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) -> None:
-    first = sextant(
+    old = told(
         *("run", "--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1"),
-        *("--max-items", "12", "--min-items", "12", "--concurrency", "4", "--json", "-"),
+        *("--max-items", "12", "--min-items", "12", "--concurrency", "4"),
     )
-    assert first.exit_code == 0, first.stderr
-    old = json.loads(first.stdout)
-
-    missed = " ".join(sextant("sessions", "show", old["id"]).stdout.split())
+    missed = " ".join(done("sessions", "show", old["id"]).stdout.split())
     assert " points, not ±4: about " in missed
 
     page, numbers = tmp_path / "page.html", tmp_path / "page.json"
-    written = sextant("sessions", "report", old["id"], "--out", str(page), "--json", str(numbers))
-    assert written.exit_code == 0, written.stderr
+    written = done("sessions", "report", old["id"], "--out", page, "--json", numbers)
     assert "Wrote " in written.stdout
     assert "from 12 of 360 questions" in page.read_text("utf-8")
     assert json.loads(numbers.read_text())["estimate"] == old["estimate"]
 
-    asked = json.loads(sextant("sessions", "answers", old["id"], "--json", "-").stdout)["data"]
+    answers = ("sessions", "answers", old["id"])
+    asked = told(*answers)["data"]
     assert [one["step"] for one in asked] == list(range(1, 13))
     wrong = [one for one in asked if one["score"] == 0.0]
-    only = sextant("sessions", "answers", old["id"], "--wrong")
-    assert only.exit_code == 0, only.stderr
+    only = done(*answers, "--wrong")
     assert f"{len(wrong)} of 12 questions" in only.stderr
     assert only.stdout.count("  wrong, expected ") == len(wrong)
     assert "question" in only.stdout
     unlikely = [one for one in asked if abs(one["score"] - one["expected"]) >= 0.8]
-    surprises = ("sessions", "answers", old["id"], "--surprising", "--json", "-")
-    assert json.loads(sextant(*surprises).stdout)["data"] == unlikely
+    assert told(*answers, "--surprising")["data"] == unlikely
     first = asked[0]["item_id"]
-    searched = json.loads(
-        sextant("sessions", "answers", old["id"], "--search", first, "--json", "-").stdout
-    )
-    assert first in [one["item_id"] for one in searched["data"]]
-    unread = sextant("sessions", "answers", old["id"], "--unparsed", "--search", "no such words")
+    assert first in [one["item_id"] for one in told(*answers, "--search", first)["data"]]
+    unread = done(*answers, "--unparsed", "--search", "no such words")
     assert "0 of 12 questions" in unread.stderr
 
-    longer = sextant("sessions", "extend", old["id"], "--max-items", "16", "--json", "-")
-    assert longer.exit_code == 0, longer.stderr
-    gone_on = json.loads(longer.stdout)
+    extend = ("sessions", "extend", old["id"])
+    gone_on = told(*extend, "--max-items", "16")
     assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)
     # The goal that was missed still ends it.
     assert gone_on["design"]["stopping"]["score_margin"] == 0.04
-    wider = ("sessions", "extend", old["id"], "--max-items", "300", "--margin", "20")
-    reached = json.loads(sextant(*wider, "--json", "-").stdout)
+    reached = told(*extend, "--max-items", "300", "--margin", "20")
     assert reached["stop_reason"] == "score_margin"
-    beyond = sextant("sessions", "extend", reached["id"], "--max-items", "40", "--json", "-")
-    assert json.loads(beyond.stdout)["progress"]["items"] == 40
-    assert "Say until when" in sextant("sessions", "extend", old["id"]).stderr
+    beyond = told("sessions", "extend", reached["id"], "--max-items", "40")
+    assert beyond["progress"]["items"] == 40
+    assert "Say until when" in refused(*extend)
 
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')
-    shown = sextant(*again)
-    assert shown.exit_code == 0, shown.stderr
-    told = sextant(*again, "--json", "-")
-    found = json.loads(told.stdout)
-
+    shown, found = done(*again), told(*again)
     assert found["session"]["parent_id"] == old["id"]
     assert found["session"]["rescore"]["answers"] == 12
     changed = [change["item_id"] for change in found["changes"] if change["changed"]]
@@ -87,8 +73,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     assert all(item in shown.stdout for item in changed)
 
     # By the pattern every answer is right.
-    compared = sextant("compare", old["id"], found["session"]["id"])
-    assert compared.exit_code == 0, compared.stderr
+    compared = done("compare", old["id"], found["session"]["id"])
     assert " points in score (95 % interval " in compared.stdout
     named = ", ".join(one["item_id"] for one in wrong)
     assert f"the second is better on {len(wrong)}: {named}" in compared.stdout
@@ -103,9 +88,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     ],
 )
 def test_parameters_that_are_none_are_refused(arguments: tuple[str, ...], words: str) -> None:
-    failed = sextant("sessions", "rescore", "ses_1", *arguments)
-    assert failed.exit_code == 2
-    assert words in failed.stderr
+    assert words in refused("sessions", "rescore", "ses_1", *arguments)
 
 
 async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) -> None:
@@ -117,21 +100,15 @@ async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) 
             SessionSpec(mode="manual", bank="demo", plan=plan)
         )
         key = ("--server", local.base_url, "--server-key", secret)
-        given = await asyncio.to_thread(sextant, "sessions", "report", made.id, "--out", "-", *key)
-        assert given.exit_code == 0, given.stderr
+        report = ("sessions", "report", made.id)
+        given = await asyncio.to_thread(done, *report, "--out", "-", *key)
         assert "has not answered any of the 360 questions of the bank demo" in given.stdout
-        missing = await asyncio.to_thread(sextant, "sessions", "report", "a/b?c", *key)
-        assert missing.exit_code == 2
-        assert "Error: " in missing.stderr
-        refused = await asyncio.to_thread(
-            sextant, "sessions", "report", made.id, *key[:2], "--server-key", "wrong"
-        )
-        assert refused.exit_code == 2
+        await asyncio.to_thread(refused, "sessions", "report", "a/b?c", *key)
+        await asyncio.to_thread(refused, *report, *key[:2], "--server-key", "wrong")
 
 
 @pytest.mark.usefixtures("own_database")
 def test_a_session_that_is_not_there_is_one_clear_message(tmp_path: Path) -> None:
-    missing = sextant("sessions", "report", "ses_none", "--out", str(tmp_path / "page.html"))
-    assert missing.exit_code == 2
-    assert "There is no session 'ses_none'" in missing.stderr
+    missing = refused("sessions", "report", "ses_none", "--out", tmp_path / "page.html")
+    assert "There is no session 'ses_none'" in missing
     assert not (tmp_path / "page.html").exists()

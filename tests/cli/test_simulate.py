@@ -1,31 +1,17 @@
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from app.cli.lab.simulate import command
 from app.engine.bank import ItemBank
 from app.engine.simulation.simulate import draw_scores
-
-app = typer.Typer()
-app.command()(command)
-
-SUMMARY = {
-    "n_examinees", "items_mean", "items_max", "theta_mae", "theta_mae_se", "theta_bias",
-    "theta_rmse", "accuracy_mae_se", "overlap_jaccard", "spearman", "kendall", "moved_ranks",
-    "coverage95",
-    "coverage95_raw", "accuracy_mae", "accuracy_coverage95",
-    "accuracy_coverage95_raw", "exposure_mean", "exposure_max",
-    "overlap", "seconds_per_step",
-}  # fmt: skip
+from tests.cli.shell import refused, told
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     n_items = 40
     bank = ItemBank.from_difficulties(
@@ -43,35 +29,13 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def simulate(files: Path, *flags: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, [*base(files), *flags, "--json", str(files / "out.json")])
-    assert result.exit_code == 0, result.output
-    document: dict[str, Any] = json.loads((files / "out.json").read_text())
-    return document
+BASE = ("simulate", "--bank", "bank.csv", "--responses", "answers.csv")
+
+pytestmark = pytest.mark.usefixtures("files")
 
 
-def base(files: Path) -> list[str]:
-    return ["--bank", str(files / "bank.csv"), "--responses", str(files / "answers.csv")]
-
-
-def refused(files: Path, *flags: str) -> str:
-    result = CliRunner().invoke(app, [*base(files), *flags])
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.output
-    return " ".join(result.output.split())
-
-
-def test_one_json_object_with_a_summary_and_every_examinee(files: Path) -> None:
-    document = simulate(files)
-    assert set(document["summary"]) == SUMMARY
-    assert document["summary"]["n_examinees"] == len(document["examinees"]) == 12
-    first = document["examinees"][0]
-    assert first["examinee"] == "answers-0"
-    assert first["lo"] < first["theta"] < first["hi"]
-    assert set(first["accuracy"]) == {"value", "lo", "hi", "raw", "actual"}
-    assert first["raw"] is None
-    piped = CliRunner().invoke(app, [*base(files), "--max-items", "2", "--json", "-"])
-    assert json.loads(piped.stdout)["summary"]["n_examinees"] == 12
+def simulate(*flags: str) -> dict[str, Any]:
+    return told(*BASE, *flags)
 
 
 def test_flags_become_the_design(files: Path) -> None:
@@ -80,7 +44,7 @@ def test_flags_become_the_design(files: Path) -> None:
         "--se-target", "0.4", "--min-items", "4", "--max-items", "15", "--concurrency", "2",
         "--prediction", "p-irt",
     )  # fmt: skip
-    document = simulate(files, *flags)
+    document = simulate(*flags)
     design = document["design"]
     assert design["preset"] == "atlas"
     assert design["selection"]["criterion"] == "mutual_information"
@@ -93,8 +57,8 @@ def test_flags_become_the_design(files: Path) -> None:
 
 def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> None:
     flags = ("--preset", "ability", "--max-items", "10")
-    plain = simulate(files, *flags)
-    learned = simulate(files, *flags, "--train", str(files / "others.csv"))
+    plain = simulate(*flags)
+    learned = simulate(*flags, "--train", "others.csv")
     assert learned["learned"]["interval_correction"]["n_examinees"] == 30
     assert plain["learned"] is None
     pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
@@ -107,14 +71,14 @@ def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> 
 
 def test_simpler_ways_are_held_beside_the_design(files: Path) -> None:
     (files / "short.csv").write_text("item\ni3\ni7\n\ni20\n")
-    train = ("--train", str(files / "others.csv"), "--max-items", "10")
-    document = simulate(files, *train, "--fixed", str(files / "short.csv"))
+    train = ("--train", "others.csv", "--max-items", "10")
+    document = simulate(*train, "--fixed", "short.csv")
     found = {one["name"]: one for one in document["baselines"]}
     assert {"random", "stratified", "ridge", "anchors", "gp-irt", "fixed"} <= found.keys()
     assert "tasks" not in found  # the ids name none
     assert found["fixed"]["items"] == 3
     assert found["random"]["items"] == round(document["summary"]["items_mean"])
-    names = [one["name"] for one in simulate(files, *train, "--baselines")["baselines"]]
+    names = [one["name"] for one in simulate(*train, "--baselines")["baselines"]]
     assert "fixed" not in names
 
 
@@ -128,40 +92,39 @@ def test_simpler_ways_are_held_beside_the_design(files: Path) -> None:
 )
 def test_a_list_that_is_none_is_named(files: Path, listed: str, words: str) -> None:
     (files / "short.csv").write_text(listed)
-    train = ("--train", str(files / "others.csv"))
-    assert words in refused(files, *train, "--fixed", str(files / "short.csv"))
+    train = ("--train", "others.csv")
+    assert words in refused(*BASE, *train, "--fixed", "short.csv")
 
 
 def test_baselines_need_somebody_to_learn_from(files: Path) -> None:
     needed = "Baselines need --bank, --responses and --train"
-    assert needed in refused(files, "--baselines")
-    several = ("--train", str(files / "others.csv"), "--dimensions", "2")
-    assert "belong to tests of one ability" in refused(files, "--baselines", *several)
-    tested = ("--train", str(files / "answers.csv"))
-    assert "at least 2 examinees of --train" in refused(files, "--baselines", *tested)
+    assert needed in refused(*BASE, "--baselines")
+    several = ("--train", "others.csv", "--dimensions", "2")
+    assert "belong to tests of one ability" in refused(*BASE, "--baselines", *several)
+    tested = ("--train", "answers.csv")
+    assert "at least 2 examinees of --train" in refused(*BASE, "--baselines", *tested)
 
 
 def test_who_is_tested_is_not_learned_from(files: Path) -> None:
-    both = files / "both.csv"
     others = (files / "others.csv").read_text().splitlines()
-    both.write_text("\n".join(others + (files / "answers.csv").read_text().splitlines()[1:]))
+    (files / "both.csv").write_text(
+        "\n".join(others + (files / "answers.csv").read_text().splitlines()[1:])
+    )
     short = ("--max-items", "3", "--train")
-    learned = simulate(files, *short, str(both))["learned"]
+    learned = simulate(*short, "both.csv")["learned"]
     assert learned["interval_correction"]["n_examinees"] == 30
     # Whoever is left may be few, or nobody.
-    few = files / "few.csv"
-    few.write_text("\n".join(others[:4]))
-    learned = simulate(files, *short, str(few))["learned"]
+    (files / "few.csv").write_text("\n".join(others[:4]))
+    learned = simulate(*short, "few.csv")["learned"]
     assert list(learned) == ["curves"]
     assert learned["curves"]["n_reference"] == 3
-    assert simulate(files, *short, str(files / "answers.csv"))["learned"] is None
+    assert simulate(*short, "answers.csv")["learned"] is None
 
 
 def test_thetas_may_come_from_a_file(files: Path) -> None:
-    reference = files / "thetas.csv"
     rows = [f"answers-{k},{k / 10},9" for k in range(12)]
-    reference.write_text("\n".join(["model,theta_wle,se", *rows]))
-    document = simulate(files, "--reference", str(reference))
+    (files / "thetas.csv").write_text("\n".join(["model,theta_wle,se", *rows]))
+    document = simulate("--reference", "thetas.csv")
     assert [one["reference"] for one in document["examinees"]] == [k / 10 for k in range(12)]
 
 
@@ -171,7 +134,7 @@ def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
     lines[1] = ",".join([cells[0], *cells[1:6], *[""] * 35])
     lines[2] = lines[2].split(",")[0] + "," * 40
     (files / "answers.csv").write_text("\n".join(lines))
-    examinees = {one["examinee"]: one for one in simulate(files)["examinees"]}
+    examinees = {one["examinee"]: one for one in simulate()["examinees"]}
     assert examinees["answers-0"]["n_items"] == 5
     assert examinees["answers-0"]["stop_reason"] == "bank_exhausted"
     assert "answers-1" not in examinees
@@ -181,14 +144,12 @@ def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
     ("flags", "words"),
     [
         (("--selector", "mfi"), "/selection/criterion"),
-        (("--se-target", "0"), "/stopping/se"),
         (("--concurrency", "0"), "/concurrency"),
-        (("--min-items", "9", "--max-items", "8"), "/stopping/min_items"),
         (("--reference", "nowhere.csv"), "expected wle or a file"),
     ],
 )
-def test_bad_flags_are_named(files: Path, flags: tuple[str, ...], words: str) -> None:
-    assert words in refused(files, *flags)
+def test_bad_flags_are_named(flags: tuple[str, ...], words: str) -> None:
+    assert words in refused(*BASE, *flags)
 
 
 @pytest.mark.parametrize(
@@ -201,40 +162,34 @@ def test_bad_flags_are_named(files: Path, flags: tuple[str, ...], words: str) ->
 )
 def test_a_bad_reference_file_is_named(files: Path, text: str, words: str) -> None:
     (files / "bad.csv").write_text(text)
-    assert words in refused(files, "--reference", str(files / "bad.csv"))
+    assert words in refused(*BASE, "--reference", "bad.csv")
 
 
 def test_responses_to_another_bank_are_refused(files: Path) -> None:
     (files / "answers.csv").write_text("model,q1,q2\nx,1,0\n")
-    assert "no item in common" in refused(files)
+    assert "no item in common" in refused(*BASE)
 
 
-def forecast(files: Path, *flags: str) -> dict[str, Any]:
-    out = files / "forecast.json"
-    asked = ["--bank", str(files / "bank.csv"), "--examinees", "20", *flags, "--json", str(out)]
-    result = CliRunner().invoke(app, asked)
-    assert result.exit_code == 0, result.output
-    document: dict[str, Any] = json.loads(out.read_text())["forecast"]
-    return document
+def forecast(*flags: str) -> dict[str, Any]:
+    found: dict[str, Any] = told("simulate", "--bank", "bank.csv", "--examinees", "20", *flags)[
+        "forecast"
+    ]
+    return found
 
 
 def test_without_answers_it_forecasts_items_cost_and_time(files: Path) -> None:
     flags = ("--max-items", "10", "--min-items", "1", "--concurrency", "2")
     priced = ("--tokens-in", "90", "--tokens-out", "10", "--price-in", "2", "--latency", "1")
-    found = forecast(files, *flags, *priced)
+    found = forecast(*flags, *priced)
     assert (found["n_examinees"], found["items"]["hi"]) == (20, 10)
     assert found["tokens"]["median"] == 100 * found["items"]["median"]
     assert found["usd"]["median"] == pytest.approx(90 * 2e-6 * found["items"]["median"])
     assert found["seconds"]["median"] == pytest.approx(found["items"]["median"] / 2)
-    assert forecast(files, *flags)["usd"] is None
-    assert forecast(files, *flags) == forecast(files, *flags)
+    assert forecast(*flags)["usd"] is None
+    assert forecast(*flags) == forecast(*flags)
 
 
-def test_a_forecast_knows_no_recorded_answers(files: Path) -> None:
-    flags = ["--bank", str(files / "bank.csv"), "--train", str(files / "others.csv")]
-    result = CliRunner().invoke(app, flags)
-    assert result.exit_code == 2
-    assert "give --responses, too" in " ".join(result.output.split())
-    result = CliRunner().invoke(app, ["--se-target", "0.3"])
-    assert result.exit_code == 2
-    assert "needs --bank" in " ".join(result.output.split())
+def test_a_forecast_knows_no_recorded_answers() -> None:
+    trained = refused("simulate", "--bank", "bank.csv", "--train", "others.csv")
+    assert "give --responses, too" in trained
+    assert "needs --bank" in refused("simulate", "--se-target", "0.3")

@@ -1,6 +1,5 @@
 """`sextant simulate` with optimal design: several abilities learned from other examinees."""
 
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,26 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.cli.lab import simulate_design
-from app.cli.lab.simulate import command
 from app.engine.bank import FloatArray
+from tests.cli.shell import refused, told
 
 N_TESTED = 30
-
-app = typer.Typer()
-app.command()(command)
-
-
-def run(*flags: str, fails: bool = False) -> str:
-    result = CliRunner().invoke(app, list(flags))
-    assert result.exit_code == (2 if fails else 0), result.output
-    assert "Traceback" not in result.output
-    return " ".join(result.output.split())
 
 
 def records(n: int, seed: int) -> FloatArray:
@@ -91,35 +78,20 @@ def _learn_once(
 _known: dict[tuple[str, ...], dict[str, Any]] = {}
 
 
-def simulated(files: dict[str, str], folder: Path, *flags: str) -> dict[str, Any]:
+def simulated(files: dict[str, str], *flags: str) -> dict[str, Any]:
     """What the command writes; the same command is run once."""
     command = (
-        *("--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"]),
+        *("simulate", "--selector", "v-optimal"),
+        *("--responses", files["tested"], "--train", files["train"]),
         *("--dimensions", "2", "--min-items", "8", "--max-items", "8", *flags),
     )
     if command not in _known:
-        out = folder / "out.json"
-        run(*command, "--json", str(out))
-        _known[command] = json.loads(out.read_text())
+        _known[command] = told(*command)
     return _known[command]
 
 
-def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_path: Path) -> None:
-    document = simulated(files, tmp_path)
-    summary = document["summary"]
-    assert summary["n_examinees"] == N_TESTED
-    assert summary["items_mean"] == summary["items_max"] == 8
-    spread = np.abs(records(N_TESTED, 2).mean(axis=1) - records(150, 1).mean()).mean()
-    assert summary["accuracy_mae"] < 0.5 * spread
-    assert summary["accuracy_coverage95"] > 0.85
-    assert document["model"]["dimensions"] == 2
-    assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
-
-
-def test_a_task_that_is_never_asked_is_predicted_from_another(
-    files: dict[str, str], tmp_path: Path
-) -> None:
-    summary = simulated(files, tmp_path, "--target", "maths", "--ask", "law")["summary"]
+def test_a_task_that_is_never_asked_is_predicted_from_another(files: dict[str, str]) -> None:
+    summary = simulated(files, "--target", "maths", "--ask", "law")["summary"]
     truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
     assert summary["accuracy_mae"] < 0.8 * np.abs(truth - truth.mean()).mean()
     assert summary["accuracy_coverage95"] > 0.85
@@ -133,13 +105,13 @@ def test_who_has_no_answer_to_the_target_is_left_out(files: dict[str, str], tmp_
     gaps.write_text("\n".join([header, ",".join([name, *law_only]), *others[:9]]))
     files = files | {"tested": str(gaps)}
     flags = ("--target", "maths", "--min-items", "5", "--max-items", "5")
-    found = simulated(files, tmp_path, *flags)
+    found = simulated(files, *flags)
     assert found["summary"]["n_examinees"] == 9
 
 
-def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: Path) -> None:
-    costly = simulated(files, tmp_path)
-    cheap = simulated(files, tmp_path, "--item-costs", files["costs"])
+def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str]) -> None:
+    costly = simulated(files)
+    cheap = simulated(files, "--item-costs", files["costs"])
     assert "cost_mean" not in costly["summary"]
     # No dearer than questions sampled in proportion to 1 / sqrt(cost), the cheap ones left in.
     rows = Path(files["costs"]).read_text().split()[1:]
@@ -149,13 +121,13 @@ def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: P
 
 
 def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
-    files: dict[str, str], tmp_path: Path
+    files: dict[str, str],
 ) -> None:
     rows = Path(files["costs"]).read_text().split()[1:]
     price = {name: float(cost) for name, cost in (row.split(",") for row in rows)}
-    summary = simulated(files, tmp_path, "--item-costs", files["costs"])["summary"]
+    summary = simulated(files, "--item-costs", files["costs"])["summary"]
     count = summary["items_ignoring_costs"]
-    plain = simulated(files, tmp_path, "--min-items", str(count), "--max-items", str(count))
+    plain = simulated(files, "--min-items", str(count), "--max-items", str(count))
     assert plain["summary"]["accuracy_mae"] <= summary["accuracy_mae"] + 1e-9
     assert summary["cost_mean"] < summary["cost_mean_ignoring_costs"] < sum(price.values())
     assert summary["cost_saved"] == pytest.approx(
@@ -163,11 +135,9 @@ def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
     )
 
 
-def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
-    files: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_test_ends_when_the_predicted_score_is_known_well_enough(files: dict[str, str]) -> None:
     margin = ("--min-items", "1", "--max-items", "40", "--margin", "15")
-    document = simulated(files, tmp_path, *margin)
+    document = simulated(files, *margin)
     ends = [one["accuracy"] for one in document["examinees"]]
     assert all(one["hi"] - one["lo"] <= 0.3 for one in ends)
     assert document["examinees"][0]["stop_reason"] == "score_margin"
@@ -188,17 +158,18 @@ def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
 def test_what_cannot_be_done_is_said_before_any_test(
     files: dict[str, str], flags: list[str], complaint: str
 ) -> None:
-    given = ["--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"]]
-    assert complaint in run(*given, *(files.get(flag, flag) for flag in flags), fails=True)
+    given = ("--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"])
+    named = (files.get(flag, flag) for flag in flags)
+    assert complaint in refused("simulate", *given, *named)
 
 
 def test_optimal_design_needs_records_to_learn_from(files: dict[str, str]) -> None:
-    given = ["--responses", files["tested"], "--bank", files["bank"]]
-    said = run(*given, "--selector", "d-optimal", fails=True)
-    assert "needs --train" in said
-    flags = ("--selector", "random", "--target", "law")
-    assert "--target belongs to the selectors" in run(*given, *flags, fails=True)
-    assert "needs --train" in run("--responses", files["tested"], fails=True)
+    given = ("simulate", "--responses", files["tested"])
+    ready = (*given, "--bank", files["bank"])
+    assert "needs --train" in refused(*ready, "--selector", "d-optimal")
+    other = refused(*ready, "--selector", "random", "--target", "law")
+    assert "--target belongs to the selectors" in other
+    assert "needs --train" in refused(*given)
 
 
 def test_scores_are_estimated_from_a_handful_of_records(
@@ -206,9 +177,5 @@ def test_scores_are_estimated_from_a_handful_of_records(
 ) -> None:
     few = tmp_path / "few.csv"
     few.write_text("\n".join(Path(files["train"]).read_text().split("\n")[:20]))
-    out = tmp_path / "few.json"
-    run(
-        *("--selector", "v-optimal", "--responses", files["tested"], "--train", str(few)),
-        *("--json", str(out)),
-    )
-    assert json.loads(out.read_text())["examinees"][0]["accuracy"]["value"] > 0.0
+    flags = ("--selector", "v-optimal", "--responses", files["tested"], "--train", few)
+    assert told("simulate", *flags)["examinees"][0]["accuracy"]["value"] > 0.0

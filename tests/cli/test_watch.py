@@ -1,59 +1,38 @@
-"""What the terminal says of a session."""
+"""What the terminal says of sessions and rankings, while they run and at their end."""
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.cli.commands.rank import _leading, _table
+from app.cli.terminal.side_by_side import SideBySide
 from app.cli.terminal.watch import _missed, announce, report
+from app.engine.prediction.sample_size import sample_interval
 from app.records.fields import interval
 
-SESSION: dict[str, Any] = {
-    "headline": {
-        "examinee": "my-model",
-        "bank": "demo",
-        "score": 0.6,
-        "interval": {"lo": 0.5, "hi": 0.7},
-        "answers": "12 of 20 right",
-        "asked": 20,
-        "n_items": 1298,
-        "equivalent_random_items": 491,
-        "usd": 0.0004,
-        "usd_all": 0.026,
-        "trust": {"level": "good", "reason": "All is well."},
-        "better_than": 0.92,
-        "recent": None,
-        "theta": 0.4,
-        "se": 0.2,
-        "theta_reason": None,
-    },
-    "estimate": {
-        "theta": 0.4,
-        "se": 0.2,
-        "interval": {"lo": 0.008, "hi": 0.792},
-        "interval_raw": None,
-        "reason": None,
-    },
-    "score": {
-        "value": 0.6,
-        "interval": {"lo": 0.5, "hi": 0.7},
-        "nonresponse": 0.0,
-        "target": None,
-    },
-    "profile": None,
-    "progress": {"items": 20, "scored": 20, "in_flight": 0},
-    "outcomes": {"scored": 20, "unparsed": 0, "refused": 0, "error": 0, "truncated": 0},
+#: As sessions are told, with other figures.
+SESSION: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "golden/session.json").read_text()
+)
+SESSION["headline"] |= {
+    "examinee": "my-model",
+    "score": 0.6,
+    "interval": {"lo": 0.5, "hi": 0.7},
+    "better_than": 0.92,
+}
+SESSION |= {
+    "estimate": SESSION["estimate"] | {"theta": 0.4, "se": 0.2, "interval": interval(0.008, 0.792)},
+    "score": SESSION["score"] | {"interval": interval(0.5, 0.7)},
+    "progress": SESSION["progress"] | {"items": 20, "scored": 20},
+    "outcomes": SESSION["outcomes"] | {"scored": 20},
     "usage": {"calls": 20, "tokens_in": 1, "tokens_out": 1, "usd": 0.0, "seconds": 1.0},
-    "bank": {"n_items": 360, "n_never_asked": 0, "n_uncalibrated": 0, "provisional": False},
-    "status": "completed",
-    "pretest": None,
+    "bank": SESSION["bank"] | {"provisional": False},
     "person_fit": None,
-    "asked": {"mode": "generate", "shots": 0, "when_calibrated": {}, "caution": None},
-    "unparsed": {"policy": "missing", "when_calibrated": None, "caution": None},
     "design": {"stopping": {"max_items": 20}},
     "stops_when": "Stops at 20 items asked.",
-    "stop_reason": "max_items",
-    "stop_detail": "20 items asked.",
 }
 
 
@@ -186,3 +165,67 @@ def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     assert missed is not None
     assert "38 % of the answers have no score" in missed
     assert "extend" not in missed
+
+
+def updated(items: int, mean: float, score: tuple[float, float, float] | None) -> dict[str, Any]:
+    told = score and {"value": score[0], "interval": interval(*score[1:])}
+    return {
+        "estimate": {"theta": None, "se": None, "interval": None},
+        "score": told,
+        "progress": {"items": items, "scored": items, "mean": mean, "expected_items": None},
+        "usage": {"usd": 0.0},
+    }
+
+
+def test_it_says_how_many_random_questions_were_as_exact() -> None:
+    shown = SideBySide(n_items=360)
+    shown.take("chosen", "estimate.updated", updated(4, 0.5, None))
+    assert shown.verdict() is None
+    shown.take("chosen", "estimate.updated", updated(20, 0.5, (0.7, 0.58, 0.82)))
+    lines = [
+        shown.take("random", "estimate.updated", updated(n, 0.7, (0.7, 0.69, 0.71)))
+        for n in range(1, 61)
+    ]
+    lo, hi = sample_interval(0.7, 20, 360)
+    assert [line for line in lines if line][1] == (
+        f"20 random questions: score 70.0 %, {100 * lo:.1f} % to {100 * hi:.1f} %"
+    )
+    needed = next(n for n in range(1, 61) if _width(n) <= 0.82 - 0.58)
+    assert shown.verdict() == (
+        "The same model beside it, by the mean of random questions: it took "
+        f"{needed} to be as exact as with these 20."
+    )
+
+
+def test_random_questions_that_were_never_as_exact_say_how_far_off_they_are() -> None:
+    shown = SideBySide(n_items=360)
+    shown.take("chosen", "estimate.updated", updated(20, 0.5, (0.7, 0.65, 0.75)))
+    shown.take("random", "estimate.updated", updated(60, 0.7, None))
+    times = f"{_width(60) / 0.1:.1f}"
+    assert f"after 60 the interval is {times} times as wide as with 20." in str(shown.verdict())
+
+
+def _width(n: int) -> float:
+    lo, hi = sample_interval(0.7, n, 360)
+    return hi - lo
+
+
+def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -> None:
+    entry: dict[str, Any] = {
+        "rank_lo": 1,
+        "rank_hi": 1,
+        "name": "large",
+        "model": "m",
+        "theta": 2.5,
+        "items": 20,
+        "scored": 20,
+        "usd": None,
+    }
+    table = _table({"order": [{**entry, "interval": {"lo": 1.4, "hi": 2.6}}, entry]})
+    assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
+
+
+def test_who_has_no_result_yet_leads_nobody() -> None:
+    none, some = {"model": "tiny", "theta": None}, {"model": "large", "theta": -2.0}
+    assert _leading({"order": [none, some]}) == "large"
+    assert _leading({"order": [none]}) == "no result yet"

@@ -197,19 +197,13 @@ async def test_each_items_own_scorer_tells_right_from_wrong(seed: int) -> None:
             assert wrong.score == 0.0, (item, text, wrong)
 
 
-def test_the_same_seed_gives_the_same_bank() -> None:
-    assert demo_bank(5) == demo_bank(5)
-
-
-def test_another_seed_gives_another_bank() -> None:
+def test_a_bank_is_what_its_seed_gives() -> None:
+    assert demo_bank.__wrapped__(5) == demo_bank(5)
     assert demo_bank(5).items != demo_bank(6).items
 
 
-def test_there_are_at_least_300_items_of_all_families() -> None:
+def test_there_are_at_least_300_items_of_all_families_and_no_two_are_the_same() -> None:
     assert Counter(item.tags[0] for item in BANK.items) == dict.fromkeys(FAMILIES, 60)
-
-
-def test_no_two_items_have_the_same_content_or_key() -> None:
     assert len({item.content.content_hash for item in BANK.items}) == len(BANK.items)
     assert len({item.key for item in BANK.items}) == len(BANK.items)
 
@@ -221,26 +215,20 @@ def test_no_prompt_stands_inside_another(seed: int) -> None:
     assert inside == []
 
 
-def test_difficulties_spread_evenly_from_minus_three_to_three() -> None:
+def test_difficulties_spread_evenly_and_rise_with_the_level_within_a_family() -> None:
     counts, _ = np.histogram([item.b for item in BANK.items], bins=6, range=(-3, 3))
     assert counts.sum() == len(BANK.items)
     assert counts.min() >= 40
-
-
-def test_within_a_family_difficulty_rises_with_the_level() -> None:
     for family in FAMILIES:
         b = [item.b for item in BANK.items if item.tags[0] == family]
         assert np.corrcoef(b, range(len(b)))[0, 1] > 0.95
 
 
-def test_guessing_is_one_in_n_for_choice_and_nothing_for_free_answers() -> None:
+def test_half_of_the_items_are_multiple_choice_and_guessing_is_one_in_n() -> None:
+    assert sum(bool(item.content.choices) for item in BANK.items) == len(BANK.items) // 2
     for item in BANK.items:
         n = len(item.content.choices)
         assert item.c == (pytest.approx(1 / n, abs=1e-4) if n else 0.0)
-
-
-def test_half_of_the_items_are_multiple_choice() -> None:
-    assert sum(bool(item.content.choices) for item in BANK.items) == len(BANK.items) // 2
 
 
 def test_no_place_among_the_options_is_favoured() -> None:
@@ -258,18 +246,12 @@ def test_options_are_distinct_and_cannot_be_taken_for_letters() -> None:
         assert not any(re.fullmatch("[A-Za-z]", text) for text in item.content.choices)
 
 
-def test_the_parameters_are_plainly_marked_as_provisional() -> None:
+def test_the_parameters_are_provisional_and_measure_over_the_whole_range() -> None:
     assert BANK.provisional
     assert "provisional" in BANK.scale
     assert "PROVISIONAL" in BANK.description
-
-
-def test_the_engine_takes_the_parameters_in_the_items_order() -> None:
     bank = BANK.item_bank()
     assert bank.item_ids == tuple(item.key for item in BANK.items)
     np.testing.assert_allclose(bank.b, [item.b for item in BANK.items])
-
-
-def test_the_bank_measures_over_the_whole_range() -> None:
-    information = BANK.item_bank().information(np.array([-2.5, 0.0, 2.5])).sum(axis=-1)
+    information = bank.information(np.array([-2.5, 0.0, 2.5])).sum(axis=-1)
     assert information.min() > 1 / 0.2**2

@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx2
 import pytest
 
 from app.demo.bank import demo_bank
-from app.demo.model_server import MODEL_NAME, create_model_server, main
-from app.demo.scripted_model import ScriptedModel
+from app.demo.model_server import create_model_server, main
+from app.demo.scripted_model import MODEL_NAME, ScriptedModel
 
 PROMPT = demo_bank().items[1].content.prompt or ""
 REPLY = ScriptedModel(theta=0.5, seed=3).reply(PROMPT)
@@ -38,17 +39,28 @@ async def test_a_chat_completion_answers_and_counts_tokens(client: httpx2.AsyncC
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 2
 
 
-async def test_content_parts_are_read_as_text(client: httpx2.AsyncClient) -> None:
-    parts = [{"type": "text", "text": PROMPT}]
-    body = {"messages": [{"role": "user", "content": parts}]}
-    reply = (await client.post("/chat/completions", json=body)).json()
-    assert reply["choices"][0]["message"]["content"] == REPLY
+async def said(client: httpx2.AsyncClient, **body: object) -> tuple[str, str]:
+    choice = (await client.post("/chat/completions", json={**CHAT, **body})).json()["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"]
 
 
-async def test_a_text_completion_answers(client: httpx2.AsyncClient) -> None:
+async def test_parts_are_read_as_text_and_an_answer_ends_where_it_is_told(
+    client: httpx2.AsyncClient,
+) -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
+    assert await said(client, messages=parts) == (REPLY, "stop")
+    assert await said(client, max_tokens=1) == (REPLY[:4], "length")
+    assert await said(client, stop=[REPLY[3:6]]) == (REPLY[:3], "stop")
+
+
+async def test_a_text_completion_answers_and_a_stream_carries_the_same_text(
+    client: httpx2.AsyncClient,
+) -> None:
     body = (await client.post("/completions", json={"prompt": f"Question: {PROMPT}"})).json()
     assert body["choices"][0]["text"] == REPLY
     assert body["object"] == "text_completion"
+    response = await client.post("/completions", json={"prompt": PROMPT, "stream": True})
+    assert "".join(one["choices"][0]["text"] for one in chunks(response)) == REPLY
 
 
 async def test_a_stream_carries_the_same_text_then_usage_then_done(
@@ -57,34 +69,19 @@ async def test_a_stream_carries_the_same_text_then_usage_then_done(
     body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
     response = await client.post("/chat/completions", json=body)
     assert response.headers["content-type"].startswith("text/event-stream")
-    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
-    assert events[-1] == "[DONE]"
-    chunks = [json.loads(event) for event in events[:-1]]
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
-    assert "".join(delta.get("content", "") for delta in deltas) == REPLY
-    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
-    assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"]["completion_tokens"] > 0
+    *pieces, ended, usage = chunks(response)
+    deltas = [piece["choices"][0]["delta"] for piece in pieces]
+    assert "".join(delta["content"] for delta in deltas) == REPLY
+    assert ended["choices"][0]["finish_reason"] == "stop"
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] > 0
 
 
-async def test_a_streamed_text_completion_carries_the_same_text(client: httpx2.AsyncClient) -> None:
-    response = await client.post("/completions", json={"prompt": PROMPT, "stream": True})
-    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
-    assert "".join(json.loads(e)["choices"][0]["text"] for e in events[:-1]) == REPLY
-
-
-async def test_a_token_limit_cuts_the_answer_and_says_so(client: httpx2.AsyncClient) -> None:
-    choice = (await client.post("/chat/completions", json={**CHAT, "max_tokens": 1})).json()[
-        "choices"
-    ][0]
-    assert choice["finish_reason"] == "length"
-    assert choice["message"]["content"] == REPLY[:4]
-
-
-async def test_a_stop_sequence_ends_the_answer(client: httpx2.AsyncClient) -> None:
-    body = {**CHAT, "stop": [REPLY[3:6]]}
-    choice = (await client.post("/chat/completions", json=body)).json()["choices"][0]
-    assert choice["message"]["content"] == REPLY[:3]
+def chunks(response: httpx2.Response) -> list[dict[str, Any]]:
+    """What a stream says before its end."""
+    *events, end = (line.removeprefix("data: ") for line in response.text.split("\n\n") if line)
+    assert end == "[DONE]"
+    return [json.loads(event) for event in events]
 
 
 async def test_the_models_are_listed(client: httpx2.AsyncClient) -> None:

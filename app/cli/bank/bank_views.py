@@ -1,53 +1,95 @@
-"""`sextant banks show`, `lint`, `export` and `delete`.
+"""`sextant banks list`, `show`, `lint`, `export` and `delete`."""
 
-Registered by `app.cli.commands.banks`.
-"""
-
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 import typer
 
-from app.cli.servers.connection import asked
-from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.files import write_file
-from app.cli.terminal.options import AskServerOption, EraseOption, SameAsJsonOption, ServerKeyOption
-from app.cli.terminal.tables import show_facts
+from app.cli.servers.connection import asked, listed, path_of
+from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.terminal.console import Json, err, out, write_file
+from app.cli.terminal.options import EraseOption
+from app.cli.terminal.tables import show_facts, show_list
 from sextant_client import AsyncSextant
-
-app = typer.Typer(help="Look at item banks.")
 
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 
+#: Banks that are read at once.
+_PAGE = 100
 #: Quarantined items that `show` prints; `sextant banks lint` has them all.
 _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
 
 
-@app.command()
-@fail_clearly
-def show(
-    name: Name,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server()
+def list_banks() -> None:
+    """List all banks."""
+    here = chosen().target is None
+    found = asyncio.run(_stored()) if here else listed("/v1/banks?order=asc")
+    show_list(
+        [bank | _told(bank["latest_version"]) for bank in found],
+        {
+            "name": "name",
+            "items": "n_items",
+            "version": "version",
+            "active": "active",
+            "model": "model",
+            "id": "id",
+        },
+    )
+
+
+async def _stored() -> list[Json]:
+    """The banks of this machine's database, without loading all that an API is made of."""
+    from app.cli.terminal.runtime import open_database
+    from app.services.banks.overviews import list_banks as overviews
+    from app.settings import Settings
+    from app.storage.paging import PageRequest
+
+    found: list[Json] = []
+    after = None
+    async with open_database(Settings()) as database:
+        while True:
+            request = PageRequest(limit=_PAGE, after=after, descending=False)
+            page = await overviews(database, request)
+            for one in page.items:
+                latest = one.latest and asdict(one.latest)
+                found.append({**asdict(one.bank), "n_items": one.n_items, "latest_version": latest})
+            if not page.has_more:
+                return found
+            after = page.items[-1].bank.id
+
+
+def _told(version: Json | None) -> Json:
+    """What a list shows of a bank's latest version."""
+    if version is None:
+        return {"version": None, "active": None, "model": None}
+    provisional = " (provisional)" if version["provisional"] else ""
+    return {
+        "version": f"{version['number']}{provisional}",
+        "active": version["lint"]["items"]["active"],
+        "model": version["response_model"],
+    }
+
+
+@on_server(json=SAME)
+def show(name: Name) -> None:
     """Show a bank and its versions."""
     path = _path(name)
 
-    async def read(client: AsyncSextant) -> dict[str, Any]:
+    async def read(client: AsyncSextant) -> Json:
         bank = await client.request("GET", path)
         versions = await client.list_all(f"{path}/versions?order=asc")
-        quarantined: list[dict[str, Any]] = []
+        quarantined: list[Json] = []
         if versions:
             items = f"{path}/versions/{versions[-1]['id']}/items?status=quarantined"
             quarantined = await client.list_all(items, limit=_SHOWN)
         return {"bank": bank, "versions": versions, "quarantined": quarantined}
 
-    found = asked(server, server_key, read)
-    write_json(json, found)
-    if json == "-":
+    found = asked(read)
+    if not also_json(found):
         return
     bank, versions = found["bank"], found["versions"]
     if found["quarantined"]:
@@ -71,19 +113,18 @@ def show(
         show_version(version)
 
 
-@app.command()
-@fail_clearly
-def lint(name: Name, server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
+@on_server()
+def lint(name: Name) -> None:
     """List what is wrong with the items of a bank's latest version."""
     path = f"{_path(name)}/versions/latest"
 
-    async def read(client: AsyncSextant) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+    async def read(client: AsyncSextant) -> tuple[Json, list[Any], Json]:
         version = await client.request("GET", path)
         again = await client.request("GET", f"{path}/recalibration")
         said = again if again["provisional"] else await client.request("GET", f"{path}/join")
         return version, await client.list_all(f"{path}/lint"), said
 
-    version, flagged, said_of = asked(server, server_key, read)
+    version, flagged, said_of = asked(read)
     lines = [
         (flag["severity"] != "error", flag["severity"], flag["code"], item["status"], flag)
         for item in flagged
@@ -101,8 +142,7 @@ def lint(name: Name, server: AskServerOption = None, server_key: ServerKeyOption
     err.say(said_of["explanation"])
 
 
-@app.command()
-@fail_clearly
+@on_server()
 def export(
     name: Name,
     file_format: Annotated[
@@ -124,8 +164,6 @@ def export(
             "licence, and a hash over it.",
         ),
     ] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Write a version of a bank into a file that imports read back."""
     what = "bundle" if bundle else f"export?format={file_format}"
@@ -135,24 +173,21 @@ def export(
         path = f"{_path(name)}/versions/{found['id']}/{what}"
         return found["number"], await client.download(path)
 
-    number, content = asked(server, server_key, read)
+    number, content = asked(read)
     write_file(target, content)
     if target != "-":
         out.say(f"Wrote version {number} to {target}.")
 
 
-@app.command()
-@fail_clearly
+@on_server()
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     erase: EraseOption = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""
     confirm(f"Delete the bank {name!r}?", yes=yes)
-    asked(server, server_key, lambda client: client.remove(_path(name), erase=erase))
+    asked(lambda client: client.remove(_path(name), erase=erase))
     out.say(f"Deleted {name}.")
 
 
@@ -168,7 +203,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
+def show_quarantine(count: int, items: list[Json]) -> None:
     """Print which items lint keeps out of tests, and why."""
     for item in items[:_SHOWN]:
         own = f"Item {item['key']!r}: "
@@ -177,10 +212,10 @@ def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
         out.say(f"set aside {item['key']}: {why}")
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
-        out.print(f"... and {more:,} more: sextant banks lint lists all", markup=False)
+        out.print(f"... and {more:,} more: sextant banks lint lists all")
 
 
-def show_version(version: Mapping[str, Any]) -> None:
+def show_version(version: Json) -> None:
     """Print a version in two lines."""
     states = ", ".join(f"{count} {state}" for state, count in version["lint"]["items"].items())
     known = version["knowledge"]
@@ -211,7 +246,7 @@ def _ends(stop: Sequence[str]) -> str:
     return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
 
 
-def _obtained(known: Mapping[str, Any]) -> str:
+def _obtained(known: Json) -> str:
     """How the answers behind the parameters were obtained."""
     parts = [_MODES[known["mode"]]] if known.get("mode") in _MODES else []
     if "shots" in known:
@@ -226,4 +261,4 @@ def _obtained(known: Mapping[str, Any]) -> str:
 
 
 def _path(name: str) -> str:
-    return f"/v1/banks/{quote(name, safe='')}"
+    return path_of("banks", name)

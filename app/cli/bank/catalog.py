@@ -8,50 +8,43 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.bank.bank_views import show_quarantine
-from app.cli.servers.connection import asked, reached
-from app.cli.servers.logins import Target, target
-from app.cli.terminal.console import err, fail_clearly, out
-from app.cli.terminal.options import AskServerOption, ServerKeyOption
-from app.cli.terminal.tables import show_table
+from app.cli.servers.connection import path_of, reached, request
+from app.cli.servers.logins import Target
+from app.cli.servers.options import chosen, on_server
+from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.tables import show_list
 from app.errors import DownloadError, InvalidInputError
 
 #: Quarantined items that are listed; `sextant banks lint` has them all.
 _SHOWN = 10
 _POLL_S = 0.3
 
-app = typer.Typer(help="Banks that can be installed by name.")
 
-
-@app.command()
-@fail_clearly
-def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
+@on_server()
+def catalog() -> None:
     """List the banks that can be installed by name."""
-    if target(server, server_key) is None:
-        entries = _entries_here()
-    else:
-        entries = asked(server, server_key, lambda client: client.request("GET", "/v1/catalog"))[
-            "data"
-        ]
-    show_table(
-        ("name", "items", "rows", "licence", "calibrated as", "from"),
-        (
-            (
-                entry["name"],
-                str(entry["items"]),
-                str(entry["rows"]) + (f" ({entry['split']})" if entry["split"] else ""),
-                entry["licence"],
-                f"here, of {entry['agents']} agents"
-                if entry["asked"] is None
-                else f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
-                "own folder" if entry["own"] else "Sextant",
-            )
-            for entry in entries
-        ),
+    here = chosen().target is None
+    show_list(
+        _entries_here() if here else request("GET", "/v1/catalog")["data"],
+        {
+            "name": "name",
+            "items": "items",
+            "rows": lambda one: f"{one['rows']}" + (f" ({one['split']})" if one["split"] else ""),
+            "licence": "licence",
+            "calibrated as": _calibrated_as,
+            "from": lambda one: "own folder" if one["own"] else "Sextant",
+        },
     )
-    err.print("Install one: sextant banks install NAME", markup=False)
+    err.print("Install one: sextant banks install NAME")
 
 
-def _entries_here() -> list[dict[str, Any]]:
+def _calibrated_as(entry: Json) -> str:
+    if entry["asked"] is None:
+        return f"here, of {entry['agents']} agents"
+    return f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot"
+
+
+def _entries_here() -> list[Json]:
     """The same of this machine's catalogue, which needs no database."""
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
@@ -68,8 +61,7 @@ def _entries_here() -> list[dict[str, Any]]:
     ]
 
 
-@app.command()
-@fail_clearly
+@on_server()
 def install(
     name: Annotated[str, typer.Argument(help="Of the entry; see `sextant banks catalog`.")],
     folder: Annotated[
@@ -81,14 +73,12 @@ def install(
             "of downloading them.",
         ),
     ] = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Install a bank of the catalogue: questions with published parameters, or tasks of agents.
 
     On a server its worker does it, with the files that it fetches itself.
     """
-    named = target(server, server_key)
+    named = chosen().target
     if named is None:
         result, quarantined = asyncio.run(_installed_here(name, folder))
     elif folder is not None:
@@ -100,7 +90,7 @@ def install(
         result, quarantined = asyncio.run(_installed_there(name, named))
     show_quarantine(result["items"]["quarantined"], quarantined)
     if result["was_there"]:
-        out.print(f"{name} was installed already.", markup=False)
+        out.print(f"{name} was installed already.")
     items = result["items"]
     with_parameters = items["active"] + items["quarantined"]
     if result["agents"] is None:
@@ -136,14 +126,10 @@ def install(
     how = "Measure a model: sextant run --endpoint URL --model NAME --bank {}"
     if result["agents"] is not None:
         how = "It has no text of the tasks: run them where you do, and answer by hand on bank {}"
-    err.print(
-        how.format(name),
-        markup=False,
-        soft_wrap=True,
-    )
+    err.print(how.format(name), soft_wrap=True)
 
 
-Installed = tuple[dict[str, Any], list[dict[str, Any]]]
+Installed = tuple[Json, list[Json]]
 
 
 async def _installed_here(name: str, folder: Path | None) -> Installed:
@@ -168,7 +154,7 @@ async def _installed_there(name: str, named: Target) -> Installed:
     async with reached(named) as client:
         begun = await client.request("POST", f"/v1/catalog/{name}:install", json={})
         while True:
-            found = await client.request("GET", f"/v1/installations/{begun['id']}")
+            found = await client.request("GET", path_of("installations", begun["id"]))
             if found["progress"]["phase"] is not None:
                 progress.tell(found["progress"])
             if found["finished_at"] is not None:

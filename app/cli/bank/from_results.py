@@ -5,19 +5,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.servers.logins import Target, target
-from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.servers.connection import reached
+from app.cli.servers.logins import Target
+from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.terminal.console import Json, err, out, require_writable
 from app.cli.terminal.options import (
-    AskServerOption,
     ExamineeOption,
     FiltersOption,
     MetricsOption,
     ScorersOption,
-    ServerKeyOption,
 )
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
@@ -30,7 +30,7 @@ _POLL_S = 0.3
 _LISTED = 5
 
 
-@fail_clearly
+@on_server(json="Write what came out as JSON; - for stdout.")
 def from_results(
     name: Annotated[str, typer.Argument(help="Name of the bank, and of the set of its answers.")],
     paths: Annotated[
@@ -90,11 +90,6 @@ def from_results(
     withheld: Annotated[
         bool, typer.Option("--withheld", help="Show the questions to few; see docs/withheld.md.")
     ] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write what came out as JSON; - for stdout.")
-    ] = None,
 ) -> None:
     """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
 
@@ -102,8 +97,8 @@ def from_results(
     more results goes on from what is there and makes the next version. Exit code 1: there is no
     version, and why.
     """
-    require_writable(json)
-    body: dict[str, Any] = {
+    require_writable(chosen().json)
+    body: Json = {
         "name": name,
         "tasks": tasks or [],
         "filters": filters or [],
@@ -123,11 +118,10 @@ def from_results(
     if least_models is not None:
         body["least_models"] = least_models
     found = _files(paths)
-    named = target(server, server_key)
+    named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)
     begun, calibration, version = run_until_signal(make)
-    write_json(json, {**begun, "calibration": calibration, "version": version})
-    if json != "-":
+    if also_json({**begun, "calibration": calibration, "version": version}):
         _show(name, begun, calibration, version)
     wants_version = publish and not questions_only
     if version is None and (wants_version or begun["stopped"] is None):
@@ -146,11 +140,11 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
     return files_at(map(Path, named))
 
 
-Made = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]
-Get = Callable[[str], Awaitable[dict[str, Any]]]
+Made = tuple[Json, Json | None, Json | None]
+Get = Callable[[str], Awaitable[Json]]
 
 
-async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
+async def _here(files: "list[SourceFile]", body: Json) -> Made:
     """On the configured database; files are read from the disk, and a worker runs beside."""
     from dataclasses import replace
 
@@ -177,7 +171,7 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
         if begun.calibration is None:
             return told, None, None
 
-        async def get(path: str) -> dict[str, Any]:
+        async def get(path: str) -> Json:
             if path.startswith("/v1/calibrations/"):
                 record = await services.calibrations.get(path.rpartition("/")[2])
                 return CalibrationRead.read(record).model_dump(mode="json")
@@ -189,10 +183,9 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
             return told, *await _ended(get, begun.calibration.id)
 
 
-async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any]) -> Made:
+async def _there(named: Target, files: "list[SourceFile]", body: Json) -> Made:
     """On another server, which is sent the files."""
     from app.cli.bank.sent_results import send
-    from app.cli.servers.connection import reached
 
     async with reached(named) as client:
         begun = await send(client, files, body)
@@ -203,14 +196,14 @@ async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any])
         return begun, *await _ended(get, begun["calibration"]["id"])
 
 
-async def _ended(get: Get, calibration_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+async def _ended(get: Get, calibration_id: str) -> tuple[Json, Json | None]:
     """The calibration once it has ended, and the version that it became."""
     phase = None
     while True:
         found = await get(f"/v1/calibrations/{calibration_id}")
         if found["progress"]["phase"] != phase:
             phase = found["progress"]["phase"]
-            err.print(f"calibration: {str(phase).replace('_', ' ')}", markup=False)
+            err.print(f"calibration: {str(phase).replace('_', ' ')}")
         if found["finished_at"] is not None:
             break
         await asyncio.sleep(_POLL_S)
@@ -222,7 +215,7 @@ async def _ended(get: Get, calibration_id: str) -> tuple[dict[str, Any], dict[st
     return found, await get(f"/v1/banks/{found['bank_id']}/versions/{found['bank_version_id']}")
 
 
-def _tell(begun: dict[str, Any]) -> None:
+def _tell(begun: Json) -> None:
     """What was read, before the calibration takes its time."""
     asked, marking = begun["asked"], begun["marking"]
     known = f", {begun['known_questions']:,} known" if begun["known_questions"] else ""
@@ -270,9 +263,9 @@ def _tell(begun: dict[str, Any]) -> None:
 
 def _show(
     name: str,
-    begun: dict[str, Any],
-    calibration: dict[str, Any] | None,
-    version: dict[str, Any] | None,
+    begun: Json,
+    calibration: Json | None,
+    version: Json | None,
 ) -> None:
     if calibration is None or version is None:
         failure = (calibration or {}).get("publication_failure") or {"detail": begun["stopped"]}
@@ -302,6 +295,5 @@ def _show(
     kind = " --kind openai_completions" if texts else ""
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",
-        markup=False,
         soft_wrap=True,
     )

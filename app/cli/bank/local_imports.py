@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from app.api.schemas.banks.banks import ImportRead
 from app.api.schemas.response_sets import AnswerImportRead
+from app.cli.terminal.console import Json
 from app.cli.terminal.runtime import runtime
+from app.exchange.item_record import ItemRecord
 from app.exchange.items import read_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
@@ -25,7 +26,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-def import_bundle(path: Path, name: str) -> dict[str, Any]:
+def import_bundle(path: Path, name: str) -> Json:
     """Make a bank, or the next version of one, of a bundle."""
     sent = SentFile(path.name, path.read_bytes())
     report = _with(lambda services: services.bundles.import_file(sent, name))
@@ -41,52 +42,42 @@ def import_files(
     scorer: str | None,
     dry_run: bool,
     **settings: Any,
-) -> dict[str, Any]:
+) -> Json:
     """Import items, parameters or both into a bank, which is made if there is none.
 
-    Args:
-        name: Of the bank.
-        items: File of items.
-        mapping: Which of its fields are which, where it is no item file.
-        parameters: File of their parameters.
-        scorer: Of a new bank.
-        dry_run: Write nothing.
-        settings: Of `BankImport`.
+    `mapping` says which field of the items' file is which, where it is no item file; the scorer is
+    of a new bank, and other settings are those of `BankImport`.
     """
-    reader = read_items if mapping is None else partial(read_mapped, mapping=mapping)
-    request = BankImport(
-        items=_read(items, reader) or (),
-        parameters=_read(parameters, read_parameters),
-        **settings,
-    )
+    records: list[ItemRecord] = []
+    bank = None
+    if items is not None:
+        with items.open("rb") as file:
+            records = (
+                read_items(file, name=items.name)
+                if mapping is None
+                else read_mapped(file, name=items.name, mapping=mapping)
+            )
+    if parameters is not None:
+        with parameters.open("rb") as file:
+            bank = read_parameters(file, name=parameters.name)
+    request = BankImport(items=records, parameters=bank, **settings)
     spec = BankSpec(name=name)
     if scorer is not None:
         spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
     report = _with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run))
-    told: dict[str, Any] = ImportRead.read(report).model_dump(mode="json")
+    told: Json = ImportRead.read(report).model_dump(mode="json")
     made = report.version
     if made is not None and PROVISIONAL in made.knowledge and made.calibration is None:
         told["guessed"] = describe_guesses(made.knowledge)
     return told
 
 
-def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> dict[str, Any]:
+def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> Json:
     """Import recorded answers into a response set, which is made if there is none."""
     report = _with(
         lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)
     )
     return AnswerImportRead.of(report).model_dump(mode="json")
-
-
-class _Reader(Protocol[T_co]):
-    def __call__(self, source: BinaryIO, *, name: str) -> T_co: ...
-
-
-def _read(path: Path | None, reader: _Reader[T]) -> T | None:
-    if path is None:
-        return None
-    with path.open("rb") as file:
-        return reader(file, name=path.name)
 
 
 def _with(use: Callable[[Services], Awaitable[T]]) -> T:

@@ -1,41 +1,27 @@
-"""`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank.
+"""`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank."""
 
-Registered by `app.cli.commands.banks`.
-"""
-
-import asyncio
-from typing import Annotated, Any, Literal
-from urllib.parse import quote, urlencode
+from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 import typer
 
-from app.cli.commands.response_sets import there
-from app.cli.servers.connection import asked, connected, given
-from app.cli.terminal.console import fail_clearly, out, write_json
-from app.cli.terminal.options import (
-    AllowOption,
-    AskServerOption,
-    KeepOption,
-    NotesOption,
-    SameAsJsonOption,
-    ServerKeyOption,
-    ServerOption,
-)
+from app.cli.servers.connection import connected, path_of, request, there
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, out
+from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.tables import number, show_table
+from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words
 from sextant_client import AsyncSextant
 
 #: Items that are printed; --json has them all, to this number.
 _SHOWN, _MOST = 20, 100_000
-_POLL_S = 0.2
 _OPTIONS = {
     "/response_set": "--responses",
-    "/model": "--model",
-    "/keep": "--keep",
-    "/allow": "--allow",
-    "/notes": "--notes",
+    **alike("model", "keep", "allow", "notes"),
     "/unparsed_policy": "--unparsed",
     "/bank": "NAME",
 }
@@ -49,24 +35,20 @@ Responses = Annotated[
 ]
 
 
-@fail_clearly
+@on_server(json=SAME)
 def drift(
     name: Bank,
     responses: Responses,
     version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Say which items are no longer what they were, by answers that came in since."""
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
-    look = asked(server, server_key, lambda client: client.request("GET", path))
-    if json != "-":
+    look = request("GET", path)
+    if also_json(look):
         _show_drift(look)
-    write_json(json, look)
 
 
-@fail_clearly
+@on_server(json=SAME)
 def check_join(
     name: Bank,
     responses: Annotated[
@@ -77,30 +59,25 @@ def check_join(
         ),
     ] = None,
     version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Say whether a bank's parameters belong to its questions, by answers to them.
 
     Exit code 1: they do not, or not to all of them.
     """
     path = _of_version(name, version, "join", **given(response_set=responses))
-    look = asked(server, server_key, lambda client: client.request("GET", path))
-    if json != "-":
+    look = request("GET", path)
+    if also_json(look):
         out.say(look["explanation"])
         if look["rank_correlation"] is not None:
             out.print(
                 f"rank correlation of right answers with difficulty: "
-                f"{look['rank_correlation']:+.2f}",
-                markup=False,
+                f"{look['rank_correlation']:+.2f}"
             )
-    write_json(json, look)
     if look["verdict"] in ("broken", "doubtful"):
         raise typer.Exit(1)
 
 
-@fail_clearly
+@on_server(runs=True)
 def recalibrate(
     name: Bank,
     responses: Annotated[
@@ -124,8 +101,6 @@ def recalibrate(
         ),
     ] = None,
     notes: NotesOption = "",
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
 
@@ -141,10 +116,8 @@ def recalibrate(
         unparsed_policy=unparsed,
     )
 
-    async def run() -> tuple[dict[str, Any], dict[str, Any]]:
-        async with connected(
-            server, server_key, bank=None, changes_banks=True, options=_OPTIONS
-        ) as client:
+    async def run() -> tuple[Json, Json]:
+        async with connected(_OPTIONS, changes=True) as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
             publish = f"/v1/calibrations/{record['id']}:publish"
@@ -161,32 +134,27 @@ def recalibrate(
     else:
         known = Provisional.of(version["knowledge"])
         said = "" if known is None else f". {provisional_words(known)}"
-    out.print(f"{basis}{said}", soft_wrap=True, markup=False)
+    out.print(f"{basis}{said}", soft_wrap=True)
     states = version["lint"]["items"]
     out.print(
         f"version {version['number']} on scale {version['scale']}: {states['active']} active, "
         f"{states['quarantined']} set aside, {states['pretest']} in pretest  {version['id']}",
-        markup=False,
         soft_wrap=True,
     )
 
 
-async def _calibrated(
-    client: AsyncSextant, bank: str, responses: str, model: str | None
-) -> dict[str, Any]:
+async def _calibrated(client: AsyncSextant, bank: str, responses: str, model: str | None) -> Json:
     """A calibration of the answers onto the scale of the latest version, once it has ended."""
     version = await client.request("GET", _of_version(bank, None))
-    plan: dict[str, Any]
+    plan: Json
     if Provisional.of(version["knowledge"]) is not None:
         plan = {"prior_version_id": version["id"]}
     else:
         link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
         plan = {"model": model or version["response_model"], "link": link}
     body = {"response_set": responses, **plan}
-    record = await client.request("POST", "/v1/calibrations", json=body)
-    while record["finished_at"] is None:
-        await asyncio.sleep(_POLL_S)
-        record = await client.request("GET", f"/v1/calibrations/{record['id']}")
+    begun = await client.request("POST", "/v1/calibrations", json=body)
+    record = await follow(client, path_of("calibrations", begun["id"]), None)
     if record["failure"] is not None:
         raise CalibrationError(record["failure"]["detail"])
     if record["result"] is None:
@@ -196,21 +164,21 @@ async def _calibrated(
 
 async def _live(client: AsyncSextant, bank: str) -> str:
     """The set of all answers of sessions on a bank, up to date."""
-    found = await client.request("GET", f"/v1/banks/{quote(bank, safe='')}")
+    found = await client.request("GET", path_of("banks", bank))
     name = f"live-{found['id']}"
-    async with there(client, name, make=True):
+    async with there(client, "response-sets", name, {"name": name}):
         report = await client.request(
             "POST", f"/v1/response-sets/{name}:collect", json={"bank": found["id"]}
         )
     return str(report["response_set"]["id"])
 
 
-def _of_version(bank: str, version: str | None, *what: str, **query: Any) -> str:
-    path = "/".join(["/v1/banks", quote(bank, safe=""), "versions", version or "latest", *what])
+def _of_version(bank: str, version: str | None, *what: str, **query: str | int) -> str:
+    path = path_of("banks", bank, "versions", version or "latest", *what)
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _show_drift(look: dict[str, Any]) -> None:
+def _show_drift(look: Json) -> None:
     out.say(look["verdict"])
     rows = []
     for item in look["data"][:_SHOWN]:

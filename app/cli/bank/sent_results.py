@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from app.cli.terminal.console import err
+from app.cli.terminal.console import Json, err
 from app.errors import FileFormatError
 from app.exchange.json_text import json_lines
 from app.exchange.response_files import ResponseFormat, sources_of
@@ -25,9 +25,7 @@ _COMPANIONS = ("results_*.json", "run_spec.json")
 Sent = dict[str, str]
 
 
-async def send(
-    client: AsyncSextant, files: Sequence[SourceFile], body: Mapping[str, Any]
-) -> dict[str, Any]:
+async def send(client: AsyncSextant, files: Sequence[SourceFile], body: Mapping[str, Any]) -> Json:
     """Have the server make a bank of them; what it read of all parts, and what it begins.
 
     What was read of a part stays: the next one goes on from there, and the last one is calibrated.
@@ -36,7 +34,7 @@ async def send(
         FileFormatError: Files without answers, or one that fits no request and cannot be cut.
         sextant_client.SextantError: The server refuses a part.
     """
-    replies: list[dict[str, Any]] = []
+    replies: list[Json] = []
     settled = dict(body)
     parts = _parts(files)
     part: list[Sent] | None = next(parts)
@@ -48,7 +46,7 @@ async def send(
         )
         replies.append(reply)
         if following is not None:
-            err.print(f"sent: part {len(replies)}, {len(part)} files", markup=False)
+            err.print(f"sent: part {len(replies)}, {len(part)} files")
         if settled["default_scorer"] is None and reply["asked"]["mode"] != "loglikelihood":
             # One scorer marks all: what the first part showed of it holds for the others.
             marking = reply["marking"]
@@ -140,13 +138,13 @@ def _sent(name: str, content: bytes) -> Sent:
     return {"name": name, "content_base64": b64encode(_packed(content)).decode()}
 
 
-def _whole(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _whole(replies: Sequence[Json]) -> Json:
     """The last reply, with what was read of all parts."""
     if len(replies) == 1:
         return replies[0]
     first, last = replies[0], replies[-1]
     choices = {choice["detail"]: choice for reply in replies for choice in reply["choices"]}
-    left: dict[str, dict[str, Any]] = {}
+    left: dict[str, Json] = {}
     for each in chain.from_iterable(reply["left_out"] for reply in replies):
         known = left.setdefault(each["reason"], {**each, "keys": []})
         known["keys"] = list(dict.fromkeys([*known["keys"], *each["keys"]]))

@@ -25,7 +25,6 @@ def command(
         manifest, size = backups.back_up(url, file)
     out.print(
         f"Backed up to {file}: {size:,} bytes, tables of revision {manifest.revision}.",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -52,6 +51,5 @@ def restore(
         )
     out.print(
         f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.",
-        markup=False,
         soft_wrap=True,
     )

@@ -3,27 +3,19 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.bank import bank_list, bank_views, catalog, from_results, recalibration
-from app.cli.servers.connection import asked, given
-from app.cli.servers.logins import target
-from app.cli.servers.problems import is_missing
+from app.cli.bank import bank_views, catalog, from_results, recalibration
+from app.cli.servers.connection import asked, path_of, there
+from app.cli.servers.options import chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal import preview
-from app.cli.terminal.console import err, fail_clearly, out
-from app.cli.terminal.options import (
-    AllowOption,
-    AskServerOption,
-    DryRunOption,
-    KeepOption,
-    ServerKeyOption,
-    file_option,
-)
+from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.options import AllowOption, DryRunOption, KeepOption, file_option, given
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant, ProblemError
+from sextant_client import AsyncSextant
 
 if TYPE_CHECKING:
     from app.exchange.mapped_items import FieldMap
@@ -33,31 +25,17 @@ _SHOWN = 10
 _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Fields of an import by the options that set them.
 _OPTIONS = {
-    "/items": "--items",
-    "/map": "--map",
-    "/target_after": "--target-after",
-    "/parameters": "--parameters",
-    "/bundle": "--bundle",
-    "/response_model": "--response-model",
-    "/scale": "--scale",
-    "/allow": "--allow",
-    "/keep": "--keep",
+    **alike("items", "map", "target_after", "parameters", "bundle", "response_model", "scale"),
+    **alike("allow", "keep", "from_version", "provisional", "difficulty"),
     "/unparsed_policy": "--unparsed",
-    "/from_version": "--from-version",
-    "/provisional": "--provisional",
-    "/difficulty": "--difficulty",
     "/name": "NAME",
     "/default_scorer": "--scorer",
 }
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Install, import, list, show, lint, export, recalibrate and delete item banks.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("import")
-@fail_clearly
+@on_server(app, "import")
 def import_bank(
     name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
     items: Annotated[
@@ -129,49 +107,10 @@ def import_bank(
         Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
     ] = None,
     dry_run: DryRunOption = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
-    named = target(server, server_key)
     mapping = _mapping(fields, target_after, items)
-    if bundle is not None:
-        others = (items, parameters, response_model, scorer, unparsed, scale, from_version)
-        flags = dry_run or provisional
-        if any(value is not None for value in (*others, allow, keep, difficulty)) or flags:
-            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
-    elif items is None and parameters is None and not provisional:
-        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
-    if named is None:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
-        from app.cli.bank.local_imports import import_bundle, import_files
-
-        if bundle is not None:
-            _show_report(import_bundle(bundle, name))
-            return
-        report = import_files(
-            name,
-            items=items,
-            mapping=mapping,
-            parameters=parameters,
-            scorer=scorer,
-            dry_run=dry_run,
-            response_model=response_model,
-            scale=scale,
-            allow=allow or (),
-            keep=keep or (),
-            unparsed_policy=unparsed,
-            from_version=from_version,
-            provisional=provisional,
-            difficulty=difficulty,
-        )
-        _show_report(report)
-        return
-    body = given(
-        items=items and _sent(items),
-        map=mapping and dict(mapping.fields),
-        target_after=target_after,
-        parameters=parameters and _sent(parameters),
+    settings = given(
         response_model=response_model,
         scale=scale,
         allow=allow or None,
@@ -180,45 +119,52 @@ def import_bank(
         from_version=from_version,
         provisional=provisional or None,
         difficulty=difficulty,
+    )
+    files = (items, parameters)
+    if bundle is not None:
+        if settings or dry_run or any(value is not None for value in (*files, scorer)):
+            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+    elif files == (None, None) and not provisional:
+        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
+    if chosen().target is None:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank.local_imports import import_bundle, import_files
+
+        _show_report(
+            import_bundle(bundle, name)
+            if bundle is not None
+            else import_files(
+                name,
+                items=items,
+                mapping=mapping,
+                parameters=parameters,
+                scorer=scorer,
+                dry_run=dry_run,
+                **settings,
+            )
+        )
+        return
+    body = settings | given(
+        items=items and _sent(items),
+        map=mapping and dict(mapping.fields),
+        target_after=target_after,
+        parameters=parameters and _sent(parameters),
         dry_run=dry_run or None,
     )
 
-    async def send(client: AsyncSextant) -> dict[str, Any]:
+    async def send(client: AsyncSextant) -> Json:
         if bundle is not None:
-            whole: dict[str, Any] = {"bundle": _sent(bundle), "name": name}
+            whole: Json = {"bundle": _sent(bundle), "name": name}
             return await client.request("POST", "/v1/banks:import", json=whole)
-        return await _into(client, name, scorer, body)
+        new = None if dry_run else given(name=name, default_scorer=given(name=scorer))
+        async with there(client, "banks", name, new) as is_new:
+            if scorer is not None and not is_new:
+                raise InvalidInputError(
+                    f"--scorer is of a new bank only: {name!r} is there already."
+                )
+            return await client.request("POST", path_of("banks", name, "imports"), json=body)
 
-    _show_report(asked(server, server_key, send, _OPTIONS))
-
-
-async def _into(
-    client: AsyncSextant, name: str, scorer: str | None, body: dict[str, Any]
-) -> dict[str, Any]:
-    """Import into a bank, which is made if there is none, and goes again if nothing comes in."""
-    path = f"/v1/banks/{quote(name, safe='')}"
-    made = False
-    try:
-        await client.request("GET", path)
-    except ProblemError as error:
-        if not is_missing(error):
-            raise
-        if "dry_run" in body:
-            raise InvalidInputError(
-                f"--dry-run: the server has no bank {name!r} yet, and a dry run makes none."
-            ) from None
-        new = given(name=name, default_scorer=given(name=scorer))
-        await client.request("POST", "/v1/banks", json=new)
-        made = True
-    else:
-        if scorer is not None:
-            raise InvalidInputError(f"--scorer is of a new bank only: {name!r} is there already.")
-    try:
-        return await client.request("POST", f"{path}/imports", json=body)
-    except BaseException:
-        if made:
-            await client.remove(path)
-        raise
+    _show_report(asked(send, _OPTIONS))
 
 
 def _mapping(fields: str | None, target_after: str | None, items: Path | None) -> "FieldMap | None":
@@ -246,7 +192,7 @@ app.command("show")(bank_views.show)
 app.command("lint")(bank_views.lint)
 app.command("export")(bank_views.export)
 app.command("delete")(bank_views.delete)
-app.command("list")(bank_list.list_banks)
+app.command("list")(bank_views.list_banks)
 app.command("catalog")(catalog.catalog)
 app.command("install")(catalog.install)
 app.command("from-results")(from_results.from_results)
@@ -256,7 +202,7 @@ app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 
 
-def _show_report(report: dict[str, Any]) -> None:
+def _show_report(report: Json) -> None:
     if report["dry_run"]:
         err.print("Dry run: nothing was written.")
     _show_tally("items", report["items"])
@@ -276,7 +222,7 @@ def _show_report(report: dict[str, Any]) -> None:
         err.say("No parameters came in, so there is no new version; --provisional guesses them.")
 
 
-def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
+def _show_findings(findings: Sequence[Json], count: int) -> None:
     """What quarantines before what warns, and what is said of several items once."""
     lines: dict[tuple[str, str, str], int] = {}
     for found in sorted(findings, key=lambda one: one["severity"] != "error"):
@@ -287,10 +233,10 @@ def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
         out.say(f"{severity}: {code}: {message}{often}")
     left = count - sum(list(lines.values())[:_SHOWN])
     if left > 0:
-        out.print(f"... and {left} more findings: sextant banks lint lists all", markup=False)
+        out.print(f"... and {left} more findings: sextant banks lint lists all")
 
 
-def _show_tally(what: str, tally: dict[str, Any]) -> None:
+def _show_tally(what: str, tally: Json) -> None:
     if not tally["rows_read"]:
         return
     reasons = "".join(f", {s['count']} skipped ({s['reason']})" for s in tally["skipped"])

@@ -1,47 +1,35 @@
 """`sextant baselines`: results that gates hold later ones against."""
 
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import asked
-from app.cli.terminal.console import fail_clearly, out, write_json
-from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
-from app.cli.terminal.tables import show_table, when
+from app.cli.servers.connection import asked, listed, path_of, request
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.terminal.console import Json, out
+from app.cli.terminal.tables import number, show_list, when
 from app.errors import InvalidInputError
-from app.printable import percent
 
-app = typer.Typer(no_args_is_help=True, help="Name results that gates hold later ones against.")
+app = typer.Typer(no_args_is_help=True)
 
 _Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
 
 
-@app.command("set")
-@fail_clearly
+@on_server(app, "set", json=SAME)
 def set_baseline(
     name: _Name,
     session: Annotated[str, typer.Argument(help="Id of an ended session.")],
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Name the result of a session, or move the name to it."""
     if "/" in name or ":" in name:
         raise InvalidInputError(f"NAME: expected a name without / and :, got {name!r}.")
-    path, body = f"/v1/baselines/{quote(name, safe='')}", {"session_id": session}
-    found = asked(
-        server,
-        server_key,
-        lambda client: client.request("PUT", path, json=body),
-        options={"/session_id": "SESSION"},
-    )
-    write_json(json, found)
-    if json != "-":
+    path, options = path_of("baselines", name), {"/session_id": "SESSION"}
+    found = request("PUT", path, {"session_id": session}, options)
+    if also_json(found):
         out.say(f"{name} is {found['examinee']} now{_known_to(found)}.")
 
 
-def _known_to(baseline: dict[str, Any]) -> str:
+def _known_to(baseline: Json) -> str:
     """How exactly its score is known, and what tolerance that allows."""
     if (known := baseline["score_interval"]) is None:
         return ""
@@ -55,38 +43,25 @@ def _known_to(baseline: dict[str, Any]) -> str:
     )
 
 
-@app.command("list")
-@fail_clearly
-def list_baselines(
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, "list", json=SAME)
+def list_baselines() -> None:
     """List baselines by name."""
-    found = asked(server, server_key, lambda client: client.list_all("/v1/baselines"))
-    write_json(json, {"data": found})
-    if json != "-":
-        show_table(
-            ("name", "model", "bank", "score", "questions", "set"),
-            (
-                (
-                    one["name"],
-                    one["examinee"],
-                    one["bank"],
-                    "-" if one["score"] is None else percent(one["score"], 1),
-                    str(one["n_items"]),
-                    when(one["set_at"]),
-                )
-                for one in found
-            ),
+    found = listed("/v1/baselines")
+    if also_json({"data": found}):
+        show_list(
+            found,
+            {
+                "name": "name",
+                "model": "examinee",
+                "bank": "bank",
+                "score": lambda one: number(one["score"], ".1%"),
+                "questions": "n_items",
+                "set": lambda one: when(one["set_at"]),
+            },
         )
 
 
-@app.command("delete")
-@fail_clearly
-def delete_baseline(
-    name: _Name, server: AskServerOption = None, server_key: ServerKeyOption = None
-) -> None:
+@on_server(app, "delete")
+def delete_baseline(name: _Name) -> None:
     """Forget a name; gates that were made against it stay as they are."""
-    path = f"/v1/baselines/{quote(name, safe='')}"
-    asked(server, server_key, lambda client: client.remove(path))
+    asked(lambda client: client.remove(path_of("baselines", name)))

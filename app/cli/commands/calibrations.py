@@ -1,7 +1,6 @@
 """`sextant calibrations`: begun on recorded answers, looked at, made versions of."""
 
-from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,16 +10,17 @@ from app.cli.servers.connection import (
     connected,
     ended_with_us,
     events,
-    given,
+    listed,
+    path_of,
+    request,
     run_to_the_end,
-    stored,
 )
-from app.cli.servers.logins import target
-from app.cli.terminal.console import err, fail_clearly, out, write_json
+from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, err, out
 from app.cli.terminal.options import (
     AllowFewOption,
     AllowOption,
-    AskServerOption,
     DimensionsOption,
     FilterConfidenceOption,
     FilteringOption,
@@ -30,18 +30,14 @@ from app.cli.terminal.options import (
     NotesOption,
     PartitionSizeOption,
     PriorsOption,
-    SameAsJsonOption,
-    ServerKeyOption,
-    ServerOption,
     filter_choices,
+    given,
 )
-from app.cli.terminal.tables import number, show_facts, show_table, when
+from app.cli.terminal.tables import number, show_facts, show_list, when
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
-app = typer.Typer(
-    no_args_is_help=True, help="Start, list, show, watch, publish, cancel and delete calibrations."
-)
+app = typer.Typer(no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
 #: What leaves items and examinees out.
@@ -54,25 +50,15 @@ _FILTERS = (
 )
 _OPTIONS = {
     "/response_set": "RESPONSES",
-    "/model": "--model",
-    "/dimensions": "--dimensions",
-    "/partition_size": "--partition-size",
-    "/negative_slopes": "--negative-slopes",
+    **alike("model", "dimensions", "partition_size", "negative_slopes", "seed", "bank"),
     "/filters/point_biserial_confidence": "--filter-confidence",
-    "/seed": "--seed",
     "/link": "--link-to",
-    "/bank": "--bank",
-    "/notes": "--notes",
-    "/keep": "--keep",
-    "/allow": "--allow",
+    **alike("notes", "keep", "allow", "allow_unconverged", "carry_over"),
     "/unparsed_policy": "--unparsed",
-    "/allow_unconverged": "--allow-unconverged",
-    "/carry_over": "--carry-over",
 }
 
 
-@app.command()
-@fail_clearly
+@on_server(app, json=SAME, runs=True)
 def start(
     responses: Annotated[
         str, typer.Argument(help="Response set, by name or id; see `sextant response-sets`.")
@@ -113,19 +99,14 @@ def start(
     wait: Annotated[
         bool, typer.Option(help="Watch it until it ends, which Ctrl-C brings about.")
     ] = True,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Calibrate recorded answers that are stored; without a server, with a worker of our own."""
-    chosen = filter_choices(
+    narrowed = filter_choices(
         filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
     )
 
-    async def run() -> dict[str, Any]:
-        async with connected(
-            server, server_key, bank=None, changes_banks=True, options=_OPTIONS
-        ) as client:
+    async def run() -> Json:
+        async with connected(_OPTIONS, changes=True) as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
             body = given(
                 response_set=responses,
@@ -136,7 +117,7 @@ def start(
                 allow_few=allow_few,
                 negative_slopes=negative_slopes,
                 report_card=report_card,
-                filters=chosen if filters else dict.fromkeys(_FILTERS),
+                filters=narrowed if filters else dict.fromkeys(_FILTERS),
                 link=link,
                 seed=seed,
                 publish=None if bank is None else {"bank": bank},
@@ -148,13 +129,12 @@ def start(
             async with ended_with_us(client, "calibrations", made["id"]):
                 return await _followed(client, made["id"])
 
-    if not wait and target(server, server_key) is None:
+    if not wait and chosen().target is None:
         raise InvalidInputError("--no-wait needs a server, whose worker goes on without us.")
-    _report(run_to_the_end(run), json, fails=wait)
+    _report(run_to_the_end(run), fails=wait)
 
 
-@app.command()
-@fail_clearly
+@on_server(app, json=SAME)
 def publish(
     calibration: Id,
     bank: Annotated[
@@ -177,9 +157,6 @@ def publish(
             help="Items that only the version it is linked to has keep their parameters.",
         ),
     ] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Make a bank version of a completed calibration."""
     body = given(
@@ -191,12 +168,8 @@ def publish(
         allow_unconverged=allow_unconverged or None,
         carry_over=carry_over or None,
     )
-    path = f"{_path(calibration)}:publish"
-    version = asked(
-        server, server_key, lambda client: client.request("POST", path, json=body), _OPTIONS
-    )
-    write_json(json, version)
-    if json != "-":
+    version = request("POST", f"{_path(calibration)}:publish", body, _OPTIONS)
+    if also_json(version):
         states = version["lint"]["items"]
         out.say(
             f"version {version['number']} of {bank}: {states['active']} active, "
@@ -204,91 +177,61 @@ def publish(
         )
 
 
-@app.command("list")
-@fail_clearly
+@on_server(app, "list", json=SAME)
 def list_calibrations(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """List calibrations, the newest first."""
-    found = asked(
-        server, server_key, lambda client: client.list_all("/v1/calibrations", limit=limit)
-    )
-    write_json(json, {"data": found})
-    if json != "-":
-        show_table(
-            ("id", "status", "model", "examinees", "items", "published", "began"),
-            (
-                (
-                    one["id"],
-                    _stands(one),
-                    one["settings"].get("model", "-"),
-                    str(_kept(one, "examinees")),
-                    str(_kept(one, "items")),
-                    one["bank_version_id"] or "-",
-                    when(one["created_at"]),
-                )
-                for one in found
-            ),
+    found = listed("/v1/calibrations", limit)
+    if also_json({"data": found}):
+        show_list(
+            found,
+            {
+                "id": "id",
+                "status": _stands,
+                "model": lambda one: one["settings"].get("model", "-"),
+                "examinees": lambda one: _kept(one, "examinees"),
+                "items": lambda one: _kept(one, "items"),
+                "published": "bank_version_id",
+                "began": lambda one: when(one["created_at"]),
+            },
         )
 
 
-@app.command()
-@fail_clearly
-def show(
-    calibration: Id,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, json=SAME)
+def show(calibration: Id) -> None:
     """Show where a calibration stands, or what came out of it."""
-    found = asked(server, server_key, lambda client: client.request("GET", _path(calibration)))
-    write_json(json, found)
-    if json != "-":
+    found = request("GET", _path(calibration))
+    if also_json(found):
         _show(found)
 
 
-@app.command()
-@fail_clearly
-def watch(
-    calibration: Id,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, json=SAME)
+def watch(calibration: Id) -> None:
     """Watch a calibration until it ends; leaving it with Ctrl-C does not end it."""
 
-    async def look() -> dict[str, Any]:
-        async with stored(server, server_key) as client:
+    async def look() -> Json:
+        async with connected() as client:
             return await _followed(client, calibration)
 
-    _report(run_to_the_end(look), json, fails=True)
+    _report(run_to_the_end(look), fails=True)
 
 
-@app.command()
-@fail_clearly
-def cancel(
-    calibration: Id, server: AskServerOption = None, server_key: ServerKeyOption = None
-) -> None:
+@on_server(app)
+def cancel(calibration: Id) -> None:
     """End a calibration; its worker stops within seconds."""
-    path = f"{_path(calibration)}:cancel"
-    found = asked(server, server_key, lambda client: client.request("POST", path))
+    found = request("POST", f"{_path(calibration)}:cancel")
     out.say(f"{found['id']} is {found['status']}.")
 
 
-@app.command()
-@fail_clearly
-def delete(
-    calibration: Id, server: AskServerOption = None, server_key: ServerKeyOption = None
-) -> None:
+@on_server(app)
+def delete(calibration: Id) -> None:
     """Delete an ended calibration that no bank version was made of."""
-    asked(server, server_key, lambda client: client.remove(_path(calibration)))
+    asked(lambda client: client.remove(_path(calibration)))
     out.say(f"Deleted {calibration}.")
 
 
-async def _followed(client: AsyncSextant, calibration: str) -> dict[str, Any]:
+async def _followed(client: AsyncSextant, calibration: str) -> Json:
     """A calibration once it has ended; its phases are said on the way."""
     told = ""
     async for kind, data in events(client, _path(calibration)):
@@ -303,26 +246,25 @@ async def _version(client: AsyncSextant, name: str) -> str:
     """The version that is meant: one by its id, or the latest of a bank."""
     if name.startswith("bkv_"):
         return name
-    found = await client.request("GET", f"/v1/banks/{quote(name, safe='')}/versions/latest")
+    found = await client.request("GET", path_of("banks", name, "versions", "latest"))
     return str(found["id"])
 
 
-def _report(found: dict[str, Any], json: str | None, *, fails: bool) -> None:
-    if json != "-":
+def _report(found: Json, *, fails: bool) -> None:
+    if also_json(found):
         _show(found)
-    write_json(json, found)
     if fails and found["status"] != "completed":
         raise typer.Exit(FAILED)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Json) -> None:
     result = found["result"] or {}
     facts = {
         "status": _stands(found),
         "model": found["settings"].get("model", "-"),
         "responses": found["response_set_id"],
-        "examinees": str(_kept(found, "examinees")),
-        "items": str(_kept(found, "items")),
+        "examinees": _kept(found, "examinees"),
+        "items": _kept(found, "items"),
     }
     if "fit" in result:
         fit = result["fit"]
@@ -336,16 +278,16 @@ def _show(found: dict[str, Any]) -> None:
         err.say(f"Note: {warning}")
 
 
-def _stands(found: dict[str, Any]) -> str:
+def _stands(found: Json) -> str:
     phase = (found["progress"] or {}).get("phase")
     if phase is None or found["finished_at"] is not None:
         return str(found["status"])
     return f"{found['status']}: {str(phase).replace('_', ' ')}"
 
 
-def _kept(found: dict[str, Any], what: str) -> Any:
-    return ((found["result"] or {}).get("kept") or {}).get(what, "-")
+def _kept(found: Json, what: str) -> str:
+    return str(((found["result"] or {}).get("kept") or {}).get(what, "-"))
 
 
 def _path(calibration: str) -> str:
-    return f"/v1/calibrations/{quote(calibration, safe='')}"
+    return path_of("calibrations", calibration)

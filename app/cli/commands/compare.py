@@ -1,13 +1,12 @@
 """`sextant compare`: which of two is better, and how sure that is."""
 
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import asked
-from app.cli.terminal.console import fail_clearly, out, write_json
-from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.servers.connection import path_of, request
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.terminal.console import Json, out
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
@@ -25,7 +24,7 @@ _OPTIONS = {
 }
 
 
-@fail_clearly
+@on_server(json=SAME)
 def command(
     first: Annotated[str, typer.Argument(help="Id of an ended session, or an examinee's name.")],
     second: Annotated[str, typer.Argument(help="The other one.")],
@@ -34,34 +33,24 @@ def command(
         typer.Option(help="Response set in which both are examinees; else they are sessions."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of intervals and verdicts.")] = 0.95,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Compare two ended tests, or two examinees of a response set."""
     both = [first, second]
-    body: dict[str, Any] = {"confidence": confidence}
-    if responses is None:
-        body["session_ids"] = both
-    else:
-        body |= {"response_set": responses, "examinees": both}
-    found = asked(
-        server,
-        server_key,
-        lambda client: client.request("POST", "/v1/comparisons", json=body),
-        _OPTIONS,
+    what = (
+        {"session_ids": both}
+        if responses is None
+        else {"response_set": responses, "examinees": both}
     )
-    write_json(json, found)
-    if json == "-":
+    found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
+    if not also_json(found):
         return
     _show(found)
     if responses is None:
-        _show_changes(*(_scores(session, server, server_key) for session in both))
+        _show_changes(*map(_scores, both))
 
 
-def _scores(session: str, server: str | None, key: str | None) -> dict[str, float | None]:
-    path = f"/v1/sessions/{quote(session, safe='')}/report"
-    report = asked(server, key, lambda client: client.request("GET", path))
+def _scores(session: str) -> dict[str, float | None]:
+    report = request("GET", path_of("sessions", session, "report"))
     return {one["item_id"]: one["score"] for one in report["items"]}
 
 
@@ -78,12 +67,11 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
             more = ", ..." if len(better) > _NAMED else ""
             out.print(
                 f"the {which} is better on {len(better)}: {', '.join(better[:_NAMED])}{more}",
-                markup=False,
                 soft_wrap=True,
             )
 
 
-def _took(side: dict[str, Any]) -> str:
+def _took(side: Json) -> str:
     """What a question of a session took, as far as it is known."""
     usd, latency = side["usd_per_item"], side["latency_ms"]
     told = [f"{dollars(usd)} a question"] if usd is not None else []
@@ -92,7 +80,7 @@ def _took(side: dict[str, Any]) -> str:
     return f"  ({'; '.join(told)})" if told else ""
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Json) -> None:
     for side in ("first", "second"):
         out.say(f"{side:8}{found[side]['label']}{_took(found[side])}")
     sure = percent(found["confidence"])
@@ -122,6 +110,5 @@ def _show(found: dict[str, Any]) -> None:
             f"{number(scale * difference['delta'], pattern)}{unit} {name} ({sure} interval "
             f"{interval(difference['interval'], pattern, scale)}, p = "
             f"{difference['p_value']:.3g}): {verdict}",
-            markup=False,
             soft_wrap=True,
         )

@@ -5,14 +5,14 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.cli.servers.connection import ended_with_us, run_to_the_end
-from app.cli.servers.own_server import local_server, own_client
-from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.options import QuietOption, SessionAsJsonOption
+from app.cli.servers.server import local_server, own_client
+from app.cli.terminal.console import Json, err, fail_clearly, out, write_json
+from app.cli.terminal.options import QuietOption
 from app.cli.terminal.side_by_side import watch_both
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.watch import report, watch
@@ -42,13 +42,15 @@ def command(
         ),
     ] = False,
     quiet: QuietOption = False,
-    json: SessionAsJsonOption = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
+    ] = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
     # People are to see how the intervals narrow; a pipe has no time to lose.
     latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 
-    async def measure() -> tuple[dict[str, Any], str | None]:
+    async def measure() -> tuple[Json, str | None]:
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with (
@@ -57,7 +59,7 @@ def command(
         ):
             await local.services.banks.ensure_demo_bank()
             async with own_client(local) as client:
-                body: dict[str, Any] = {
+                body: Json = {
                     "bank": "demo",
                     "endpoint": {
                         "kind": "openai_chat",
@@ -94,9 +96,7 @@ def command(
     _show(*run_to_the_end(measure), theta, json)
 
 
-async def _beside_random(
-    client: AsyncSextant, chosen: str, body: dict[str, Any]
-) -> tuple[dict[str, Any], str | None]:
+async def _beside_random(client: AsyncSextant, chosen: str, body: Json) -> tuple[Json, str | None]:
     """See a session through, beside one of the same model that asks random questions."""
     stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
     # Of another name: what pages show of the model is what Sextant found.
@@ -110,7 +110,7 @@ async def _beside_random(
     return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
 
 
-def _show(session: dict[str, Any], verdict: str | None, theta: float, json: str | None) -> None:
+def _show(session: Json, verdict: str | None, theta: float, json: str | None) -> None:
     write_json(json, session)
     if json == "-":
         return

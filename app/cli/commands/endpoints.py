@@ -4,32 +4,31 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.servers.connection import asked, given
-from app.cli.terminal.asking import ExtraBody, Stop, options_of, stops_of
-from app.cli.terminal.console import fail_clearly, out, write_json
-from app.cli.terminal.examinees import OPTIONS, saved_endpoint
-from app.cli.terminal.options import (
-    AskServerOption,
+from app.cli.servers.connection import asked, listed, request
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.terminal.console import Json, out
+from app.cli.terminal.examinees import (
+    OPTIONS,
     EndpointKeyOption,
-    EraseOption,
+    ExtraBody,
     KindOption,
     PriceInputOption,
     PriceOutputOption,
-    SameAsJsonOption,
-    ServerKeyOption,
-    TokensPerDayOption,
-    UsdPerDayOption,
+    Stop,
+    options_of,
+    saved_endpoint,
+    stops_of,
 )
-from app.cli.terminal.tables import show_facts, show_table, when
+from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayOption, given
+from app.cli.terminal.tables import show_facts, show_list, when
 from sextant_client import AsyncSextant
 
-app = typer.Typer(no_args_is_help=True, help="Save, list, show, probe and delete endpoints.")
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name or id of a saved endpoint.")]
 
 
-@app.command()
-@fail_clearly
+@on_server(app, json=SAME)
 def save(
     name: Annotated[str, typer.Argument(help="Under which it is saved.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
@@ -44,9 +43,6 @@ def save(
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     stop: Stop = None,
     extra_body: ExtraBody = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Save an endpoint under a name; its key is kept encrypted and never shown."""
     body = given(
@@ -60,56 +56,34 @@ def save(
         sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
         options=options_of(extra_body),
     )
-    saved = asked(
-        server,
-        server_key,
-        lambda client: client.request("POST", "/v1/endpoints", json=body),
-        OPTIONS,
-    )
-    write_json(json, saved)
-    if json != "-":
+    saved = request("POST", "/v1/endpoints", body, OPTIONS)
+    if also_json(saved):
         out.say(f"Saved {saved['name']}  {saved['id']}")
 
 
-@app.command("list")
-@fail_clearly
-def list_endpoints(
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, "list", json=SAME)
+def list_endpoints() -> None:
     """List saved endpoints."""
-    found = asked(server, server_key, lambda client: client.list_all("/v1/endpoints?order=asc"))
-    write_json(json, {"data": found})
-    if json != "-":
-        show_table(
-            ("name", "kind", "model", "base URL", "key", "id"),
-            (
-                (
-                    one["name"],
-                    one["kind"],
-                    one["model"],
-                    one["base_url"],
-                    "set" if one["api_key_set"] else "-",
-                    one["id"],
-                )
-                for one in found
-            ),
+    found = listed("/v1/endpoints?order=asc")
+    if also_json({"data": found}):
+        show_list(
+            found,
+            {
+                "name": "name",
+                "kind": "kind",
+                "model": "model",
+                "base URL": "base_url",
+                "key": lambda one: "set" if one["api_key_set"] else "-",
+                "id": "id",
+            },
         )
 
 
-@app.command()
-@fail_clearly
-def show(
-    name: Name,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, json=SAME)
+def show(name: Name) -> None:
     """Show a saved endpoint."""
-    found = asked(server, server_key, lambda client: saved_endpoint(client, name))
-    write_json(json, found)
-    if json == "-":
+    found = asked(lambda client: saved_endpoint(client, name))
+    if not also_json(found):
         return
     price = found["price"]
     show_facts(
@@ -129,23 +103,16 @@ def show(
     )
 
 
-@app.command()
-@fail_clearly
-def probe(
-    name: Name,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, json=SAME)
+def probe(name: Name) -> None:
     """Call a saved endpoint once and say what it can do, and how fast."""
 
-    async def look(client: AsyncSextant) -> dict[str, Any]:
+    async def look(client: AsyncSextant) -> Json:
         endpoint = await saved_endpoint(client, name)
         return await client.request("POST", f"/v1/endpoints/{endpoint['id']}:probe")
 
-    found = asked(server, server_key, look)
-    write_json(json, found)
-    if json != "-":
+    found = asked(look)
+    if also_json(found):
         facts = {"detail": found["detail"], **found}
         facts.pop("object", None)
         if facts.get("error_code") is None:
@@ -154,21 +121,15 @@ def probe(
         show_facts(name, {key.replace("_", " "): _shown(value) for key, value in facts.items()})
 
 
-@app.command()
-@fail_clearly
-def delete(
-    name: Name,
-    erase: EraseOption = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-) -> None:
+@on_server(app)
+def delete(name: Name, erase: EraseOption = False) -> None:
     """Delete a saved endpoint. Tests that used it keep their results."""
 
     async def remove(client: AsyncSextant) -> None:
         endpoint = await saved_endpoint(client, name)
         await client.remove(f"/v1/endpoints/{endpoint['id']}", erase=erase)
 
-    asked(server, server_key, remove)
+    asked(remove)
     out.say(f"Deleted {name}.")
 
 

@@ -12,11 +12,9 @@
 No other command uses 64: 2, which means wrong input elsewhere, is taken here.
 """
 
-import functools
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 import typer
 from typer.core import TyperCommand
@@ -26,20 +24,24 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.gating.judging import Judge, Verdict, outcome_of
 from app.cli.gating.policy import Budget, Policy, Rule, read_policy
 from app.cli.gating.reports import junit, markdown
-from app.cli.servers.connection import connected, ended_with_us, given, run_to_the_end
+from app.cli.servers.connection import connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.logins import target
-from app.cli.terminal.console import err, fail_clearly, require_writable, show_error, write_json
-from app.cli.terminal.examinees import examinee, is_url, require_fitting
-from app.cli.terminal.files import write_file
-from app.cli.terminal.options import (
-    ConcurrencyOption,
+from app.cli.servers.options import ServerKeyOption, ServerOption, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, err, require_writable, show_error, write_file, write_json
+from app.cli.terminal.examinees import (
     EndpointKeyOption,
     KindOption,
+    examinee,
+    is_url,
+    require_fitting,
+)
+from app.cli.terminal.options import (
+    ConcurrencyOption,
     MarginOption,
     PredictionOption,
     QuietOption,
-    ServerKeyOption,
-    ServerOption,
+    given,
     share_of,
 )
 from app.cli.terminal.tables import show_facts
@@ -52,13 +54,7 @@ USAGE, SOFTWARE = 64, 70
 _OPTIONS = {
     **{f"/session{field}": option for field, option in OF_SESSION.items()},
     "/session_id": "--session",
-    "/threshold": "--threshold",
-    "/baseline": "--baseline",
-    "/tolerance": "--tolerance",
-    "/metric": "--metric",
-    "/tag": "--tag",
-    "/direction": "--direction",
-    "/confidence": "--confidence",
+    **alike("threshold", "baseline", "tolerance", "metric", "tag", "direction", "confidence"),
     "/stopping": "--extend-to",
 }
 #: Metric, direction, confidence and kind, where nothing is said.
@@ -87,11 +83,11 @@ class Command(TyperCommand):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:  # noqa: BLE001  (Python's own exit code would say: no go)
-            err.print(f"Error: {type(error).__name__}: {error}", style="red", markup=False)
+            err.print(f"Error: {type(error).__name__}: {error}", style="red")
             raise typer.Exit(SOFTWARE) from None
 
 
-@functools.partial(fail_clearly, code=USAGE)
+@on_server(runs=True, code=USAGE)
 def command(
     threshold: Annotated[
         float | None,
@@ -238,13 +234,13 @@ def command(
     names = _OPTIONS if policy is None else _fields_of(policy)
 
     async def decide() -> list[Verdict]:
-        own = connected(server, server_key, bank=rules.rules[0].bank, options=names)
+        own = connected(names, bank=rules.rules[0].bank)
         async with own as client:
-            asked: dict[str, Any] = {}
+            asked: Json = {}
             if session is None:
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
-            async def watched(begun: dict[str, Any]) -> dict[str, Any]:
+            async def watched(begun: Json) -> Json:
                 if not quiet:
                     announce(begun)
                 async with ended_with_us(client, "sessions", begun["id"]):
@@ -262,7 +258,7 @@ def command(
             )
             if session is None:
                 return await judge.decide()
-            begun = await client.request("GET", f"/v1/sessions/{quote(session, safe='')}")
+            begun = await client.request("GET", path_of("sessions", session))
             return await judge.by(begun, rules.rules)
 
     verdicts = run_to_the_end(decide)

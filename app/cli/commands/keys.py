@@ -2,33 +2,27 @@
 
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import asked, given
-from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.limits import changes_of, show_limits
+from app.cli.servers.connection import listed, path_of, request
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.terminal.console import Json, err, fail_clearly, out
 from app.cli.terminal.options import (
-    AskServerOption,
     EventStreamsOption,
     OpenSessionsOption,
     RequestsPerSOption,
-    SameAsJsonOption,
-    ServerKeyOption,
     StoredBytesOption,
     TokensPerDayOption,
     UsdPerDayOption,
+    given,
+    limits_of,
 )
-from app.cli.terminal.tables import show_table, when
+from app.cli.terminal.tables import show_limits, show_list, when
 from app.records.api_keys import Scope
 from app.records.projects import Limits
 
-_COLUMNS = [
-    *("id", "name", "secret", "scopes", "project", "limits"),
-    *("created", "expires", "last used", "state"),
-]
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
     "/name": "NAME",
@@ -38,14 +32,10 @@ _OPTIONS = {
     **{f"/limits/{one.name}": f"--{one.name.replace('_', '-')}" for one in fields(Limits)},
 }
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Create, list, limit and revoke API keys; rotate the secret key.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command()
-@fail_clearly
+@on_server(app)
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     scope: Annotated[
@@ -69,14 +59,12 @@ def create(
     requests_per_s: RequestsPerSOption = None,
     open_sessions: OpenSessionsOption = None,
     event_streams: EventStreamsOption = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
 
     Limits are of what its project may use: absent or 0, as much as that leaves it.
     """
-    limits = changes_of(
+    limits = limits_of(
         requests_per_s=requests_per_s,
         open_sessions=open_sessions,
         event_streams=event_streams,
@@ -91,36 +79,37 @@ def create(
         expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
         limits=limits or None,
     )
-    key = asked(
-        server,
-        server_key,
-        lambda client: client.request("POST", "/v1/api-keys", json=body),
-        _OPTIONS,
-    )
+    key = request("POST", "/v1/api-keys", body, _OPTIONS)
     err.print(
         f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
-        markup=False,
         soft_wrap=True,
     )
     out.say(key["secret"])
 
 
-@app.command("list")
-@fail_clearly
-def list_keys(
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, "list", json=SAME)
+def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
-    found = asked(server, server_key, lambda client: client.list_all("/v1/api-keys?order=asc"))
-    write_json(json, {"data": found})
-    if json != "-":
-        show_table(_COLUMNS, map(_row, found))
+    found = listed("/v1/api-keys?order=asc")
+    if also_json({"data": found}):
+        show_list(
+            found,
+            {
+                "id": "id",
+                "name": "name",
+                "secret": lambda key: f"{key['prefix']}...",
+                "scopes": lambda key: ",".join(key["scopes"]),
+                "project": lambda key: key["project_id"] or "all",
+                "limits": _limits,
+                "created": lambda key: when(key["created_at"]),
+                "expires": lambda key: when(key["expires_at"]),
+                "last used": lambda key: when(key["last_used_at"]),
+                "state": _state,
+            },
+        )
 
 
-@app.command()
-@fail_clearly
+@on_server(app)
 def limit(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
     usd_per_day: UsdPerDayOption = None,
@@ -129,14 +118,12 @@ def limit(
     requests_per_s: RequestsPerSOption = None,
     open_sessions: OpenSessionsOption = None,
     event_streams: EventStreamsOption = None,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
 
     Other limits stay. Those of a revoked key hold for what it left running.
     """
-    limits = changes_of(
+    limits = limits_of(
         requests_per_s=requests_per_s,
         open_sessions=open_sessions,
         event_streams=event_streams,
@@ -144,24 +131,14 @@ def limit(
         tokens_per_day=tokens_per_day,
         stored_bytes=stored_bytes,
     )
-    changed = asked(
-        server,
-        server_key,
-        lambda client: client.request("PATCH", _path(key_id), json={"limits": limits}),
-        _OPTIONS,
-    )
+    changed = request("PATCH", path_of("api-keys", key_id), {"limits": limits}, _OPTIONS)
     show_limits(changed["limits"])
 
 
-@app.command()
-@fail_clearly
-def revoke(
-    key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-) -> None:
+@on_server(app)
+def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
     """Revoke a key: it is refused from now on."""
-    asked(server, server_key, lambda client: client.request("DELETE", _path(key_id)))
+    request("DELETE", path_of("api-keys", key_id))
     err.say(f"Revoked {key_id}.")
 
 
@@ -174,7 +151,7 @@ def rotate_secret() -> None:
     the data directory gets a new key first. What no key opens is listed and left as it is.
     """
     # Whoever only talks to a server need not wait until all this is loaded.
-    from app.cli.servers.database import on_database
+    from app.cli.terminal.runtime import on_database
     from app.services.secret_keys import SecretKeys
     from app.settings import Settings
     from app.storage.secrets import SecretBox
@@ -215,22 +192,13 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
-def _path(key_id: str) -> str:
-    return f"/v1/api-keys/{quote(key_id, safe='')}"
+def _limits(key: Json) -> str:
+    own = [f"{name}={most}" for name, most in key["limits"].items() if most is not None]
+    return " ".join(own) or "-"
 
 
-def _row(key: dict[str, Any]) -> tuple[str, ...]:
-    ended = key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
-    return (
-        key["id"],
-        key["name"],
-        f"{key['prefix']}...",
-        ",".join(key["scopes"]),
-        key["project_id"] or "all",
-        " ".join(f"{name}={most}" for name, most in key["limits"].items() if most is not None)
-        or "-",
-        when(key["created_at"]),
-        when(key["expires_at"]),
-        when(key["last_used_at"]),
-        "revoked" if key["revoked_at"] else "expired" if ended else "active",
-    )
+def _state(key: Json) -> str:
+    if key["revoked_at"]:
+        return "revoked"
+    ends = key["expires_at"]
+    return "expired" if ends and datetime.fromisoformat(ends) <= datetime.now(UTC) else "active"

@@ -1,18 +1,17 @@
 """`sextant leaderboard`: the results on a bank."""
 
-from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 import typer
 
-from app.cli.servers.connection import asked
-from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption
-from app.cli.terminal.tables import interval, money, number, show_table, when, who
+from app.cli.servers.connection import path_of, request
+from app.cli.servers.options import SAME, also_json, on_server
+from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.tables import interval, money, number, ranks, show_list, when, who
 from app.reports.figures import took
 
 
-@fail_clearly
+@on_server(json=SAME)
 def command(
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     metric: Annotated[
@@ -21,16 +20,11 @@ def command(
     confidence: Annotated[
         float, typer.Option(help="With which neighbours of different groups differ.")
     ] = 0.95,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Show the newest precise result of each examinee on a bank, best first; ties stay ties."""
-    path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?metric={metric}&confidence={confidence}"
-    options = {"/query/confidence": "--confidence"}
-    found = asked(server, server_key, lambda client: client.request("GET", path), options)
-    write_json(json, found)
-    if json == "-":
+    path = f"{path_of('banks', bank, 'leaderboard')}?metric={metric}&confidence={confidence}"
+    found = request("GET", path, options={"/query/confidence": "--confidence"})
+    if not also_json(found):
         return
     _board(found)
     for other in found["other_scales"]:
@@ -38,50 +32,37 @@ def command(
         _board(other)
 
 
-def _board(board: dict[str, Any]) -> None:
+def _board(board: Json) -> None:
     if not board["data"]:
         err.print("No test on this bank is completed yet.")
     else:
-        show_table(
-            (
-                "rank",
-                "examinee",
-                "score",
-                "95 % interval",
-                "theta",
-                "items",
-                "cost",
-                "p50",
-                "p95",
-                "ended",
-                "id",
-            ),
-            (_row(entry) for entry in board["data"]),
+        show_list(
+            board["data"],
+            {
+                "rank": ranks,
+                "examinee": _named,
+                "score": lambda one: number((one["score"] or {}).get("value"), ".1%"),
+                "95 % interval": lambda one: interval((one["score"] or {}).get("interval"), ".1%"),
+                "theta": lambda one: number(one["theta"]),
+                "items": "items",
+                "cost": lambda one: money(one["usd"]),
+                "p50": lambda one: _latency(one, "p50"),
+                "p95": lambda one: _latency(one, "p95"),
+                "ended": lambda one: when(one["finished_at"]),
+                "id": "session_id",
+            },
         )
     if board["caution"]:
         err.say(f"Caution: {board['caution']}")
     for entry in board["unranked"]:
-        err.print(
-            f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}",
-            markup=False,
-            soft_wrap=True,
-        )
+        err.print(f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}", soft_wrap=True)
 
 
-def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    lo, hi, score = entry["rank_lo"], entry["rank_hi"], entry["score"] or {}
-    latency = entry["latency_ms"]
+def _named(entry: Json) -> str:
     notes = [word for word in ("provisional", "self_reported") if entry[word]]
     told = f" ({', '.join(notes).replace('_', '-')})" if notes else ""
-    return (
-        f"{lo}" if lo == hi else f"{lo}-{hi}",
-        who(entry["endpoint"]) + told,
-        number(score.get("value"), ".1%"),
-        interval(score.get("interval"), ".1%"),
-        number(entry["theta"]),
-        str(entry["items"]),
-        money(entry["usd"]),
-        *(took(latency[name]) if latency else "-" for name in ("p50", "p95")),
-        when(entry["finished_at"]),
-        entry["session_id"],
-    )
+    return who(entry["endpoint"]) + told
+
+
+def _latency(entry: Json, quantile: str) -> str:
+    return took(entry["latency_ms"][quantile]) if entry["latency_ms"] else "-"

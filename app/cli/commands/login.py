@@ -9,6 +9,7 @@ import typer
 
 from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target, address, forget_login, keep_login
+from app.cli.servers.options import on_server
 from app.cli.terminal.console import err, fail_clearly, out, show_warning
 from app.errors import InvalidInputError, SextantError
 from app.reports.formats import count
@@ -16,7 +17,7 @@ from app.reports.formats import count
 _HERE = ("127.0.0.1", "localhost", "::1")
 
 
-@fail_clearly
+@on_server()
 def command(
     server: Annotated[str, typer.Argument(help="Address of a Sextant server.")],
     server_key: Annotated[

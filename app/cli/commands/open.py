@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.logins import target
+from app.cli.servers.options import AskServerOption
 from app.cli.terminal.console import err, fail_clearly, out
-from app.cli.terminal.options import AskServerOption
 from app.errors import InvalidInputError
 
 #: Beginnings of ids, and where their pages are.

@@ -1,38 +1,30 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.live import Live
+from rich.console import RenderableType
 from rich.table import Table
 
 from app.cli.commands.run import OPTIONS as OF_SESSION
-from app.cli.servers.connection import (
-    FAILED,
-    connected,
-    ended_with_us,
-    events,
-    given,
-    run_to_the_end,
-)
-from app.cli.terminal.asking import ModeOption, Shots, System, prompt_of
-from app.cli.terminal.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.terminal.examinees import examinee, is_url
+from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
+from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, err, out, require_writable
+from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import (
     HolmOption,
-    KindOption,
     PredictionOption,
     QuietOption,
     RankingPresetOption,
-    ServerKeyOption,
-    ServerOption,
+    given,
 )
-from app.cli.terminal.tables import interval, number
+from app.cli.terminal.tables import interval, number, ranks
+from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant
 
 
-@fail_clearly
+@on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
 def command(
     endpoint: Annotated[
         list[str],
@@ -82,18 +74,13 @@ def command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: QuietOption = False,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the ranking as JSON; - for stdout.")
-    ] = None,
 ) -> None:
     """Rank several endpoints, as surely as asked for and with as few items as possible.
 
     Prices differ between endpoints: save them (`sextant endpoints save`) and give their names.
     """
-    require_writable(json)
-    body: dict[str, Any] = {
+    require_writable(chosen().json)
+    body: Json = {
         "bank": bank,
         **given(
             preset=preset,
@@ -104,7 +91,7 @@ def command(
             min_items=min_items,
             max_items=max_items,
             tie_width=tie_width,
-            prompt=prompt_of(shots, system, mode),
+            prompt=given(shots=shots, system=system, mode=mode),
             seed=seed,
             budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
             selection=given(criterion=selector.replace("-", "_") if selector else None),
@@ -112,42 +99,38 @@ def command(
         ),
     }
 
-    async def rank() -> dict[str, Any]:
+    async def rank() -> Json:
         named = _options(len(endpoint))
-        async with connected(server, server_key, bank=bank, options=named) as client:
+        async with connected(named, bank=bank) as client:
             body["endpoints"] = [
                 await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
                 for text in endpoint
             ]
             created = await client.request("POST", "/v1/rankings", json=body)
             async with ended_with_us(client, "rankings", created["id"]):
-                return await _watch(client, created["id"], quiet=quiet)
+                path = path_of("rankings", created["id"])
+                return await follow(client, path, None if quiet else _Board())
 
     ranking = run_to_the_end(rank)
-    if json != "-":
+    if also_json(ranking):
         out.print(_table(ranking))
         for tie in ranking["ties"]:
-            out.print(f"Tied: {', '.join(_names(ranking, tie))}.", markup=False)
-        for entry in ranking["order"]:
+            out.print(f"Tied: {', '.join(_names(ranking, tie))}.")
+        named = [(entry["name"] or entry["model"], entry) for entry in ranking["order"]]
+        for name, entry in named:
             if entry["left_behind"] is not None:
-                name = entry["name"] or entry["model"]
-                err.print(
-                    f"Left behind: {name}. {entry['left_behind']}", markup=False, soft_wrap=True
-                )
+                err.print(f"Left behind: {name}. {entry['left_behind']}", soft_wrap=True)
             elif entry["reason"] is not None:
-                name = entry["name"] or entry["model"]
                 err.say(f"Not ranked: {name}. {entry['reason']}")
-        for entry in ranking["order"]:
+        for name, entry in named:
             stands = entry["extrapolation"] or {}
             if stands.get("caution"):
-                name = entry["name"] or entry["model"]
                 out.say(f"Caution: {name}. {stands['caution']}")
-        out.print(_cost(ranking), markup=False)
-        out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
-    write_json(json, ranking)
+        out.print(_cost(ranking))
+        out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}")
     if ranking["status"] != "completed":
         failure = ranking["failure"] or {"detail": ranking["stop_detail"]}
-        err.print(f"Error: {failure['detail']}", style="red", markup=False)
+        err.print(f"Error: {failure['detail']}", style="red")
         raise typer.Exit(FAILED)
 
 
@@ -171,34 +154,33 @@ def _options(n_endpoints: int) -> dict[str, str]:
         for field, option in OF_SESSION.items()
         if not field.removeprefix("/").startswith(shared)
     }
-    for name in ("confidence", "min_items", "max_items", "tie_width"):
-        own[f"/{name}"] = f"--{name.replace('_', '-')}"
     places = {f"/endpoints/{nth}": f"--endpoint {nth + 1}" for nth in range(n_endpoints)}
+    own |= alike("confidence", "min_items", "max_items", "tie_width")
     return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 
-async def _watch(client: AsyncSextant, ranking_id: str, *, quiet: bool) -> dict[str, Any]:
-    """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
-    heard = events(client, f"/v1/rankings/{ranking_id}")
-    if quiet:
-        async for _ in heard:
-            pass
-    elif err.is_terminal:
-        with Live(console=err, auto_refresh=False) as live:
-            async for _, data in heard:
-                if "order" in data:
-                    live.update(_table(data), refresh=True)
-    else:
-        shown = 0
-        async for _, data in heard:
-            items = data.get("progress", {}).get("items", 0)
-            if items >= shown + _EVERY:
-                shown = items
-                err.say(f"{items} items: {_leading(data)}")
-    return await client.request("GET", f"/v1/rankings/{ranking_id}")
+class _Board:
+    """What the events have told so far."""
+
+    def __init__(self) -> None:
+        self._ranking: Json | None = None
+        self._items = 0
+
+    def take(self, _: str, data: Json) -> str | None:
+        """Take in one event; returns a line now and then."""
+        if "order" in data:
+            self._ranking = data
+        items: int = data.get("progress", {}).get("items", 0)
+        if items < self._items + _EVERY:
+            return None
+        self._items = items
+        return f"{items} items: {_leading(data)}"
+
+    def __rich__(self) -> RenderableType:
+        return _table(self._ranking) if self._ranking else ""
 
 
-def _leading(ranking: dict[str, Any]) -> str:
+def _leading(ranking: Json) -> str:
     """Who leads whom; who has no ability yet leads nobody."""
     names = [entry["model"] for entry in ranking["order"] if entry["theta"] is not None]
     return " > ".join(names) or "no result yet"
@@ -208,14 +190,13 @@ def _leading(ranking: dict[str, Any]) -> str:
 _EVERY = 10
 
 
-def _table(ranking: dict[str, Any]) -> Table:
+def _table(ranking: Json) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("rank", "endpoint", "score", "theta", "95 % interval", "items", "scored", "cost"):
         table.add_column(name, justify="left" if name == "endpoint" else "right")
     for entry in ranking["order"]:
-        lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
-            f"{lo}" if lo == hi else f"{lo}-{hi}",
+            ranks(entry),
             entry["name"] or entry["model"],
             number((entry.get("score") or {}).get("value"), ".1%"),
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
@@ -227,12 +208,12 @@ def _table(ranking: dict[str, Any]) -> Table:
     return table
 
 
-def _names(ranking: dict[str, Any], ids: list[str]) -> list[str]:
+def _names(ranking: Json, ids: list[str]) -> list[str]:
     named = {e["endpoint_id"]: e["name"] or e["model"] for e in ranking["order"]}
     return [named[endpoint_id] for endpoint_id in ids]
 
 
-def _cost(ranking: dict[str, Any]) -> str:
+def _cost(ranking: Json) -> str:
     usage, items = ranking["usage"], ranking["progress"]["items"]
     usd = "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
     tokens = usage["tokens_in"] + usage["tokens_out"]

@@ -1,52 +1,41 @@
 """`sextant response-sets`: bring recorded answers in and look at them."""
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 import typer
 
 from app.cli.bank.bank_views import confirm
-from app.cli.servers.connection import asked, given
-from app.cli.servers.logins import target
-from app.cli.servers.problems import is_missing
-from app.cli.terminal.console import err, fail_clearly, out, write_json
-from app.cli.terminal.files import write_file
+from app.cli.servers.connection import asked, listed, path_of, request, there
+from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, err, out, write_file
 from app.cli.terminal.options import (
-    AskServerOption,
     DryRunOption,
     ExamineeOption,
     FiltersOption,
     MetricsOption,
-    SameAsJsonOption,
     ScorersOption,
-    ServerKeyOption,
+    given,
 )
-from app.cli.terminal.tables import show_facts, show_table
+from app.cli.terminal.tables import show_facts, show_list
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import Choices, SourceFile
-from sextant_client import AsyncSextant, ProblemError
+from sextant_client import AsyncSextant
 
 #: Fields of imports and collections by the options that set them.
 _OPTIONS = {
     "/name": "NAME",
     "/files": "--from",
-    "/format": "--format",
     "/filters": "--filter",
     "/metrics": "--metric",
     "/scorers": "--scorer",
-    "/examinee": "--examinee",
-    "/no_answer": "--no-answer",
-    "/score_range": "--score-range",
     "/unparsed_policy": "--unparsed",
-    "/bank": "--bank",
-    "/version": "--version",
-    "/since": "--since",
+    **alike("format", "examinee", "no_answer", "score_range", "bank", "version", "since"),
 }
 #: Names and places that are printed before the rest is only counted.
 _SHOWN = 5
@@ -57,13 +46,10 @@ _REASONS = {
     "simulated": "of simulated examinees",
 }
 
-app = typer.Typer(
-    no_args_is_help=True, help="Import, collect, list, show, export and delete recorded answers."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("import")
-@fail_clearly
+@on_server(app, "import")
 def import_answers(
     name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
     more: Annotated[
@@ -98,8 +84,6 @@ def import_answers(
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
     ] = (0.0, 1.0),
     dry_run: DryRunOption = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]
@@ -107,12 +91,12 @@ def import_answers(
         raise InvalidInputError("Name at least one file or folder with --from.")
     kind = None if file_format is None else format_named(file_format)
     files = files_at(paths)
-    if target(server, server_key) is None:
+    if chosen().target is None:
         # Files of any size come in where the database is; whoever sends them needs none of this.
         from app.cli.bank.local_imports import import_answers as import_here
         from app.services.responses.imports import AnswerImport
 
-        request = AnswerImport(
+        wanted = AnswerImport(
             files=files,
             file_format=kind,
             choices=Choices(
@@ -125,7 +109,7 @@ def import_answers(
                 unparsed_policy=unparsed,
             ),
         )
-        _show_report(import_here(name, request, dry_run=dry_run))
+        _show_report(import_here(name, wanted, dry_run=dry_run))
         return
     body = given(
         files=[_sent(file) for file in files],
@@ -140,15 +124,14 @@ def import_answers(
         dry_run=dry_run or None,
     )
 
-    async def send(client: AsyncSextant) -> dict[str, Any]:
-        async with there(client, name, make=not dry_run):
+    async def send(client: AsyncSextant) -> Json:
+        async with there(client, "response-sets", name, None if dry_run else {"name": name}):
             return await client.request("POST", f"{_path(name)}/imports", json=body)
 
-    _show_report(asked(server, server_key, send, _OPTIONS))
+    _show_report(asked(send, _OPTIONS))
 
 
-@app.command()
-@fail_clearly
+@on_server(app)
 def collect(
     name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
     bank: Annotated[str, typer.Option(help="Bank whose sessions are taken over, by name or id.")],
@@ -162,8 +145,6 @@ def collect(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Take those of simulated examinees, too.")
     ] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Take over the answers of all ended sessions on a bank, each session once."""
     body = given(
@@ -173,11 +154,11 @@ def collect(
         simulated=simulated,
     )
 
-    async def take(client: AsyncSextant) -> dict[str, Any]:
-        async with there(client, name, make=True):
+    async def take(client: AsyncSextant) -> Json:
+        async with there(client, "response-sets", name, {"name": name}):
             return await client.request("POST", f"{_path(name)}:collect", json=body)
 
-    report = asked(server, server_key, take, _OPTIONS)
+    report = asked(take, _OPTIONS)
     reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
     out.print(f"{report['sessions']} sessions taken over{reasons}", soft_wrap=True)
     out.print(
@@ -189,44 +170,28 @@ def collect(
     _show_size(report["response_set"])
 
 
-@app.command("list")
-@fail_clearly
-def list_sets(
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, "list", json=SAME)
+def list_sets() -> None:
     """List all response sets."""
-    found = asked(server, server_key, lambda client: client.list_all("/v1/response-sets?order=asc"))
-    write_json(json, {"data": found})
-    if json != "-":
-        show_table(
-            ("name", "examinees", "items", "answers", "id"),
-            (
-                (
-                    one["name"],
-                    str(one["n_examinees"]),
-                    str(one["n_items"]),
-                    str(one["n_answers"]),
-                    one["id"],
-                )
-                for one in found
-            ),
+    found = listed("/v1/response-sets?order=asc")
+    if also_json({"data": found}):
+        show_list(
+            found,
+            {
+                "name": "name",
+                "examinees": "n_examinees",
+                "items": "n_items",
+                "answers": "n_answers",
+                "id": "id",
+            },
         )
 
 
-@app.command()
-@fail_clearly
-def show(
-    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
-) -> None:
+@on_server(app, json=SAME)
+def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) -> None:
     """Show a response set and where its answers come from."""
-    found = asked(server, server_key, lambda client: client.request("GET", _path(name)))
-    write_json(json, found)
-    if json == "-":
+    found = request("GET", _path(name))
+    if not also_json(found):
         return
     facts = {
         "id": found["id"],
@@ -245,8 +210,7 @@ def show(
         out.say(line)
 
 
-@app.command()
-@fail_clearly
+@on_server(app)
 def export(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
     file_format: Annotated[
@@ -257,51 +221,23 @@ def export(
         ),
     ] = "csv",
     target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Write all scores of a response set into a file."""
     path = f"{_path(name)}/matrix?format={file_format}"
-    write_file(target, asked(server, server_key, lambda client: client.download(path)))
+    write_file(target, asked(lambda client: client.download(path)))
     if target != "-":
         out.say(f"Wrote {target}.")
 
 
-@app.command()
-@fail_clearly
+@on_server(app)
 def delete(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
 ) -> None:
     """Delete a response set with all its answers, unless a calibration is made from it."""
     confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
-    asked(server, server_key, lambda client: client.remove(_path(name)))
+    asked(lambda client: client.remove(_path(name)))
     out.say(f"Deleted {name}.")
-
-
-@asynccontextmanager
-async def there(client: AsyncSextant, name: str, *, make: bool) -> AsyncIterator[None]:
-    """A set that is there; one that was made for the block goes again if that fails."""
-    made = False
-    try:
-        await client.request("GET", _path(name))
-    except ProblemError as error:
-        if not is_missing(error):
-            raise
-        if not make:
-            raise InvalidInputError(
-                f"--dry-run: the server has no response set {name!r} yet, and a dry run makes none."
-            ) from None
-        await client.request("POST", "/v1/response-sets", json={"name": name})
-        made = True
-    try:
-        yield
-    except BaseException:
-        if made:
-            await client.remove(_path(name))
-        raise
 
 
 def _sent(file: SourceFile) -> dict[str, str]:
@@ -311,10 +247,10 @@ def _sent(file: SourceFile) -> dict[str, str]:
 
 
 def _path(name: str) -> str:
-    return f"/v1/response-sets/{quote(name, safe='')}"
+    return path_of("response-sets", name)
 
 
-def _show_report(report: dict[str, Any]) -> None:
+def _show_report(report: Json) -> None:
     if report["dry_run"]:
         err.print("Dry run: nothing was written.")
     for file in report["files"][:_SHOWN]:
@@ -331,7 +267,7 @@ def _show_report(report: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for skipped in report["skipped"]:
-        out.print(f"{skipped['count']} skipped ({skipped['reason']}):", markup=False)
+        out.print(f"{skipped['count']} skipped ({skipped['reason']}):")
         for place in skipped["places"][:_SHOWN]:
             out.say(f"  {place}")
     without = report["without_scores"]
@@ -343,11 +279,10 @@ def _show_report(report: dict[str, Any]) -> None:
     _show_size(report["response_set"])
 
 
-def _show_size(found: dict[str, Any]) -> None:
+def _show_size(found: Json) -> None:
     out.print(
         f"{found['name']}: {found['n_examinees']} examinees, {found['n_items']} items  "
         f"{found['id']}",
-        markup=False,
         soft_wrap=True,
     )
 

@@ -7,33 +7,32 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.servers.connection import FAILED, connected, ended_with_us, given, run_to_the_end
-from app.cli.servers.logins import target
-from app.cli.terminal.asking import (
+from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
+from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.problems import alike
+from app.cli.terminal.console import Json, err, require_writable
+from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
+from app.cli.terminal.examinees import (
+    EndpointKeyOption,
     ExtraBody,
+    KindOption,
     ModeOption,
+    PriceInputOption,
+    PriceOutputOption,
     Shots,
     Stop,
     System,
+    examinee,
     options_of,
-    prompt_of,
+    require_fitting,
     stops_of,
 )
-from app.cli.terminal.console import err, fail_clearly, require_writable, write_json
-from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
-from app.cli.terminal.examinees import examinee, require_fitting
 from app.cli.terminal.options import (
     ConcurrencyOption,
-    EndpointKeyOption,
-    KindOption,
     MarginOption,
     PredictionOption,
-    PriceInputOption,
-    PriceOutputOption,
     QuietOption,
-    ServerKeyOption,
-    ServerOption,
-    SessionAsJsonOption,
+    given,
     share_of,
 )
 from app.cli.terminal.watch import announce, report, watch
@@ -41,9 +40,8 @@ from app.cli.terminal.watch import announce, report, watch
 #: Fields of a session by the options that set them.
 OPTIONS = {
     **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
-    "/bank": "--bank",
+    **alike("bank", "preset", "concurrency", "repeats", "cache", "seed"),
     "/endpoint_id": "--endpoint",
-    "/preset": "--preset",
     "/selection/criterion": "--selector",
     "/prediction/method": "--prediction",
     "/stopping/se": "--se-target",
@@ -51,7 +49,6 @@ OPTIONS = {
     "/stopping/min_items": "--min-items",
     "/stopping/max_items": "--max-items",
     "/pretest/items_per_session": "--pretest",
-    "/concurrency": "--concurrency",
     "/budget/usd": "--budget-usd",
     "/budget/tokens": "--budget-tokens",
     "/budget/seconds": "--budget-seconds",
@@ -59,9 +56,6 @@ OPTIONS = {
     "/prompt/shots": "--shots",
     "/prompt/system": "--system",
     "/prompt/mode": "--mode",
-    "/repeats": "--repeats",
-    "/cache": "--cache",
-    "/seed": "--seed",
 }
 
 
@@ -101,7 +95,7 @@ class Command(TyperCommand):
         TyperCommand.format_help(shown, ctx, formatter)
 
 
-@fail_clearly
+@on_server(json="Write the session as JSON; - for stdout.", runs=True)
 def command(
     endpoint: Annotated[
         str,
@@ -163,16 +157,13 @@ def command(
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     quiet: QuietOption = False,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SessionAsJsonOption = None,
 ) -> None:
     """Measure one endpoint from the shell, with live progress.
 
     Brings a server of its own, unless --server or `sextant login` names one.
     The endpoint's key is taken from SEXTANT_ENDPOINT_KEY.
     """
-    require_writable(json)
+    require_writable(chosen().json)
     asked_model = given(
         kind=kind,
         api_key=api_key,
@@ -181,13 +172,13 @@ def command(
         options=options_of(extra_body),
     )
     require_fitting(endpoint, model, asked_model)
-    body: dict[str, Any] = {
+    body: Json = {
         "bank": bank,
         **given(
             preset=preset,
             concurrency=concurrency,
             unparsed_policy=unparsed,
-            prompt=prompt_of(shots, system, mode),
+            prompt=given(shots=shots, system=system, mode=mode),
             repeats=repeats,
             cache=cache or None,
             seed=seed,
@@ -204,8 +195,8 @@ def command(
         ),
     }
 
-    async def measure() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank, options=OPTIONS) as client:
+    async def measure() -> Json:
+        async with connected(OPTIONS, bank=bank) as client:
             body.update(await examinee(client, endpoint, model, asked_model))
             created = await client.request("POST", "/v1/sessions", json=body)
             if not quiet:
@@ -214,15 +205,14 @@ def command(
                 return await watch(client, created["id"], quiet=quiet)
 
     session = run_to_the_end(measure)
-    if json != "-":
+    if also_json(session):
         report(session)
         if not quiet:
-            at = target(server, server_key)
+            at = chosen().target
             found = f"sextant sessions report {session['id']}"
             if at is not None:
                 found = f"{at.url}/sessions/{session['id']}"
-            err.print(f"As a page: {found}", style="dim", markup=False, soft_wrap=True)
-    write_json(json, session)
+            err.print(f"As a page: {found}", style="dim", soft_wrap=True)
     if session["status"] != "completed":
         # Why it ended, with the last failure; of one that could not be run, that failure alone.
         told = session["stop_detail"] or session["failure"]["detail"]

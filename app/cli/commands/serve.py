@@ -61,7 +61,7 @@ def command(
             if settings.auth == "required":
                 same = " (the DATABASE_URL of this server)" if settings.database_url else ""
                 err.print(f"Create a key, to log in or to call with{same}:")
-                err.print(f"  {key_command(settings)}", markup=False, soft_wrap=True)
+                err.print(f"  {key_command(settings)}", soft_wrap=True)
             await asyncio.Event().wait()
 
     with contextlib.suppress(KeyboardInterrupt):

@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
 
 from app.cli.gating.policy import Policy, Rule
+from app.cli.servers.connection import path_of
+from app.cli.terminal.console import Json
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 #: Waits for a test's end, shows it meanwhile, and returns it as it ended.
-Watch = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Watch = Callable[[Json], Awaitable[Json]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 #: How much longer a test is each time that it goes on.
 _TIMES = 2
@@ -43,8 +44,8 @@ class Verdict:
     """
 
     rule: Rule
-    gate: dict[str, Any]
-    session: dict[str, Any]
+    gate: Json
+    session: Json
     reused: bool = False
 
     @property
@@ -65,7 +66,7 @@ class Judge:
 
     client: AsyncSextant
     policy: Policy
-    asked: dict[str, Any]
+    asked: Json
     commit: str | None
     watch: Watch
 
@@ -107,7 +108,7 @@ class Judge:
 
     async def by(
         self,
-        session: dict[str, Any],
+        session: Json,
         rules: Sequence[Rule],
         made: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Verdict]:
@@ -140,7 +141,7 @@ class Judge:
             session = await self._post(f"/v1/sessions/{session['id']}:extend", more)
             made = {}
 
-    def _goes_on(self, verdicts: Sequence[Verdict], session: dict[str, Any]) -> bool:
+    def _goes_on(self, verdicts: Sequence[Verdict], session: Json) -> bool:
         asked = session["progress"]["items"]
         return (
             session["status"] == "completed"
@@ -149,9 +150,9 @@ class Judge:
             and any(one.gate["outcome"] == _OPEN for one in verdicts)
         )
 
-    async def _known(self, bank: str, metadata: dict[str, str]) -> dict[str, Any] | None:
+    async def _known(self, bank: str, metadata: dict[str, str]) -> Json | None:
         """The newest test of this commit under this policy; None where it is the first."""
-        found = await self._read(f"/v1/banks/{quote(bank, safe='')}")
+        found = await self._read(path_of("banks", bank))
         told = {f"metadata.{name}": value for name, value in metadata.items()}
         params = {"bank_id": found["id"], **told}
         tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
@@ -164,13 +165,11 @@ class Judge:
         said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
         return {"commit": self.commit, "policy": hashlib.sha256(said.encode()).hexdigest()[:16]}
 
-    async def _read(self, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self.client.request("GET", path)
-        return found
+    async def _read(self, path: str) -> Json:
+        return await self.client.request("GET", path)
 
-    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = await self.client.request("POST", path, json=body)
-        return made
+    async def _post(self, path: str, body: Json) -> Json:
+        return await self.client.request("POST", path, json=body)
 
 
 def outcome_of(verdicts: Sequence[Verdict]) -> str:

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
@@ -30,10 +29,11 @@ from app.cli.lab.inputs import (
     ScaleOption,
     load_bank,
     load_scores,
+    note,
     score_scale,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.console import Json, fail_clearly, write_json, written
 from app.cli.terminal.options import (
     AllowFewOption,
     DimensionsOption,
@@ -206,7 +206,7 @@ def _link(target: Path | None, method: str | None) -> LinkPlan | None:
 def _progress() -> Iterator[Report]:
     with console.err.status("Calibrating ...") as status:
 
-        def report(progress: dict[str, Any]) -> None:
+        def report(progress: Json) -> None:
             phase = progress["phase"].replace("_", " ").capitalize()
             numbers = [
                 f"{name} {value:.6g}"
@@ -220,17 +220,15 @@ def _progress() -> Iterator[Report]:
 
 def _write_bank(path: Path, bank: ItemBank) -> None:
     content = write_difficulties(bank) if bank.model is CONTINUOUS else write_mirt(bank)
-    try:
+    with written(str(path)):
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    except OSError as exc:
-        raise InvalidInputError(f"{path}: cannot be written: {exc.strerror}.") from exc
 
 
-def _dropped(kind: str, dropped: Dropped) -> dict[str, Any]:
+def _dropped(kind: str, dropped: Dropped) -> Json:
     return {kind: dropped.name, "reason": dropped.reason.value, "value": dropped.value}
 
 
-def _items(bank: ItemBank, fitted: Fitted) -> list[dict[str, Any]]:
+def _items(bank: ItemBank, fitted: Fitted) -> list[Json]:
     columns = {**fitted.columns, "b": bank.b}
     return [
         {"item": item_id, **{name: _finite(values[j]) for name, values in columns.items()}}
@@ -238,7 +236,7 @@ def _items(bank: ItemBank, fitted: Fitted) -> list[dict[str, Any]]:
     ]
 
 
-def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[dict[str, Any]] | None:
+def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[Json] | None:
     found = fitted.abilities
     if found is None:
         return None
@@ -268,29 +266,26 @@ def _show(
     screen = console.err if json == "-" else console.out
     figures = fitted.figures
     for reason, count in filtered.counts.items():
-        screen.print(f"{count:6d} left out: {reason.value}", markup=False)
+        screen.print(f"{count:6d} left out: {reason.value}")
     for reason, count in Counter(item.reason for item in filtered.score_only).items():
-        screen.print(f"{count:6d} for scores alone: {reason.value}", markup=False)
+        screen.print(f"{count:6d} for scores alone: {reason.value}")
     screen.print(
         f"{filtered.matrix.n_items} items and {filtered.matrix.n_examinees} examinees: "
         f"{plan.model}, log-likelihood {figures['log_likelihood']:.1f}, "
         f"AIC {figures['aic']:.1f}, BIC {figures['bic']:.1f}, "
         f"{'converged' if figures['converged'] else 'NOT converged'} "
-        f"after {figures['iterations']} cycles.",
-        markup=False,
+        f"after {figures['iterations']} cycles."
     )
     _show_fit(screen, figures)
     if (link := figures["link"]) is not None:
         screen.print(
             f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
-            f"{link['intercept']:+.4f}.",
-            markup=False,
+            f"{link['intercept']:+.4f}."
         )
     for other in figures["comparison"]:
         screen.print(
             f"  {other['model']}: log-likelihood {other['log_likelihood']:.1f}, "
-            f"AIC {other['aic']:.1f}, BIC {other['bic']:.1f}",
-            markup=False,
+            f"AIC {other['aic']:.1f}, BIC {other['bic']:.1f}"
         )
     if (card := figures.get("report_card")) is not None:
         screen.print(_card(card))
@@ -298,33 +293,30 @@ def _show(
             screen.print(tasks)
         _show_shifts(screen, card["shifts"])
     for warning in figures["warnings"]:
-        console.err.print(f"Note: {warning}", markup=False)
-    screen.print(f"Wrote {out}.", markup=False)
+        note(warning)
+    screen.print(f"Wrote {out}.")
 
 
-def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
+def _show_fit(screen: Console, figures: Json) -> None:
     found = figures["fit"]
     if "dispersion" in figures:
         conformance = found["variance_r2"]
         known = "unknown" if conformance is None else f"{conformance:.3f}"
         screen.print(
             f"Fit: {found['verdict']}; common dispersion k = {figures['dispersion']:.4g}; R2 of "
-            f"observed against predicted variance {known}.",
-            markup=False,
+            f"observed against predicted variance {known}."
         )
         return
     if "dimensionality" in figures:
         several = figures["dimensionality"]
         screen.print(
-            f"Abilities: {', '.join(several['names'])}; fitted by the {several['method']} method.",
-            markup=False,
+            f"Abilities: {', '.join(several['names'])}; fitted by the {several['method']} method."
         )
         errors = (several["cross_validated_error"] or {}).get("all", {})
         for count in ("8", "16", "32", "64"):
             if count in errors:
                 screen.print(
-                    f"  {count:>3} items predict the whole score to {percent(errors[count], 1)}.",
-                    markup=False,
+                    f"  {count:>3} items predict the whole score to {percent(errors[count], 1)}."
                 )
         return
     srmsr = "unknown" if found["srmsr"] is None else f"{found['srmsr']:.3f}"
@@ -335,11 +327,10 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
             or f"M2 {found['m2']:.1f} on {found['df']} df ({found['m2_items']} items), "
             f"RMSEA {found['rmsea']:.3f} ({found['rmsea_lo']:.3f} to {found['rmsea_hi']:.3f})"
         ),
-        markup=False,
     )
 
 
-def _card(card: dict[str, Any]) -> Table:
+def _card(card: Json) -> Table:
     title = f"Tests of {card['n_examinees']} examinees on banks calibrated without them"
     table = Table("design", *(heading for heading, _ in _CARD), title=title)
     for row in card["rows"]:
@@ -347,14 +338,14 @@ def _card(card: dict[str, Any]) -> Table:
     return table
 
 
-def _show_shifts(screen: Console, shifts: Sequence[Mapping[str, Any]]) -> None:
+def _show_shifts(screen: Console, shifts: Sequence[Json]) -> None:
     """Tests of examinees unlike those learned from."""
     columns = [heading for heading, _ in _CARD]
     table = Table("learned from", "tested", "design", *columns, title="Unlike those learned from")
     for shift in shifts:
         learned, tested = shift_words(shift["hold_out"])
         if shift["reason"] is not None:
-            screen.print(f"{learned} to {tested}: {shift['reason']}", markup=False)
+            screen.print(f"{learned} to {tested}: {shift['reason']}")
             continue
         for row in shift["rows"]:
             table.add_row(
@@ -364,18 +355,17 @@ def _show_shifts(screen: Console, shifts: Sequence[Mapping[str, Any]]) -> None:
                 *(f"{row[name]:.3g}" for _, name in _CARD),
             )
         if shift["families"]:
-            screen.print(f"Families held out: {', '.join(shift['families'])}.", markup=False)
+            screen.print(f"Families held out: {', '.join(shift['families'])}.")
     if table.row_count:
         screen.print(table)
 
 
-def _card_tasks(card: dict[str, Any]) -> Table | None:
+def _card_tasks(card: Json) -> Table | None:
     """Predicted scores of the tasks; None where there are none."""
     tags = list(card["rows"][0]["tasks"])
     if not tags:
         return None
-    headings = map(escape, tags)  # a tag in brackets is no markup
-    table = Table("design", *headings, title="MAE of the score of each task (95 % held)")
+    table = Table("design", *tags, title="MAE of the score of each task (95 % held)")
     for row in card["rows"]:
         told = (row["tasks"][tag] for tag in tags)
         cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)

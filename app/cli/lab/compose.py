@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import numpy as np
 import typer
@@ -13,23 +12,18 @@ from rich.table import Table
 
 from app.calibration.multidimensional.score_model import learn_scores
 from app.cli.lab.inputs import (
-    JsonOption,
     LowerIsBetterOption,
     ScaleOption,
     load_scores,
     score_scale,
 )
 from app.cli.lab.simulate_design import active_items, tags_of
-from app.cli.servers.connection import asked, given
+from app.cli.servers.connection import asked, path_of
+from app.cli.servers.options import also_json, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
-from app.cli.terminal.options import (
-    AskServerOption,
-    ItemCostsOption,
-    ServerKeyOption,
-    TargetOption,
-    file_option,
-)
+from app.cli.terminal.console import Json, written
+from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
 from app.engine.bank import ItemBank
 from app.engine.prediction.short_form import ShortForm, compose
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
@@ -43,7 +37,7 @@ from sextant_client import AsyncSextant
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
-_OPTIONS = {"/items": "--items", "/target": "--target", "/ask": "--ask", "/costs": "--item-costs"}
+_OPTIONS = {**alike("items", "target", "ask"), "/costs": "--item-costs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +56,7 @@ class _Made:
     errors: Mapping[int, float] = field(default_factory=dict)
 
 
-@fail_clearly
+@on_server(json="Write one JSON object there; - is stdout.")
 def command(
     items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
     train: Annotated[
@@ -99,9 +93,6 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: JsonOption = None,
 ) -> None:
     """Build the fixed form of N items that predicts the score best.
 
@@ -118,7 +109,7 @@ def command(
     else:
         if tags is not None or scale is not None or lower_is_better:
             raise InvalidInputError("--version brings tags and scales along: leave them out.")
-        made = _stored(version or "", items, target, ask, item_costs, server, server_key)
+        made = _stored(version or "", items, target, ask, item_costs)
     form = made.form
     document = {
         "target": target,
@@ -134,12 +125,15 @@ def command(
         "error_by_items": {str(n): error for n, error in made.errors.items()},
     }
     if out is not None:
-        _write(out, write_form(made.keys, form.weights, form.constant))
+        with written(f"--out: {out}"):
+            out.write_bytes(write_form(made.keys, form.weights, form.constant))
     if out is not None and lm_eval is not None:
         sources, _ = sources_of(files_at([lm_eval]), ResponseFormat.LM_EVAL)
-        _write(out.with_suffix(".yaml"), lm_eval_run(made.keys, [one for _, one in sources]))
-    write_json(json, document)
-    _show(console.err if json == "-" else console.out, form, made.errors)
+        settings = out.with_suffix(".yaml")
+        with written(f"--out: {settings}"):
+            settings.write_bytes(lm_eval_run(made.keys, [one for _, one in sources]))
+    screen = console.out if also_json(document) else console.err
+    _show(screen, form, made.errors)
 
 
 def _learned(
@@ -189,14 +183,12 @@ def _stored(
     target: str,
     ask: str | None,
     item_costs: Path | None,
-    server: str | None,
-    server_key: str | None,
 ) -> _Made:
     bank, _, number = reference.partition("/")
     content = b"" if item_costs is None else item_costs.read_bytes()
 
-    async def composed(client: AsyncSextant) -> dict[str, Any]:
-        path = f"/v1/banks/{quote(bank, safe='')}/versions/{quote(number, safe='') or 'latest'}"
+    async def composed(client: AsyncSextant) -> Json:
+        path = path_of("banks", bank, "versions", number or "latest")
         costs = None
         if item_costs is not None:
             keys = [item["key"] for item in await client.list_all(f"{path}/items")]
@@ -211,7 +203,7 @@ def _stored(
         )
         return await client.request("POST", f"{path}:compose", json=body)
 
-    found = asked(server, server_key, composed, _OPTIONS)
+    found = asked(composed, _OPTIONS)
     return _Made(
         form=ShortForm(
             items=tuple(range(len(found["items"]))),
@@ -225,13 +217,6 @@ def _stored(
     )
 
 
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as exc:
-        raise InvalidInputError(f"--out: {path}: cannot be written: {exc.strerror}.") from exc
-
-
 def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None:
     if errors:
         table = Table("items", "mean error of the score", title="Forms of this benchmark")
@@ -241,6 +226,5 @@ def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None
         screen.print(table)
     screen.print(
         f"The form's score holds to +-{percent(form.half_width, 2)} for 95 of 100 "
-        "examinees like those it was built from.",
-        markup=False,
+        "examinees like those it was built from."
     )

@@ -19,10 +19,12 @@ from app.cli.lab.inputs import (
     ScaleOption,
     load_bank,
     load_scores,
+    note,
     score_scale,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.console import Json, fail_clearly, write_json
+from app.cli.terminal.tables import interval, number
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
@@ -96,7 +98,7 @@ def estimate_rows(
     examinees: Sequence[str],
     estimator: GridEstimator,
     predictor: PIrt = PREDICTORS["p-irt"],
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """One JSON-able row an examinee, in their order.
 
     Args:
@@ -106,7 +108,7 @@ def estimate_rows(
         estimator: How to estimate.
         predictor: How to predict accuracy.
     """
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, Json] = {}
     for block in estimate_many(bank, scores, estimator):
         of_block = scores[block.rows]
         predictions = predictor.predict_rows(
@@ -148,7 +150,7 @@ def _finite(value: Any) -> Any:
 
 def _facts(
     bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: Prediction
-) -> dict[str, Any]:
+) -> Json:
     grid = estimator.grid
     return {
         "estimator": {
@@ -173,15 +175,15 @@ def _facts(
     }
 
 
-def _show(screen: Console, rows: Sequence[dict[str, Any]]) -> None:
+def _show(screen: Console, rows: Sequence[Json]) -> None:
     table = Table("examinee", "theta", "se", "95 % interval", "items", "score")
     for row in rows[:_SHOWN]:
         accuracy = row["accuracy"]
         table.add_row(
             row["examinee"] + ("" if not row["at_bound"] else f" ({row['method']})"),
-            _number(row["theta"]),
-            _number(row["se"]),
-            f"{_number(row['lo'])} to {_number(row['hi'])}",
+            number(row["theta"], ".3f"),
+            number(row["se"], ".3f"),
+            interval(row, ".3f"),
             str(row["n_items"]),
             f"{accuracy['value']:.3f} ({accuracy['lo']:.3f} to {accuracy['hi']:.3f})",
         )
@@ -190,11 +192,7 @@ def _show(screen: Console, rows: Sequence[dict[str, Any]]) -> None:
         screen.print(f"... and {len(rows) - _SHOWN} more; --json PATH writes all.")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[dict[str, Any]]) -> None:
+def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[Json]) -> None:
     match = aligned.match
     notes = []
     if match.unknown:
@@ -219,5 +217,5 @@ def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[dict[str, Any]]) -> N
             f"{quarantined} items of the bank have faults that keep them out of adaptive tests;"
             " they were used here. See `sextant lint`."
         )
-    for note in notes:
-        console.err.print(f"Note: {note}", markup=False)
+    for each in notes:
+        note(each)

@@ -2,15 +2,17 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from app.calibration.continuous.score_scale import ScoreScale
+from app.cli.terminal.console import Json, err
 from app.cli.terminal.options import file_option
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -25,22 +27,13 @@ from app.exchange.bundles import BEGINNING, read_bundle
 from app.exchange.files import SCORE_RANGE, as_text, plain
 from app.exchange.parameters import read_parameters
 
-BankOption = Annotated[
-    Path,
-    file_option(
-        "--bank",
-        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a"
-        " bundle.",
-    ),
-]
-OptionalBankOption = Annotated[
-    Path | None,
-    file_option(
-        "--bank",
-        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a"
-        " bundle.",
-    ),
-]
+_bank_option = partial(
+    file_option,
+    "--bank",
+    help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a bundle.",
+)
+BankOption = Annotated[Path, _bank_option()]
+OptionalBankOption = Annotated[Path | None, _bank_option()]
 ResponsesOption = Annotated[
     Path,
     file_option(
@@ -84,6 +77,24 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
     return ResponseTable(table.examinees, table.items, unit)
 
 
+def rows_of(table: ResponseTable, rows: Iterable[int]) -> ResponseTable:
+    """Some of the examinees."""
+    rows = list(rows)
+    names = tuple(table.examinees[row] for row in rows)
+    return ResponseTable(names, table.items, table.scores[rows])
+
+
+def without(table: ResponseTable, names: Iterable[str]) -> ResponseTable:
+    """All but these examinees."""
+    out = set(names)
+    return rows_of(table, [row for row, name in enumerate(table.examinees) if name not in out])
+
+
+def note(text: str) -> None:
+    """Say what is otherwise than one may think."""
+    err.print(f"Note: {text}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownBank:
     """A bank with what its file knows of it beside parameters.
@@ -95,7 +106,7 @@ class KnownBank:
     """
 
     bank: ItemBank
-    knowledge: Mapping[str, Any] | None = None
+    knowledge: Json | None = None
     active: BoolArray | None = None
 
     @classmethod
@@ -140,11 +151,7 @@ class KnownBank:
 
 
 def load_bank(path: Path, *, several: bool = False) -> ItemBank:
-    """The bank in a bundle or a parameter file.
-
-    Args:
-        path: The file.
-        several: Whether it may measure several abilities.
+    """The bank in a bundle or a parameter file, of one ability unless `several` may be.
 
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.

@@ -35,7 +35,7 @@ def command(bank: BankOption, json: JsonOption = None) -> None:
         if len(findings) > _SHOWN:
             screen.print(f"... and {len(findings) - _SHOWN} more; --json PATH writes all.")
         for code, count in counts.most_common():
-            screen.print(f"{count:6d} {code}: {CODES[code]}", markup=False)
+            screen.print(f"{count:6d} {code}: {CODES[code]}")
     screen.print(
         f"{items.n_items} items, {len(findings)} findings,"
         f" {len(quarantined)} items kept out of adaptive tests."

@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -11,11 +11,19 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
-from app.cli.lab.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
+from app.cli.lab.inputs import (
+    JsonOption,
+    ResponsesOption,
+    load_numbers,
+    load_responses,
+    note,
+    without,
+)
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.console import Json, fail_clearly, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
 from app.cli.terminal.tables import number
+from app.cli.terminal.tables import ranks as shown_ranks
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -181,7 +189,7 @@ class Field:
                 "item that could be calibrated."
             )
         if left_out := len(ranked.items) - len(aligned.match.found):
-            _note(f"{left_out} items of {responses.name} could not be calibrated: never asked.")
+            note(f"{left_out} items of {responses.name} could not be calibrated: never asked.")
         return cls(
             ranked.examinees,
             others,
@@ -199,16 +207,14 @@ class Field:
 
 def _without(table: ResponseTable, names: tuple[str, ...]) -> ResponseTable:
     """The others: who is ranked is not calibrated from."""
-    kept = [row for row, name in enumerate(table.examinees) if name not in set(names)]
-    if len(kept) < len(table.examinees):
-        _note(f"{len(table.examinees) - len(kept)} models of --train are ranked: not used there.")
-    if len(kept) < 2:
+    others = without(table, names)
+    if (n_ranked := table.n_examinees - others.n_examinees) > 0:
+        note(f"{n_ranked} models of --train are ranked: not used there.")
+    if others.n_examinees < 2:
         raise InvalidInputError(
-            f"--train: expected at least 2 models that are not ranked, got {len(kept)}."
+            f"--train: expected at least 2 models that are not ranked, got {others.n_examinees}."
         )
-    return ResponseTable(
-        tuple(table.examinees[row] for row in kept), table.items, table.scores[kept]
-    )
+    return others
 
 
 #: Share of scores beyond those of the training models from which on the scale is another one.
@@ -225,7 +231,7 @@ def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) ->
             "of --train: expected both files on one scale; --scale LO HI gives its true range."
         )
     if beyond:
-        _note(
+        note(
             f"{name}: {beyond} scores lie outside {lo:g} to {hi:g}, the range of --train, and were "
             "moved to its ends; --scale LO HI gives the true range."
         )
@@ -250,7 +256,7 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
     return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
 
 
-def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> dict[str, Any]:
+def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> Json:
     ranks = ranking.ranks(state)
     told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
     names, costs = field.names, ranking.costs or (1.0,) * field.size
@@ -296,12 +302,11 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
     }
 
 
-def _show(screen: Console, document: dict[str, Any]) -> None:
+def _show(screen: Console, document: Json) -> None:
     table = Table("rank", "model", "theta", "95 % interval", "items", "score")
     for entry in document["order"]:
-        lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
-            f"{lo}" if lo == hi else f"{lo}-{hi}",
+            shown_ranks(entry),
             entry["examinee"],
             f"{entry['theta']:.2f}",
             " to ".join(map(number, entry["ci"])),
@@ -310,13 +315,8 @@ def _show(screen: Console, document: dict[str, Any]) -> None:
         )
     screen.print(table)
     for tie in document["ties"]:
-        screen.print(f"Tied: {', '.join(tie)}.", markup=False)
+        screen.print(f"Tied: {', '.join(tie)}.")
     screen.print(
         f"{document['items_total']} items, {percent(document['share_of_full'], 1)} of the "
-        f"recorded scores; tau {document['tau']:.2f}. {document['stop_detail']}",
-        markup=False,
+        f"recorded scores; tau {document['tau']:.2f}. {document['stop_detail']}"
     )
-
-
-def _note(text: str) -> None:
-    console.err.print(f"Note: {text}", markup=False)

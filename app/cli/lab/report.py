@@ -1,21 +1,20 @@
 """`sextant report`: one HTML page that tells what a bank can do and what is wrong with it."""
 
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
-from app.cli.servers.connection import asked
+from app.cli.servers.connection import asked, path_of
+from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
-from app.cli.terminal.files import write_file
-from app.cli.terminal.options import AskServerOption, SameAsJsonOption, ServerKeyOption, file_option
+from app.cli.terminal.console import Json, write_file
+from app.cli.terminal.options import file_option
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 
-@fail_clearly
+@on_server(json=SAME)
 def command(
     bank: Annotated[
         Path | None,
@@ -33,28 +32,22 @@ def command(
         str | None, typer.Option(help="Name of the bank; by default that of the file.")
     ] = None,
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "report.html",
-    server: AskServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: SameAsJsonOption = None,
 ) -> None:
     """Write a report of a bank that anybody can read, as one HTML file."""
     if version is not None:
         if bank is not None or calibration is not None or title is not None:
             raise InvalidInputError("--version names all there is: leave --bank and the rest out.")
-        page, figures = asked(server, server_key, lambda client: _stored(client, version))
+        page, figures = asked(lambda client: _stored(client, version))
     elif bank is not None:
         page, figures = _of_file(bank, calibration, title)
     else:
         raise InvalidInputError("Name a bank file with --bank, or a stored version with --version.")
     write_file(out, page)
-    write_json(json, figures)
-    if out != "-" and json != "-":
+    if also_json(figures) and out != "-":
         console.out.say(f"Wrote {out}.")
 
 
-def _of_file(
-    bank: Path, calibration: Path | None, title: str | None
-) -> tuple[bytes, dict[str, Any]]:
+def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[bytes, Json]:
     # Whoever only talks to a server need not wait until all this is loaded.
     from app.cli.lab.inputs import load_bank
     from app.exchange.calibration_file import read_calibration
@@ -70,10 +63,9 @@ def _of_file(
     return render(report).encode(), report.to_dict()
 
 
-async def _stored(client: AsyncSextant, reference: str) -> tuple[bytes, dict[str, Any]]:
+async def _stored(client: AsyncSextant, reference: str) -> tuple[bytes, Json]:
     bank, _, number = reference.partition("/")
-    version = quote(number, safe="") or "latest"
-    path = f"/v1/banks/{quote(bank, safe='')}/versions/{version}/report"
+    path = path_of("banks", bank, "versions", number or "latest", "report")
     return await client.download(f"{path}?format=html"), await client.request(
         "GET", f"{path}?format=json"
     )

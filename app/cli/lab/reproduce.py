@@ -13,10 +13,9 @@ from markupsafe import Markup
 from rich.table import Table
 
 from app.cli.lab.inputs import JsonOption
-from app.cli.lab.papers.exhibit import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
-from app.cli.terminal.files import write_file
+from app.cli.terminal.console import fail_clearly, write_file, write_json
 from app.reports.charts import line_chart
 from app.reports.rendering import document, fragment
 
@@ -56,7 +55,7 @@ def command(
     for exhibit in import_module(f"app.cli.lab.papers.{paper.value}").reproduce(data, seed):
         exhibits.append(exhibit)
         if exhibit.missing:
-            screen.print(f"{exhibit.title}: no data for it; needs {exhibit.missing}.", markup=False)
+            screen.print(f"{exhibit.title}: no data for it; needs {exhibit.missing}.")
             continue
         shown = Table(*exhibit.heads, title=exhibit.title, caption=exhibit.note or None)
         for row in exhibit.rows:

@@ -1,10 +1,9 @@
 """`sextant simulate`: try a test design on recorded answers, before any call is paid."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -22,34 +21,37 @@ from app.cli.lab.inputs import (
     load_bank,
     load_numbers,
     load_scores,
+    note,
+    rows_of,
     score_scale,
+    without,
 )
-from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design
-from app.cli.lab.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
+from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
+from app.cli.lab.simulate_forecast import show_forecast
 from app.cli.terminal import console
-from app.cli.terminal.console import fail_clearly, write_json
+from app.cli.terminal.console import Json, fail_clearly, write_json
 from app.cli.terminal.options import (
     ConcurrencyOption,
     ItemCostsOption,
     MarginOption,
     TargetOption,
     file_option,
+    given,
     share_of,
 )
-from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.models.base import IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
+from app.engine.responses import ResponseTable
 from app.engine.simulation.baselines import Baseline, baselines
 from app.engine.simulation.forecast import calls_of
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
-from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
+from app.engine.simulation.simulate import Summary, Taken, summarise
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
@@ -57,38 +59,6 @@ from app.records.fields import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
 MAX_LEARNED_FROM = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """Examinees whose answers are known, on the items of a bank.
-
-    Attributes:
-        examinees: Names.
-        scores: Shape (n_examinees, n_items of the bank), NaN where there is no answer; at least one
-            answer each.
-    """
-
-    examinees: tuple[str, ...]
-    scores: FloatArray
-
-    @classmethod
-    def load(cls, path: Path, bank: ItemBank, scale: ScoreScale) -> "Records":
-        """Read a response file; what cannot be used is left out and said."""
-        table = load_scores(path, scale)
-        aligned = align(table, bank)
-        records = cls(table.examinees, aligned.scores)
-        answered = ~np.isnan(aligned.scores).all(axis=1)
-        if not answered.all():
-            _note(f"{path.name}: {int((~answered).sum())} examinees without answers left out.")
-            records = records.only(np.flatnonzero(answered).tolist())
-        if skipped := len(aligned.match.unknown):
-            _note(f"{path.name}: {skipped} items are not in the bank and were skipped.")
-        return records
-
-    def only(self, rows: Sequence[int]) -> "Records":
-        """Some of the examinees."""
-        return Records(tuple(self.examinees[row] for row in rows), self.scores[list(rows)])
 
 
 @fail_clearly
@@ -196,17 +166,17 @@ def command(
     """
     design = Design.from_dict(
         {
-            "selection": _given(
+            "selection": given(
                 criterion=selector and selector.replace("-", "_"), top_k=randomesque
             ),
-            "stopping": _given(
+            "stopping": given(
                 se=se_target,
                 score_margin=share_of(margin),
                 min_items=min_items,
                 max_items=max_items,
             ),
-            "prediction": _given(method=prediction and prediction.value),
-            **_given(preset=preset and preset.value, concurrency=concurrency),
+            "prediction": given(method=prediction and prediction.value),
+            **given(preset=preset and preset.value, concurrency=concurrency),
         }
     )
     options = DesignOptions(
@@ -227,12 +197,15 @@ def command(
         raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
     if responses is None:
         options.refuse()
-        refuse_without_answers(train, reference)
+        if train is not None or reference != "wle":
+            raise InvalidInputError(
+                "--train and --reference belong to recorded answers: give --responses, too."
+            )
         if bank is None:
             raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
         known = KnownBank.load(bank)
         if known.knowledge is None and design.stopping.score_margin is not None:
-            _note(
+            note(
                 f"{bank.name} carries no reference models, so a session may need fewer questions. "
                 "A bundle carries them: sextant banks export NAME --bundle."
             )
@@ -246,87 +219,62 @@ def command(
         )
         show_forecast(known, design, calls, examinees, seed, json)
         return
-    refuse_with_answers(
-        {
-            "--tokens-in": tokens_in,
-            "--tokens-out": tokens_out,
-            "--price-in": price_in,
-            "--price-out": price_out,
-            "--latency": latency,
-        }
-    )
+    of_a_forecast = {
+        "--tokens-in": tokens_in,
+        "--tokens-out": tokens_out,
+        "--price-in": price_in,
+        "--price-out": price_out,
+        "--latency": latency,
+    }
+    if told := given(**of_a_forecast):
+        raise InvalidInputError(f"{next(iter(told))} belongs to a forecast: leave --responses out.")
+    simpler = None
     if bank is None or options.several(design):
         items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, options)
         if reference != "wle":
             found = replace(found, references=_thetas_in(reference, found.examinees))
-        _report(found, design, seed, json)
-        return
-    options.refuse()
-    items = load_bank(bank)
-    marks = options.scale
-    records = Records.load(responses, items, marks)
-    references = _references(items, records, reference)
-    listed = None if fixed is None else read_items(fixed.read_bytes(), items.item_ids, fixed.name)
-    correction, curves, others = None, None, None
-    if train is not None:
-        others = _others(Records.load(train, items, marks), records.examinees)
-        if beside and len(others.examinees) < 2:
+    else:
+        options.refuse()
+        items = load_bank(bank)
+        records = _records(responses, items, options.scale)
+        references = (
+            whole_bank_abilities(items, records.scores)[0]
+            if reference == "wle"
+            else _thetas_in(reference, records.examinees)
+        )
+        listed = (
+            None if fixed is None else read_items(fixed.read_bytes(), items.item_ids, fixed.name)
+        )
+        others = None if train is None else _others(_records(train, items, options.scale), records)
+        if beside and others is not None and others.n_examinees < 2:
             raise InvalidInputError(
                 "Baselines learn from at least 2 examinees of --train who are not tested "
-                f"themselves, got {len(others.examinees)}."
+                f"themselves, got {others.n_examinees}."
             )
-        if others.examinees:
-            whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
-            curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
-        correction = _correction(items, others, design, seed, curves)
-    test = design.build(items, correction=correction, curves=curves)
-    taken, seconds = _run(test, records, design.concurrency, seed)
-    summary = summarise(taken, references, test)
-    steps = sum(len(one.items) for one in taken)
-    screen = console.err if json == "-" else console.out
-    _show(screen, summary, seconds / steps)
-    simpler = None
-    if beside and others is not None:
-        simpler = _simpler(items, others, records, summary, listed, seed)
-        _show_simpler(screen, summary, simpler)
-    write_json(
-        json,
-        {
-            "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
-            "design": design.to_dict(),
-            "seed": seed,
-            "learned": _knowledge(correction, curves),
-            **_given(baselines=simpler and [asdict(each) for each in simpler]),
-            "examinees": [
-                _as_json(name, one, theta)
-                for name, one, theta in zip(records.examinees, taken, references, strict=True)
-            ],
-        },
-    )
-
-
-def _simpler(
-    bank: ItemBank,
-    others: Records,
-    records: Records,
-    summary: Summary,
-    fixed: IntArray | None,
-    seed: int,
-) -> list[Baseline]:
-    """Simpler ways, with as many questions as the design took on average.
-
-    Tasks are what ids begin with.
-    """
-    return baselines(
-        others.scores,
-        records.scores,
-        round(summary.items_mean),
-        bank=bank,
-        tasks=[min(tags, key=len, default="") for tags in tags_in_ids(bank.item_ids)],
-        fixed=fixed,
-        seed=seed,
-    )
+        curves, correction = _learned(items, others, design, seed)
+        test = design.build(items, correction=correction, curves=curves)
+        taken, seconds = take_all(test, records.scores, seed=seed, concurrency=design.concurrency)
+        found = Simulated(
+            examinees=records.examinees,
+            taken=taken,
+            references=references,
+            test=test,
+            seconds=seconds,
+            facts={"learned": _knowledge(correction, curves)},
+        )
+        if beside and others is not None:
+            simpler = baselines(
+                others.scores,
+                records.scores,
+                round(float(np.mean([len(one.items) for one in taken]))),
+                bank=items,
+                # Tasks are what ids begin with.
+                tasks=[min(tags, key=len, default="") for tags in tags_in_ids(items.item_ids)],
+                fixed=listed,
+                seed=seed,
+            )
+    _report(found, design, seed, json, simpler)
 
 
 def _show_simpler(screen: Console, summary: Summary, simpler: Sequence[Baseline]) -> None:
@@ -338,20 +286,28 @@ def _show_simpler(screen: Console, summary: Summary, simpler: Sequence[Baseline]
     screen.print(table)
 
 
-def _report(found: Simulated, design: Design, seed: int, json: str | None) -> None:
-    """Show tests of several abilities, and write them."""
+def _report(
+    found: Simulated, design: Design, seed: int, json: str | None, simpler: list[Baseline] | None
+) -> None:
+    """Show tests, and write them."""
     summary = summarise(found.taken, found.references, found.test)
     each = found.seconds / sum(len(one.items) for one in found.taken)
-    extra = found.extra()
     screen = console.err if json == "-" else console.out
-    _show(screen, summary, each, extra)
+    table = Table("measure", "value", title=f"{summary.n_examinees} simulated tests")
+    for name, value in {**asdict(summary), **found.figures}.items():
+        table.add_row(name, "not reached" if value is None else f"{value:.4g}")
+    table.add_row("seconds_per_step", f"{each:.3g}")
+    screen.print(table)
+    if simpler is not None:
+        _show_simpler(screen, summary, simpler)
     write_json(
         json,
         {
-            "summary": asdict(summary) | {"seconds_per_step": each} | extra,
+            "summary": {**asdict(summary), "seconds_per_step": each, **found.figures},
             "design": design.to_dict(),
             "seed": seed,
-            "model": found.model(),
+            **found.facts,
+            **given(baselines=simpler and [asdict(one) for one in simpler]),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(
@@ -362,58 +318,71 @@ def _report(found: Simulated, design: Design, seed: int, json: str | None) -> No
     )
 
 
-def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
-    if reference == "wle":
-        return whole_bank_abilities(bank, records.scores)[0]
-    return _thetas_in(reference, records.examinees)
+def _records(path: Path, bank: ItemBank, scale: ScoreScale) -> ResponseTable:
+    """Answers to the items of a bank; what cannot be used is left out and said."""
+    table = load_scores(path, scale)
+    aligned = align(table, bank)
+    records = ResponseTable(table.examinees, bank.item_ids, aligned.scores)
+    answered = ~np.isnan(aligned.scores).all(axis=1)
+    if not answered.all():
+        note(f"{path.name}: {int((~answered).sum())} examinees without answers left out.")
+        records = rows_of(records, np.flatnonzero(answered).tolist())
+    if skipped := len(aligned.match.unknown):
+        note(f"{path.name}: {skipped} items are not in the bank and were skipped.")
+    return records
 
 
 def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
     return load_numbers(Path(reference), "--reference: expected wle or a file", "theta", examinees)
 
 
-def _others(records: Records, tested: Sequence[str]) -> Records:
+def _others(records: ResponseTable, tested: ResponseTable) -> ResponseTable:
     """Who may teach: who is to be tested is not learned from."""
-    others = [row for row, name in enumerate(records.examinees) if name not in set(tested)]
-    if len(others) < len(records.examinees):
-        _note(
-            f"{len(records.examinees) - len(others)} examinees of --train are tested themselves "
-            "and were not learned from."
-        )
-    return records.only(others)
+    others = without(records, tested.examinees)
+    if (n_tested := records.n_examinees - others.n_examinees) > 0:
+        note(f"{n_tested} examinees of --train are tested themselves and were not learned from.")
+    return others
+
+
+def _learned(
+    bank: ItemBank, others: ResponseTable | None, design: Design, seed: int
+) -> tuple[LearnedCurves | None, IntervalCorrection | None]:
+    """What other examinees teach; None of what they are too few for."""
+    if others is None or not others.n_examinees:
+        return None, None
+    whole = {WHOLE_BANK: np.full(bank.n_items, 1.0 / bank.n_items)}
+    curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
+    return curves, _correction(bank, others.scores, design, seed, curves)
 
 
 def _correction(
-    bank: ItemBank, records: Records, design: Design, seed: int, curves: LearnedCurves | None
+    bank: ItemBank, scores: FloatArray, design: Design, seed: int, curves: LearnedCurves | None
 ) -> IntervalCorrection | None:
     """What examinees teach of theta's intervals; None where they are too few."""
-    n = len(records.examinees)
+    n = len(scores)
     if n < LEAST_EXAMINEES:
         return None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     longest = min(design.stopping.max_items or LONGEST, LONGEST)
-    test = design.open_ended(longest).build(bank, curves=curves)
-    references, _ = whole_bank_abilities(bank, records.scores)
-    seen = glimpses(
-        test, records.scores, references, rows, seed=seed, concurrency=design.concurrency
-    )
-    own = glimpses(
-        design.build(bank, curves=curves),
-        records.scores,
-        references,
-        rows,
-        seed=seed,
-        concurrency=design.concurrency,
+    references, _ = whole_bank_abilities(bank, scores)
+    seen, own = (
+        glimpses(
+            one.build(bank, curves=curves),
+            scores,
+            references,
+            rows,
+            seed=seed,
+            concurrency=design.concurrency,
+        )
+        for one in (design.open_ended(longest), design)
     )
     ends = list({one.row: one for one in own}.values())
     return learn_intervals(seen, ends, references)
 
 
-def _knowledge(
-    correction: IntervalCorrection | None, curves: LearnedCurves | None
-) -> dict[str, Any] | None:
+def _knowledge(correction: IntervalCorrection | None, curves: LearnedCurves | None) -> Json | None:
     """What was learned, as a bank version keeps it; None where nothing was."""
-    known: dict[str, Any] = {}
+    known: Json = {}
     if correction is not None:
         known["interval_correction"] = correction.to_dict()
     if curves is not None:
@@ -426,21 +395,7 @@ def _knowledge(
     return known or None
 
 
-def _run(
-    test: AdaptiveTest, records: Records, concurrency: int, seed: int
-) -> tuple[list[Taken], float]:
-    """All tests, and the seconds that asking and updating took."""
-    started = time.perf_counter()
-    runs = [
-        take(test, row, seed=[seed, i], concurrency=concurrency)
-        for i, row in enumerate(records.scores)
-    ]
-    seconds = time.perf_counter() - started
-    taken = [judge(test, row, *run) for row, run in zip(records.scores, runs, strict=True)]
-    return taken, seconds
-
-
-def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
+def _as_json(name: str, taken: Taken, reference: float) -> Json:
     estimate, prediction = taken.estimate, taken.prediction
     return {
         "examinee": name,
@@ -460,24 +415,3 @@ def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
             "actual": taken.accuracy,
         },
     }
-
-
-def _show(
-    screen: Console,
-    summary: Summary,
-    seconds_per_step: float,
-    extra: Mapping[str, float | None] | None = None,
-) -> None:
-    table = Table("measure", "value", title=f"{summary.n_examinees} simulated tests")
-    for name, value in {**asdict(summary), **(extra or {})}.items():
-        table.add_row(name, "not reached" if value is None else f"{value:.4g}")
-    table.add_row("seconds_per_step", f"{seconds_per_step:.3g}")
-    screen.print(table)
-
-
-def _note(text: str) -> None:
-    console.err.print(f"Note: {text}", markup=False)
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}

@@ -1,16 +1,17 @@
 """`sextant simulate --selector v-optimal` and its kin: tests of several abilities on records."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
-from app.cli.lab.inputs import load_scores
+from app.cli.lab.inputs import load_scores, without
+from app.cli.terminal.console import Json
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -22,7 +23,6 @@ from app.engine.prediction.correction import LONGEST
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
-from app.engine.responses import ResponseTable
 from app.engine.selection.design import Optimality
 from app.engine.simulation.simulate import Taken, judge, take
 from app.engine.state import CatState
@@ -83,61 +83,30 @@ class Simulated:
     Attributes:
         examinees: Names.
         taken: Their tests; the predicted score is that of the target.
-        references: Main ability of each examinee by all answers.
+        references: Theta of each examinee by all answers.
         test: Of an examinee with answers to all items.
         seconds: That asking and updating took.
-        learned: From the training records.
-        costs: Of the items; None where they were not given.
-        plain: Cost and number of the items that a choice which ignores costs needs to predict these
-            examinees as well; None where all that may be asked do not, or costs were not given.
+        figures: What the summary has besides its usual ones.
+        facts: What is written of them all.
     """
 
-    examinees: tuple[str, ...]
+    examinees: Sequence[str]
     taken: list[Taken]
     references: FloatArray
     test: AdaptiveTest
     seconds: float
-    learned: LearnedAbilities
-    costs: FloatArray | None
-    plain: tuple[float, int] | None
+    figures: Mapping[str, float | int | None] = field(default_factory=dict)
+    facts: Json
 
-    def extra(self) -> dict[str, float | int | None]:
-        """Figures that the summary has besides its usual ones: costs, where they are known."""
-        if self.costs is None:
-            return {}
-        spent = float(np.mean([float(self.costs[one.items].sum()) for one in self.taken]))
-        found: dict[str, float | int | None] = {"cost_mean": spent}
-        if self.taken[0].prediction.method not in BY_THETA:
-            plain, items = self.plain or (None, None)
-            found |= {
-                "cost_mean_ignoring_costs": plain,
-                "items_ignoring_costs": items,
-                "cost_saved": 1.0 - spent / plain if plain else None,
-            }
-        return found
 
-    def model(self) -> dict[str, Any]:
-        """What was learned, as JSON."""
-        fit, scores = self.learned.fit, self.learned.scores
-        return {
-            "dimensions": fit.dimensions,
-            "method": fit.method.value,
-            "held_out_log_likelihood": fit.compared,
-            "parallel_analysis": fit.analysis
-            and {
-                "dimensions": fit.analysis.dimensions,
-                "eigenvalues": list(fit.analysis.eigenvalues),
-                "chance": list(fit.analysis.chance),
-            },
-            "n_examinees": len(fit.abilities),
-            "degenerate_items": int(fit.degenerate.sum()),
-            "shrinkage": scores and scores.shrinkage,
-            "cross_validated_error": scores
-            and {
-                name: {str(count): error for count, error in errors.items()}
-                for name, errors in scores.errors.items()
-            },
-        }
+def take_all(
+    test: AdaptiveTest, rows: FloatArray, *, seed: int, concurrency: int
+) -> tuple[list[Taken], float]:
+    """A test of each row, and the seconds that asking and updating took."""
+    started = time.perf_counter()
+    runs = [take(test, row, seed=[seed, i], concurrency=concurrency) for i, row in enumerate(rows)]
+    seconds = time.perf_counter() - started
+    return [judge(test, row, *run) for row, run in zip(rows, runs, strict=True)], seconds
 
 
 def simulate_design(
@@ -173,7 +142,7 @@ def simulate_design(
     target_weights(plain, {options.target: 1.0}, tags)
     active = active_items(options.ask, plain, tags)
     tested = load_scores(responses, options.scale)
-    known = _known(train, tested)
+    known = without(train, tested.examinees)
     learned = learn_abilities(
         align(known, plain).scores,
         item_ids,
@@ -204,46 +173,72 @@ def simulate_design(
         raise InvalidInputError(
             f"{responses.name}: no examinee answered an item to be asked and an item of the target."
         )
-    started = time.perf_counter()
-    runs = [
-        take(test, row, seed=[options.seed, i], concurrency=design.concurrency)
-        for i, row in enumerate(rows)
-    ]
-    seconds = time.perf_counter() - started
+    runs, seconds = take_all(test, rows, seed=options.seed, concurrency=design.concurrency)
     taken = [
-        replace(judge(test, row, *run), accuracy=_score(row, weights))
-        for row, run in zip(rows, runs, strict=True)
+        replace(one, accuracy=_score(row, weights)) for one, row in zip(runs, rows, strict=True)
     ]
-    ignoring_costs = None
-    if costs is not None and taken[0].prediction.method not in BY_THETA:
-        actual = np.array([one.accuracy for one in taken])
-        error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
-        by_worth = selection.model_copy(update={"cost_weight": 0.0})
-        ignoring = design.model_copy(update={"selection": by_worth})
-        ignoring_costs = _as_good(
-            ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
-                learned.bank,
-                active=active,
-                tags=tags,
-                targets=_targets(learned, options.target),
-                curves=learned.curves,
-            ),
-            rows,
-            actual,
-            costs,
-            error,
-            options.seed,
-        )
+    figures: dict[str, float | int | None] = {}
+    if costs is not None:
+        spent = float(np.mean([float(costs[one.items].sum()) for one in taken]))
+        figures["cost_mean"] = spent
+        if taken[0].prediction.method not in BY_THETA:
+            actual = np.array([one.accuracy for one in taken])
+            error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
+            by_worth = selection.model_copy(update={"cost_weight": 0.0})
+            ignoring = design.model_copy(update={"selection": by_worth})
+            as_good = _as_good(
+                ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
+                    learned.bank,
+                    active=active,
+                    tags=tags,
+                    targets=_targets(learned, options.target),
+                    curves=learned.curves,
+                ),
+                rows,
+                actual,
+                costs,
+                error,
+                options.seed,
+            )
+            cost, n_items = as_good or (None, None)
+            figures |= {
+                "cost_mean_ignoring_costs": cost,
+                "items_ignoring_costs": n_items,
+                "cost_saved": 1.0 - spent / cost if cost else None,
+            }
     return Simulated(
-        examinees=tuple(names.tolist()),
+        examinees=names.tolist(),
         taken=taken,
         references=whole_bank_abilities(learned.bank, rows)[0],
         test=test,
         seconds=seconds,
-        learned=learned,
-        costs=costs,
-        plain=ignoring_costs,
+        figures=figures,
+        facts={"model": _model(learned)},
     )
+
+
+def _model(learned: LearnedAbilities) -> Json:
+    """What was learned, as JSON."""
+    fit, scores = learned.fit, learned.scores
+    return {
+        "dimensions": fit.dimensions,
+        "method": fit.method.value,
+        "held_out_log_likelihood": fit.compared,
+        "parallel_analysis": fit.analysis
+        and {
+            "dimensions": fit.analysis.dimensions,
+            "eigenvalues": list(fit.analysis.eigenvalues),
+            "chance": list(fit.analysis.chance),
+        },
+        "n_examinees": len(fit.abilities),
+        "degenerate_items": int(fit.degenerate.sum()),
+        "shrinkage": scores and scores.shrinkage,
+        "cross_validated_error": scores
+        and {
+            name: {str(count): error for count, error in errors.items()}
+            for name, errors in scores.errors.items()
+        },
+    }
 
 
 def _as_good(
@@ -293,15 +288,6 @@ def active_items(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ..
                 f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
             )
     return np.asarray(target_weights(bank, wanted, tags) > 0.0)
-
-
-def _known(train: ResponseTable, tested: ResponseTable) -> ResponseTable:
-    """The training records of examinees who are not tested themselves."""
-    mine = set(tested.examinees)
-    rows = [row for row, name in enumerate(train.examinees) if name not in mine]
-    return ResponseTable(
-        tuple(train.examinees[row] for row in rows), train.items, train.scores[rows]
-    )
 
 
 def _targets(learned: LearnedAbilities, name: str) -> dict[str, Target]:

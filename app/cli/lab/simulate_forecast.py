@@ -1,8 +1,5 @@
 """The part of `sextant simulate` that forecasts what a test will take, without any answers."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import numpy as np
 from rich.table import Table
 
@@ -13,7 +10,6 @@ from app.engine.design.design import Design
 from app.engine.simulation.forecast import drawn, forecast
 from app.engine.simulation.forecast_words import summary
 from app.engine.simulation.simulate import Calls, prior_thetas
-from app.errors import InvalidInputError
 from app.printable import percent
 
 #: Figures that the screen shows.
@@ -51,9 +47,9 @@ def show_forecast(
     screen = console.err if json == "-" else console.out
     screen.print(table)
     for sentence in summary(found):
-        screen.print(sentence, markup=False, soft_wrap=True)
+        screen.print(sentence, soft_wrap=True)
     if found.reached is not None:
-        screen.print(f"{percent(found.reached)} are as exact as asked for.", markup=False)
+        screen.print(f"{percent(found.reached)} are as exact as asked for.")
     write_json(
         json,
         {
@@ -63,29 +59,6 @@ def show_forecast(
             "seed": seed,
         },
     )
-
-
-def refuse_without_answers(train: Path | None, reference: str) -> None:
-    """Options that say something about recorded answers, where there are none.
-
-    Raises:
-        InvalidInputError: One was given.
-    """
-    if train is not None or reference != "wle":
-        raise InvalidInputError(
-            "--train and --reference belong to recorded answers: give --responses, too."
-        )
-
-
-def refuse_with_answers(given: Mapping[str, float | None]) -> None:
-    """Options of a forecast, where there are recorded answers.
-
-    Raises:
-        InvalidInputError: One was given.
-    """
-    for name, value in given.items():
-        if value is not None:
-            raise InvalidInputError(f"{name} belongs to a forecast: leave --responses out.")
 
 
 def _short(value: float) -> str:

@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 import typer
 
 import sextant_client
-from app.cli.servers.chosen_project import chosen_project
-from app.cli.servers.logins import Target, target
-from app.cli.servers.problems import in_words
-from app.cli.terminal.console import err
+from app.cli.servers.logins import Target
+from app.cli.servers.options import chosen
+from app.cli.servers.problems import in_words, is_missing
+from app.cli.terminal.console import Json, err
 from app.cli.terminal.signals import run_until_signal
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
@@ -25,7 +26,7 @@ FAILED, INTERRUPTED = 1, 130
 _CANCEL_S = 10.0
 #: Of a request: a server that is gone for a moment ends no test, and one that is none is told soon.
 _RETRIES = 2
-#: Seconds between two looks at events.
+#: Seconds between two looks at what runs.
 _POLL_S = 0.2
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -34,14 +35,8 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 async def reached(
     named: Target, options: Mapping[str, str] = _NO_OPTIONS
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of a server that is up.
-
-    Args:
-        named: The server.
-        options: Of the command, by pointers to the fields that they set: faults are told in their
-            words.
-    """
-    project = chosen_project() or ""
+    """A client of a server that is up; faults are told in the words of a command's options."""
+    project = chosen().project or ""
     try:
         opened = AsyncSextant(named.url, named.key or "", project=project, retries=_RETRIES)
     except ValueError as error:
@@ -53,57 +48,68 @@ async def reached(
 
 @asynccontextmanager
 async def connected(
-    server: str | None,
-    server_key: str | None,
-    *,
-    bank: str | None,
-    changes_banks: bool = False,
-    options: Mapping[str, str] = _NO_OPTIONS,
+    options: Mapping[str, str] = _NO_OPTIONS, *, bank: str | None = None, changes: bool = False
 ) -> AsyncIterator[AsyncSextant]:
-    """A client of a Sextant server that is up, or of one of our own as long as it is needed.
+    """A client of the server that is named, else of one on the configured database.
+
+    The latter is a server with a worker where the command needs one; else the API of this process,
+    without a socket and without a worker.
 
     Args:
-        server: Its URL; our own, on the configured database, if there is none.
-        server_key: API key for `server`.
+        options: Of the command, by pointers to the fields that they set.
         bank: What will be asked; our own server installs `demo`.
-        changes_banks: Our own server lets the client do so.
-        options: As of `reached`.
+        changes: Our own server lets the client change banks.
     """
-    if (named := target(server, server_key)) is not None:
+    if (named := chosen().target) is not None:
         async with reached(named, options) as client:
             yield client
         return
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
-    from app.cli.servers.own_server import own_server
+    from app.cli.servers.server import in_process, own_server
 
-    async with own_server(bank, changes_banks=changes_banks) as client:
+    own = own_server(bank, changes_banks=changes) if chosen().runs else in_process()
+    async with own as client:
         with in_words(client, options):
             yield client
 
 
 @asynccontextmanager
-async def stored(
-    server: str | None, server_key: str | None, options: Mapping[str, str] = _NO_OPTIONS
-) -> AsyncIterator[AsyncSextant]:
-    """A client for what is stored: of a Sextant server, or of the configured database.
+async def there(
+    client: AsyncSextant, kind: str, name: str, new: Json | None
+) -> AsyncIterator[bool]:
+    """What is called so, and whether it is new: what is made goes again if the block fails.
 
-    The latter speaks to the API of this process, without a socket and without a worker.
+    Args:
+        client: Of the server.
+        kind: Collection that it is in, `banks` or `response-sets`.
+        name: Its name.
+        new: What is made where there is none; None in a dry run, which makes none.
     """
-    if (named := target(server, server_key)) is not None:
-        async with reached(named, options) as client:
-            yield client
-        return
-    from app.cli.servers.own_server import in_process
+    path, made = path_of(kind, name), False
+    try:
+        await client.request("GET", path)
+    except sextant_client.ProblemError as error:
+        if not is_missing(error):
+            raise
+        if new is None:
+            what = kind.removesuffix("s").replace("-", " ")
+            raise InvalidInputError(
+                f"--dry-run: the server has no {what} {name!r} yet, and a dry run makes none."
+            ) from None
+        await client.request("POST", path_of(kind), json=new)
+        made = True
+    try:
+        yield made
+    except BaseException:
+        if made:
+            await client.remove(path)
+        raise
 
-    async with in_process() as client:
-        with in_words(client, options):
-            yield client
 
-
-async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, Json]]:
     """Type and data of each event of a resource, until the last one.
 
-    They are polled: the API of this process, which `stored` speaks to, streams nothing.
+    They are polled: the API of this process streams nothing.
     """
     after, ended = 0, False
     while not ended:
@@ -136,28 +142,44 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
         except (sextant_client.SextantError, TimeoutError) as error:
             if getattr(error, "code", None) != "invalid_state":  # it has ended
                 err.print(
-                    f"{resource_id} could not be cancelled and may go on: {error}",
-                    markup=False,
-                    soft_wrap=True,
+                    f"{resource_id} could not be cancelled and may go on: {error}", soft_wrap=True
                 )
         else:
-            err.print(f"Cancelled {resource_id}.", markup=False)
+            err.print(f"Cancelled {resource_id}.")
         raise
 
 
 def asked(
-    server: str | None,
-    server_key: str | None,
     use: Callable[[AsyncSextant], Coroutine[Any, Any, T]],
     options: Mapping[str, str] = _NO_OPTIONS,
 ) -> T:
-    """What `use` finds out through the client of `stored`."""
+    """What `use` finds out through the client of `connected`."""
 
     async def run() -> T:
-        async with stored(server, server_key, options) as client:
+        async with connected(options) as client:
             return await use(client)
 
     return asyncio.run(run())
+
+
+def request(
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
+    path: str,
+    body: Json | None = None,
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> Json:
+    """What one call of the API gives."""
+    return asked(lambda client: client.request(method, path, json=body), options)
+
+
+def listed(path: str, limit: int | None = None) -> list[Json]:
+    """All that a list of the API holds, or so many."""
+    return asked(lambda client: client.list_all(path, limit=limit))
+
+
+def path_of(*parts: str) -> str:
+    """Path of a resource, such as `/v1/banks/NAME`."""
+    return "/".join(["/v1", *(quote(part, safe="") for part in parts)])
 
 
 def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -167,8 +189,3 @@ def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except KeyboardInterrupt:
         err.print("Interrupted; what was asked so far is kept.")
         raise typer.Exit(INTERRUPTED) from None
-
-
-def given(**values: Any) -> dict[str, Any]:
-    """Only what was given: the server's defaults hold for the rest."""
-    return {name: value for name, value in values.items() if value not in (None, {})}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.cli.terminal.console import written
 from app.errors import InvalidInputError
 from app.settings import config_dir
 
@@ -105,15 +106,13 @@ def keep_login(login: Target) -> Path:
     """
     path = _path()
     part = path.with_suffix(".part")
-    try:
+    with written(str(path)):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
         # Made with these rights, not given them later: nobody else may open it meanwhile.
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"server": login.url, "key": login.key}, file)
         part.replace(path)
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be written: {error.strerror}.") from error
     return path
 
 

@@ -27,6 +27,11 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
         raise SextantError(str(error)) from None
 
 
+def alike(*fields: str) -> dict[str, str]:
+    """Pointers to fields by options that are called as they are."""
+    return {f"/{field}": f"--{field.replace('_', '-')}" for field in fields}
+
+
 def is_missing(problem: ProblemError) -> bool:
     """Whether there is nothing of the name or id that the path has."""
     return problem.code == "not_found" or _missing(problem) is not None

@@ -1,4 +1,4 @@
-"""The API of this process, with or without a worker beside it."""
+"""The API of this process, with or without a worker beside it; also for commands alone."""
 
 import asyncio
 import contextlib
@@ -6,19 +6,27 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+import httpx2
 import uvicorn
 from typing_extensions import override
 
+from app.acting import present
+from app.cli.servers.options import chosen
+from app.cli.servers.problems import in_words
 from app.cli.terminal.runtime import open_database, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
+from app.observability import configure_logging
+from app.records.api_keys import Scope
 from app.sandbox.pool import sandbox
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.paging import PageRequest
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
+from sextant_client import AsyncSextant
 
 #: Files and connections that a process may have open, where the system lets it.
 _OPEN_FILES = 65_536
@@ -78,6 +86,72 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             await task
             listener.close()
             sandbox().close()
+
+
+@contextlib.asynccontextmanager
+async def own_server(
+    bank: str | None, *, changes_banks: bool = False
+) -> AsyncIterator[AsyncSextant]:
+    """A client of the API and a worker in this process, on the configured database.
+
+    Args:
+        bank: What will be asked; `demo` is installed if it is not there.
+        changes_banks: The client may do so.
+    """
+    async with local_server() as local:
+        if bank == "demo":
+            await local.services.banks.ensure_demo_bank()
+        scopes = [Scope.BANKS_WRITE] if changes_banks else []
+        async with own_client(local, *scopes) as client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def in_process() -> AsyncIterator[AsyncSextant]:
+    """A client of the API on the configured database, without a server: requests are calls."""
+    settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
+    configure_logging(settings)
+    async with open_database(settings) as database:
+        app = create_app(settings, database)
+        async with app.router.lifespan_context(app):
+            transport = httpx2.ASGITransport(app=app)
+            http = httpx2.AsyncClient(transport=transport, timeout=None)
+            project = chosen().project or ""
+            async with AsyncSextant("http://localhost", "", project=project, http=http) as client:
+                yield client
+
+
+@contextlib.asynccontextmanager
+async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
+    """The API of this machine alone, with a worker, for as long as the block runs.
+
+    Args:
+        stays: People will look at its pages: it listens where it always does, SEXTANT_PORT, and
+            asks nobody for a key. Else on a free port.
+    """
+    settings = (
+        Settings(host="127.0.0.1", log_level="warning", auth="off")
+        if stays
+        else Settings(host="127.0.0.1", log_level="warning", port=0)
+    )
+    configure_logging(settings)
+    async with serving(settings) as local:
+        yield local
+
+
+@contextlib.asynccontextmanager
+async def own_client(local: LocalServer, *more: Scope) -> AsyncIterator[AsyncSextant]:
+    """A client of our own server, with a key that outlives no test by long."""
+    _, secret = await local.services.api_keys.create(
+        name="sextant run",
+        scopes=[Scope.READ, Scope.RUN, *more],
+        expires_at=datetime.now(UTC) + timedelta(days=1),
+        project_id=present().project_id,
+    )
+    project = chosen().project or ""
+    async with AsyncSextant(local.base_url, secret, project=project) as client:
+        with in_words(client, {}):
+            yield client
 
 
 def _raise_open_files() -> None:

@@ -6,21 +6,23 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
 
-from app.cli.servers.chosen_project import takes_project
 from app.errors import InvalidInputError, SextantError
 from app.printable import printable, printable_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
+#: An object of JSON, such as the API takes and gives.
+Json = dict[str, Any]
 
 
 #: Columns of what is no terminal: nothing that goes into a pipe or a file is cut or wrapped.
@@ -81,11 +83,7 @@ MAX_PROBLEMS_SHOWN = 20
 
 
 def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callable[P, R]:
-    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback.
-
-    A command that takes the key of a server takes the project to work in as well.
-    """
-    command = takes_project(command)
+    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -146,9 +144,50 @@ def write_json(target: str | None, document: Mapping[str, Any]) -> None:
     if target == "-":
         sys.stdout.write(text + "\n")
     else:
-        try:
+        with written(f"--json: {target}"):
             Path(target).write_text(text + "\n", encoding="utf-8")
-        except OSError as exc:
-            raise InvalidInputError(
-                f"--json: {target}: cannot be written: {exc.strerror}."
-            ) from exc
+
+
+@contextmanager
+def written(name: str) -> Iterator[None]:
+    """Write a file of this name in the block.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise InvalidInputError(f"{name}: cannot be written: {exc.strerror}.") from exc
+
+
+@contextmanager
+def writing(target: str) -> Iterator[BinaryIO]:
+    """A path to be written, or stdout for `-`; a file that was begun and not finished goes away.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with written(target):
+        try:
+            with part.open("wb") as stream:
+                yield stream
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_file(target: str, content: bytes) -> None:
+    """Write a file, or to stdout for `-`.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    with writing(target) as stream:
+        stream.write(content)

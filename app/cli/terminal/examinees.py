@@ -1,13 +1,56 @@
-"""Which model a command asks: a URL with a model's name, or a saved endpoint by name or id."""
+"""Which model a command asks, and how: a URL with a model's name, or a saved endpoint."""
 
+import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
-from urllib.parse import quote
+from typing import Annotated, Any, Literal
 
-from app.cli.servers.connection import given
+import typer
+
+from app.cli.servers.connection import path_of
+from app.cli.terminal.console import Json
+from app.cli.terminal.options import given
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
+
+EndpointKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
+    ),
+]
+KindOption = Annotated[
+    str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+]
+PriceInputOption = Annotated[
+    float | None, typer.Option(help="US dollars per million prompt tokens.")
+]
+PriceOutputOption = Annotated[
+    float | None, typer.Option(help="US dollars per million completion tokens.")
+]
+Shots = Annotated[
+    int | None, typer.Option("--shots", help="The first so many of the bank's examples.")
+]
+System = Annotated[
+    str | None, typer.Option("--system", help="System prompt instead of the bank's; '' for none.")
+]
+ModeOption = Annotated[
+    Literal["generate", "loglikelihood"] | None,
+    typer.Option(
+        "--mode",
+        help="How multiple choice is asked; by default as the bank says, where the endpoint can.",
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", help="Where answers end; may be given repeatedly. \\n is a line break."),
+]
+ExtraBody = Annotated[
+    str | None,
+    typer.Option(
+        "--extra-body", help="JSON object whose fields go into the body of each call; no secrets."
+    ),
+]
 
 #: Begins the id of a saved endpoint.
 SAVED = "end_"
@@ -34,15 +77,15 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-async def saved_endpoint(client: AsyncSextant, name: str) -> dict[str, Any]:
+async def saved_endpoint(client: AsyncSextant, name: str) -> Json:
     """A saved endpoint by name or id.
 
     Raises:
         InvalidInputError: There is none; suggests near misses.
     """
     if name.startswith(SAVED):
-        return await client.request("GET", f"/v1/endpoints/{quote(name, safe='')}")
-    found = await client.list_all(f"/v1/endpoints?name={quote(name, safe='')}", limit=1)
+        return await client.request("GET", path_of("endpoints", name))
+    found = await client.list_all("/v1/endpoints", limit=1, params={"name": name})
     if found:
         return found[0]
     names = [one["name"] for one in await client.list_all("/v1/endpoints", limit=1000)]
@@ -56,11 +99,6 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> dict[str, Any]:
 
 def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any]) -> None:
     """Refuse options that do not go together, before anything is started for them.
-
-    Args:
-        endpoint: `--endpoint`.
-        model: `--model`.
-        settings: What else the options say of an endpoint; empty values do not count.
 
     Raises:
         InvalidInputError: A URL without a model, or settings of what is saved with its own.
@@ -87,7 +125,7 @@ def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any
 
 async def examinee(
     client: AsyncSextant, endpoint: str, model: str | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> Json:
     """`endpoint_id`, or `endpoint`, of a session; see `require_fitting`.
 
     Raises:
@@ -96,3 +134,27 @@ async def examinee(
     if is_url(endpoint):
         return {"endpoint": given(base_url=endpoint, model=model, **settings)}
     return {"endpoint_id": (await saved_endpoint(client, endpoint))["id"]}
+
+
+def stops_of(stop: list[str] | None) -> list[str] | None:
+    """`sampling.stop` of an endpoint."""
+    return stop and [mark.replace("\\n", "\n") for mark in stop]
+
+
+def options_of(extra_body: str | None) -> Json:
+    """`options` of an endpoint.
+
+    Raises:
+        BadParameter: Not a JSON object.
+    """
+    if extra_body is None:
+        return {}
+    try:
+        body = json.loads(extra_body)
+    except (ValueError, RecursionError) as exc:
+        raise typer.BadParameter(
+            f"expected a JSON object, got {extra_body[:60]!r} ({exc})"
+        ) from exc
+    if not isinstance(body, dict):
+        raise typer.BadParameter(f"expected a JSON object, got {extra_body[:60]!r}")
+    return given(extra_body=body)

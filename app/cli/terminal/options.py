@@ -1,11 +1,13 @@
 """Options that several commands have."""
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from app.cli.terminal.console import Json
 from app.errors import InvalidInputError
 
 #: An option that takes a file which is there.
@@ -15,14 +17,6 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Lint code that does not quarantine an item, such as misfit; may be given repeatedly."
-    ),
-]
-AskServerOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SEXTANT_SERVER",
-        help="Ask this Sextant server; by default that of `sextant login`, else the database of "
-        "this machine, which is also called `local`.",
     ),
 ]
 ConcurrencyOption = Annotated[
@@ -38,12 +32,6 @@ DimensionsOption = Annotated[
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
-]
-EndpointKeyOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
-    ),
 ]
 EraseOption = Annotated[
     bool,
@@ -92,9 +80,6 @@ KeepOption = Annotated[
     list[str] | None,
     typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
 ]
-KindOption = Annotated[
-    str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
-]
 MetricsOption = Annotated[
     list[str] | None,
     typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
@@ -120,12 +105,6 @@ PredictionOption = Annotated[
         "models and by sampled questions.",
     ),
 ]
-PriceInputOption = Annotated[
-    float | None, typer.Option(help="US dollars per million prompt tokens.")
-]
-PriceOutputOption = Annotated[
-    float | None, typer.Option(help="US dollars per million completion tokens.")
-]
 AllowFewOption = Annotated[
     bool, typer.Option("--allow-few", help="A 4pl even from fewer than 500 models.")
 ]
@@ -136,26 +115,9 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
 RequestsPerSOption = Annotated[float | None, typer.Option(help="Requests a second.")]
-SameAsJsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
-]
 ScorersOption = Annotated[
     list[str] | None,
     typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
-]
-ServerKeyOption = Annotated[
-    str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-]
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SEXTANT_SERVER",
-        help="Use this Sextant server; by default that of `sextant login`, else one of our own, "
-        "which is also called `local`.",
-    ),
-]
-SessionAsJsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
 ]
 StoredBytesOption = Annotated[int | None, typer.Option(help="Bytes that it may store.")]
 TargetOption = Annotated[
@@ -169,24 +131,37 @@ UsdPerDayOption = Annotated[
 ]
 
 
-def filter_choices(
-    *, filters: bool, keep_for_score: bool, confidence: float | None
-) -> dict[str, Any]:
+def given(**values: Any) -> Json:
+    """Only what was given: defaults hold for the rest."""
+    return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def filter_choices(*, filters: bool, keep_for_score: bool, confidence: float | None) -> Json:
     """What is chosen of the filters, by the names of their fields.
 
     Raises:
         InvalidInputError: Something, where they are switched off.
     """
-    chosen: dict[str, Any] = {}
-    if not keep_for_score:
-        chosen["keep_for_score"] = False
-    if confidence is not None:
-        chosen["point_biserial_confidence"] = confidence
+    chosen = given(
+        keep_for_score=None if keep_for_score else False, point_biserial_confidence=confidence
+    )
     if chosen and not filters:
         raise InvalidInputError(
             "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
         )
     return chosen
+
+
+def limits_of(**told: float | None) -> dict[str, float | None]:
+    """The limits that a command names, by name; None where it says 0: as much as there is.
+
+    Raises:
+        InvalidInputError: One is below 0, or no number.
+    """
+    named = given(**told)
+    if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
+        raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {named[refused[0]]}.")
+    return {name: value or None for name, value in named.items()}
 
 
 def share_of(margin: float | None) -> float | None:

@@ -1,29 +1,31 @@
 """`sextant banks preview`: one item put to an endpoint before a test is paid."""
 
 import json as json_text
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated
 
 import typer
 
 from app.cli.commands.run import OPTIONS
-from app.cli.servers.connection import connected, given, run_to_the_end
-from app.cli.terminal.asking import (
+from app.cli.servers.connection import connected, path_of, run_to_the_end
+from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.terminal.console import Json, out, require_writable
+from app.cli.terminal.examinees import (
+    EndpointKeyOption,
     ExtraBody,
+    KindOption,
     ModeOption,
     Shots,
     Stop,
     System,
+    examinee,
     options_of,
-    prompt_of,
+    require_fitting,
     stops_of,
 )
-from app.cli.terminal.console import fail_clearly, out, require_writable, write_json
-from app.cli.terminal.examinees import examinee, require_fitting
-from app.cli.terminal.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
+from app.cli.terminal.options import given
 
 
-@fail_clearly
+@on_server(json="Write the preview as JSON; - for stdout.", runs=True)
 def preview(
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     item: Annotated[str, typer.Option(help="Key or id of the item.")],
@@ -46,17 +48,12 @@ def preview(
     no_call: Annotated[
         bool, typer.Option("--no-call", help="Show the request and send nothing.")
     ] = False,
-    server: ServerOption = None,
-    server_key: ServerKeyOption = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the preview as JSON; - for stdout.")
-    ] = None,
 ) -> None:
     """Put one item to an endpoint: the exact request, its answer, and how it is scored.
 
     Nothing is stored; without --no-call the endpoint is really called, once or for each option.
     """
-    require_writable(json)
+    require_writable(chosen().json)
     asked_model = given(
         kind=kind,
         api_key=api_key,
@@ -64,24 +61,23 @@ def preview(
         options=options_of(extra_body),
     )
     require_fitting(endpoint, model, asked_model)
-    body: dict[str, Any] = {
-        "prompt": prompt_of(shots, system, mode),
+    body: Json = {
+        "prompt": given(shots=shots, system=system, mode=mode),
         "send": not no_call,
     }
 
-    async def ask() -> dict[str, Any]:
-        async with connected(server, server_key, bank=bank, options=OPTIONS) as client:
-            path = f"/v1/banks/{quote(bank, safe='')}/items/{quote(item, safe='')}:preview"
+    async def ask() -> Json:
+        async with connected(OPTIONS, bank=bank) as client:
+            path = f"{path_of('banks', bank, 'items', item)}:preview"
             body.update(await examinee(client, endpoint, model, asked_model))
             return await client.request("POST", path, json=body)
 
     found = run_to_the_end(ask)
-    if json != "-":
+    if also_json(found):
         _show(found)
-    write_json(json, found)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Json) -> None:
     shots = f", {found['shots']} examples" if found["shots"] else ""
     _line("item", f"{found['item_id']} ({found['mode']}{shots}, scored by {found['scorer']})")
     for request in found["requests"]:
@@ -109,9 +105,9 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _line(label: str, value: str) -> None:
-    out.print(f"{label:<12}{value}", markup=False, soft_wrap=True)
+    out.print(f"{label:<12}{value}", soft_wrap=True)
 
 
 def _text(text: str) -> None:
     for line in text.splitlines():
-        out.print(f"  {line}", markup=False, soft_wrap=True)
+        out.print(f"  {line}", soft_wrap=True)

@@ -3,12 +3,12 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.terminal.console import Json
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.records.fields import ends
@@ -21,22 +21,18 @@ _MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unparsed", "t
 
 
 class Progress:
-    """What the events have told so far.
-
-    Args:
-        clock: Seconds that pass.
-    """
+    """What the events have told so far."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
-        self._answer: dict[str, Any] = {}
-        self._figures: dict[str, Any] = {}
+        self._answer: Json = {}
+        self._figures: Json = {}
         self._status = "queued"
         self._waits_for = ""
         self._clock = clock
         self._began = clock()
 
-    def take(self, kind: str, data: dict[str, Any]) -> str | None:
+    def take(self, kind: str, data: Json) -> str | None:
         """Take in one event; returns a line for terminals that cannot be redrawn."""
         if kind == "response.received":
             self._answer = data
@@ -87,7 +83,7 @@ class Progress:
         return f"{items} of about {expected} items, {cost(usage)}; about {_duration(seconds)} left"
 
 
-def headline(figures: dict[str, Any]) -> str:
+def headline(figures: Json) -> str:
     """Ability and predicted score, each with its interval."""
     estimate = figures.get("estimate")
     if estimate is None or estimate["theta"] is None:
@@ -107,29 +103,31 @@ def headline(figures: dict[str, Any]) -> str:
     return said
 
 
-def cost(usage: dict[str, Any]) -> str:
+def cost(usage: Json) -> str:
     """What was spent."""
     return "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
 
 
-def _band(figures: dict[str, Any]) -> str:
+def _band(figures: Json) -> str:
     """The interval of theta as a line from -4 to 4."""
     estimate = figures.get("estimate") or {"theta": None, "interval": None}
     theta, (first, last) = estimate["theta"], ends(estimate["interval"])
     if theta is None or first is None or last is None:
         return ""
 
-    def column(theta: float) -> int:
-        share = (min(max(theta, _FROM), _TO) - _FROM) / (_TO - _FROM)
-        return round(share * (_BAND - 1))
-
-    lo, hi = column(first), column(last)
-    line = ["━" if lo <= at <= hi else "·" for at in range(_BAND)]
-    line[column(theta)] = "●"
-    return f"{_FROM:+.0f} {''.join(line)} {_TO:+.0f}"
+    shares = ((min(max(at, _FROM), _TO) - _FROM) / (_TO - _FROM) for at in (theta, first, last))
+    return f"{_FROM:+.0f} {line_of(_BAND, *shares)} {_TO:+.0f}"
 
 
-def _row(answer: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
+def line_of(width: int, at: float, lo: float, hi: float) -> str:
+    """A value with its interval on a line, each a share of its width."""
+    place, first, last = (round(end * (width - 1)) for end in (at, lo, hi))
+    line = ["━" if first <= column <= last else "·" for column in range(width)]
+    line[place] = "●"
+    return "".join(line)
+
+
+def _row(answer: Json, figures: Json) -> tuple[str, ...]:
     estimate = figures["estimate"]
     return (
         str(figures["progress"]["items"]),
@@ -142,7 +140,7 @@ def _row(answer: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _line(answer: dict[str, Any], figures: dict[str, Any]) -> str:
+def _line(answer: Json, figures: Json) -> str:
     """One step where lines cannot be redrawn: each figure with its name."""
     estimate, progress = figures["estimate"], figures["progress"]
     expected = progress["expected_items"]
@@ -159,11 +157,11 @@ def _line(answer: dict[str, Any], figures: dict[str, Any]) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _item(answer: dict[str, Any]) -> str:
+def _item(answer: Json) -> str:
     return f"{answer.get('item_id', '')}{' (pretest)' if answer.get('pretest') else ''}"
 
 
-def _mark(answer: dict[str, Any]) -> str:
+def _mark(answer: Json) -> str:
     score = answer.get("score")
     return _MARKS.get(answer.get("outcome", ""), "") if score is None else f"{score:g}"
 

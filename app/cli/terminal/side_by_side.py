@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -10,8 +10,8 @@ from rich.table import Table
 from typing_extensions import override
 
 from app.cli.servers.connection import events
-from app.cli.terminal.console import err
-from app.cli.terminal.progress import Progress
+from app.cli.terminal.console import Json, err
+from app.cli.terminal.progress import Progress, line_of
 from app.engine.prediction.sample_size import sample_interval
 from app.printable import percent
 from sextant_client import AsyncSextant
@@ -35,10 +35,7 @@ class _Score(NamedTuple):
 
     def bar(self) -> str:
         """The interval on a line from 0 to 100 %."""
-        at, lo, hi = (round(end * (_BAR - 1)) for end in self)
-        line = ["━" if lo <= column <= hi else "·" for column in range(_BAR)]
-        line[at] = "●"
-        return "".join(line)
+        return line_of(_BAR, *self)
 
     @override
     def __str__(self) -> str:
@@ -46,18 +43,14 @@ class _Score(NamedTuple):
 
 
 class SideBySide:
-    """What the events of both have told so far.
-
-    Args:
-        n_items: Items of the bank.
-    """
+    """What the events of both have told so far, on a bank of so many items."""
 
     def __init__(self, n_items: int) -> None:
         self._n_items = n_items
         self._progress = Progress()
         self._scores: dict[str, dict[int, _Score]] = {"chosen": {}, "random": {}}
 
-    def take(self, side: str, kind: str, data: dict[str, Any]) -> str | None:
+    def take(self, side: str, kind: str, data: Json) -> str | None:
         """Take in one event of a side; returns a line for terminals that cannot be redrawn."""
         line = self._progress.take(kind, data) if side == "chosen" else None
         if kind == "estimate.updated":
@@ -98,14 +91,7 @@ class SideBySide:
 
 
 async def watch_both(client: AsyncSextant, chosen: str, random: str, *, n_items: int) -> SideBySide:
-    """Show two sessions until both have ended.
-
-    Args:
-        client: Of the server that runs them.
-        chosen: Id of the one whose questions are chosen.
-        random: Id of the one whose questions are random.
-        n_items: Items of their bank.
-    """
+    """Show two sessions until both have ended: of chosen, and of random questions."""
     shown = SideBySide(n_items)
     live = Live(shown, console=err, auto_refresh=False) if err.is_terminal else None
 

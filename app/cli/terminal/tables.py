@@ -1,6 +1,6 @@
 """Tables and single values as the terminal shows them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,15 +19,40 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for at, row in enumerate(shown):
         cells = zip(row, widths, strict=True)
         line = "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in cells)
-        out.print(line.rstrip(), style=None if at else "bold", markup=False, soft_wrap=True)
+        out.print(line.rstrip(), style=None if at else "bold", soft_wrap=True)
+
+
+def show_list(
+    found: Iterable[Mapping[str, Any]], columns: Mapping[str, str | Callable[[Any], str]]
+) -> None:
+    """Print what a list of the API holds.
+
+    Args:
+        found: Its entries.
+        columns: Heading -> the field that is shown, a dash where it is None; or what tells it.
+    """
+
+    def cell(one: Mapping[str, Any], field: str | Callable[[Any], str]) -> str:
+        if callable(field):
+            return field(one)
+        return "-" if one[field] is None else str(one[field])
+
+    rows = [[cell(one, field) for field in columns.values()] for one in found]
+    show_table([*columns], rows)
 
 
 def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:
     """Print what is known of one thing, a line each; the names take so many columns."""
-    out.print(title, style="bold", markup=False)
+    out.print(title, style="bold")
     width = width or max(map(len, facts), default=0) + 2
     for label, value in facts.items():
-        out.print(f"  {label:<{width}}{value}", markup=False, soft_wrap=True)
+        out.print(f"  {label:<{width}}{value}", soft_wrap=True)
+
+
+def show_limits(limits: Mapping[str, float | None]) -> None:
+    """Print what a project or a key may use, a line each."""
+    for name, value in limits.items():
+        out.say(f"{name}  {'-' if value is None else value}")
 
 
 def number(value: float | None, pattern: str = "+.2f") -> str:
@@ -43,6 +68,12 @@ def interval(
         return "-"
     lo, hi = (None if end is None else times * end for end in ends(told))
     return f"{number(lo, pattern)} to {number(hi, pattern)}"
+
+
+def ranks(entry: Mapping[str, Any]) -> str:
+    """The ranks that one may have."""
+    lo, hi = entry["rank_lo"], entry["rank_hi"]
+    return f"{lo}" if lo == hi else f"{lo}-{hi}"
 
 
 def money(usd: float | None) -> str:

@@ -1,12 +1,13 @@
 """A session on the terminal: live progress, then a short report."""
 
-from typing import Any
+from typing import Protocol
 
+from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from app.cli.servers.connection import events
-from app.cli.terminal.console import err, out
+from app.cli.servers.connection import events, path_of
+from app.cli.terminal.console import Json, err, out
 from app.cli.terminal.progress import Progress, cost
 from app.cli.terminal.tables import interval
 from app.printable import percent
@@ -22,35 +23,46 @@ from app.reports.formats import count
 from sextant_client import AsyncSextant
 
 
-async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
-    """Show a session until it ends; returns it as the API gives it.
+class Shown(Protocol):
+    """What is drawn of something that runs, by its events."""
+
+    def take(self, kind: str, data: Json) -> str | None:
+        """Take in one event; returns a line for terminals that cannot be redrawn."""
+
+    def __rich__(self) -> RenderableType: ...
+
+
+async def follow(
+    client: AsyncSextant, path: str, shown: Shown | None, *, live: Live | None = None
+) -> Json:
+    """Show something until it ends; returns it as the API gives it.
 
     Progress goes to stderr, so that stdout is free for results.
 
     Args:
         client: Of the server that runs it.
-        session_id: Its id.
-        quiet: Show nothing, only wait.
+        path: Of the resource.
+        shown: What is drawn; None only waits.
+        live: Where it is drawn already.
     """
-    progress = Progress()
-    heard = events(client, f"/v1/sessions/{session_id}")
-    if quiet:
-        async for _ in heard:
-            pass
-    elif err.is_terminal:
-        with Live(progress, console=err, auto_refresh=False) as live:
-            async for kind, data in heard:
-                progress.take(kind, data)
-                live.refresh()
-    else:
-        async for kind, data in heard:
-            line = progress.take(kind, data)
-            if line:
-                err.say(line)
-    return await client.request("GET", f"/v1/sessions/{session_id}")
+    if live is None and shown is not None and err.is_terminal:
+        with Live(shown, console=err, auto_refresh=False) as own:
+            return await follow(client, path, shown, live=own)
+    async for kind, data in events(client, path):
+        line = shown and shown.take(kind, data)
+        if live is not None:
+            live.refresh()
+        elif line:
+            err.say(line)
+    return await client.request("GET", path)
 
 
-def announce(session: dict[str, Any]) -> None:
+async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> Json:
+    """Show a session until it ends; quietly, only wait."""
+    return await follow(client, path_of("sessions", session_id), None if quiet else Progress())
+
+
+def announce(session: Json) -> None:
     """What will end a test that begins, and what unreadable answers will count as."""
     err.say(session["stops_when"])
     if session["asked"]["caution"]:
@@ -63,7 +75,7 @@ def announce(session: dict[str, Any]) -> None:
         err.say(short)
 
 
-def report(session: dict[str, Any]) -> None:
+def report(session: Json) -> None:
     """The result in a few lines."""
     estimate, score = session["estimate"], session["score"]
     usage, progress = session["usage"], session["progress"]
@@ -135,7 +147,7 @@ def report(session: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _missed(session: dict[str, Any]) -> str | None:
+def _missed(session: Json) -> str | None:
     """By how much a test missed the margin that was asked for, and what would reach it."""
     wanted = session["design"]["stopping"].get("score_margin")
     score, asked = session["score"], session["progress"]["items"]
@@ -161,7 +173,7 @@ def _missed(session: dict[str, Any]) -> str | None:
     )
 
 
-def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:
+def _profile(profile: Json | None, whole: str) -> list[tuple[str, str]]:
     """Tasks and abilities, in words for someone who knows no item response theory."""
     if profile is None:
         return []

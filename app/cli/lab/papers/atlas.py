@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +25,9 @@ from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.cli.lab.inputs import load_bank, load_responses
-from app.cli.lab.papers.exhibit import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.cli.lab.inputs import load_bank, load_responses, rows_of
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.cli.terminal.console import Json
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -196,7 +196,7 @@ class Benchmark:
             for others in self.halves[::-1]
         ]
 
-    def of_designs(self, *designs: Mapping[str, Any]) -> list[Outcome]:
+    def of_designs(self, *designs: Json) -> list[Outcome]:
         """By adaptive tests that differ only in when they end; the first ends last."""
         tests = [Design.from_dict(design).build(self.bank) for design in designs]
         started = time.perf_counter()
@@ -262,7 +262,7 @@ class Benchmark:
         return Outcome(items=float(n), theta=theta, score=score)
 
 
-def _of_length(preset: str, n: int, **selection: str) -> dict[str, Any]:
+def _of_length(preset: str, n: int, **selection: str) -> Json:
     """A test of so many items, whatever it finds."""
     stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
     return {"preset": preset, "stopping": stopping, "selection": selection}
@@ -331,9 +331,9 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     """Tests of a tenth of the models on a bank that is calibrated from the others."""
     tested = stratified(table.scores, np.random.default_rng(seed))
     others = np.delete(np.arange(len(table.examinees)), tested)
-    matrix, found = _fitted(_rows(table, others), "3pl")
+    matrix, found = _fitted(rows_of(table, others), "3pl")
     bank = found.bank()
-    scores = align(_rows(table, tested), bank).scores
+    scores = align(rows_of(table, tested), bank).scores
     references, _ = whole_bank_abilities(bank, scores)
     small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
     rows: list[list[Cell]] = []
@@ -347,11 +347,6 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
             for kind, printed, figure in zip(kinds, _PUBLISHED_SMALL[stop], here, strict=True)
         ]
     return rows
-
-
-def _rows(table: ResponseTable, rows: IntArray) -> ResponseTable:
-    names = tuple(table.examinees[row] for row in rows)
-    return ResponseTable(names, table.items, table.scores[rows])
 
 
 def _fitted(table: ResponseTable, model: str) -> tuple[ScoreMatrix, Calibration]:
@@ -416,7 +411,7 @@ def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
         printed, *others = _PUBLISHED_FIT.get(name, (None, None, None))
         fits.append([name, printed, *words, mean_rmsea(matrix, found), *others])
         known = np.flatnonzero(~np.isnan(align(table, bank).scores).all(axis=1))
-        table = _rows(table, known)
+        table = rows_of(table, known)
         thetas = whole_bank_abilities(bank, align(table, bank).scores)[0]
         means = np.nanmean(table.scores, axis=1)
         kinds = ("Spearman", "Kendall", "moved more than ten ranks")

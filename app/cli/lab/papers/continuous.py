@@ -23,8 +23,8 @@ from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from
-from app.cli.lab.inputs import load_responses
-from app.cli.lab.papers.exhibit import Exhibit
+from app.cli.lab.inputs import load_responses, rows_of
+from app.cli.lab.papers import Exhibit
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking
@@ -179,8 +179,7 @@ def splits(
         models = [model_of(name)[0] for name in table.examinees]
         out = {models[row] for row in held}
         others = [row for row, model in enumerate(models) if model not in out]
-        names = tuple(table.examinees[row] for row in others)
-        known = ResponseTable(names, table.items, scores[others])
+        known = rows_of(table, others)
         full = scores[list(held)]
         tied = ties(full, np.random.default_rng([seed, nth]))
         theirs, ours = (

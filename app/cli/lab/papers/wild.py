@@ -24,7 +24,8 @@ from app.calibration.multidimensional.fit import fit_multidimensional
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
-from app.cli.lab.papers.exhibit import NOT_PRINTED, Exhibit
+from app.cli.lab.papers import NOT_PRINTED, Exhibit
+from app.cli.terminal.console import Json
 from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -224,8 +225,7 @@ class Assessor:
     def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
         """A test of as many items as there are counts for; see `Design.build`."""
         by_cost = float("costs" in facts)
-        selection: dict[str, Any] = {"criterion": criterion, "quarantine": False}
-        selection["cost_weight"] = by_cost
+        selection: Json = {"criterion": criterion, "quarantine": False, "cost_weight": by_cost}
         if criterion in OF_SCORES:
             selection["target"] = {_TARGET: 1.0}
         most = min(_COUNTS[-1], int(self.split.askable.sum()))
