@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.batch import estimate_many
@@ -49,7 +50,7 @@ def test_lz_star_of_fitting_answers_is_standard_normal(method: EstimatorName, ki
     values = np.array([fit.lz_star for fit in fits], dtype=np.float64)
     assert values.mean() == pytest.approx(0.0, abs=0.2)
     assert values.std() == pytest.approx(1.0, abs=0.12)
-    assert np.mean([fit.flagged for fit in fits]) == pytest.approx(0.05, abs=0.035)
+    assert np.mean([fit.flagged for fit in fits]) < 0.03
 
 
 def test_lz_star_is_freed_of_the_theta_that_was_fitted() -> None:
@@ -147,7 +148,7 @@ def test_lz_star_allows_for_several_abilities() -> None:
     stars = np.array([fit.lz_star for fit in found], dtype=np.float64)
     assert abs(stars.mean()) < 0.15
     assert 0.85 < stars.std() < 1.15
-    assert np.mean([fit.flagged for fit in found]) < 0.08
+    assert np.mean([fit.flagged for fit in found]) < 0.03
     observed = sum(one.observed for one in turned)
     assert abs(observed / sum(one.expected for one in turned) - 1) < 0.05
 
@@ -185,3 +186,38 @@ def test_jaccard_overlap_is_the_mean_over_pairs(tests: list[set[int]]) -> None:
 def test_a_single_test_overlaps_with_none() -> None:
     assert overlap([[0, 1]], 3) == jaccard([[0, 1]], 3) == 0.0
     assert overlap([], 3) == 0.0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_few_reference_models_leave_open_is_no_misfit(several: bool) -> None:
+    # Curves estimated with the errors that so many models of known abilities leave.
+    rng, n_items, n_models = np.random.default_rng(3), 150, 25
+    a, intercept = np.exp(rng.normal(0.1, 0.4, n_items)), rng.normal(0.0, 1.3, n_items)
+    nodes = rng.normal(size=2000)
+    spread = expit(np.outer(nodes, a) + intercept)
+    spread *= (1.0 - spread) * n_models / nodes.size
+    known = [spread.sum(axis=0), nodes @ spread, nodes**2 @ spread]
+    wrong = np.array(
+        [
+            rng.multivariate_normal(
+                [0.0, 0.0], np.linalg.inv([[s2 + 4.0, s1], [s1, s0 + 0.25]]), 1
+            )[0]
+            for s0, s1, s2 in np.transpose(known)
+        ]
+    )
+    estimated = (a + wrong[:, 0], intercept + wrong[:, 1])
+    bank = ItemBank.from_intercepts(a=estimated[0], intercept=estimated[1], item_ids=None)
+    if several:
+        loadings = Loadings(estimated[0], estimated[1], np.zeros((n_items, 1)), nested=True)
+        population = Population(mean=np.zeros(2), covariance=np.eye(2))
+        bank = ItemBank.from_abilities(
+            MultidimensionalModel(loadings, population), [str(j) for j in range(n_items)]
+        )
+    flagged = []
+    for theta in rng.normal(size=150):
+        scores = rng.random(n_items) < expit(a * theta + intercept)
+        answers = [Response(ItemIndex(j), float(score)) for j, score in enumerate(scores)]
+        at = np.array([theta, 0.0]) if several else float(theta)
+        flagged.append([person_fit(bank, answers, at, n).flagged for n in (None, n_models)])
+    certain, open_ = np.mean(flagged, axis=0)
+    assert open_ < 0.1 < 0.2 < certain

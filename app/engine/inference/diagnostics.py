@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.state import Response, answered
@@ -13,7 +14,12 @@ from app.errors import InvalidInputError
 CLEARLY_HARDER = 0.2  # difference of two items' expected scores from which one is the harder
 SURPRISING = 0.85  # distance of a score from the expected one
 MAX_SURPRISES = 5
-FLAG_BELOW = 0.05  # one-sided: unlikely answers make lz negative
+FLAG_BELOW = 0.01  # one-sided: unlikely answers make lz negative
+#: Prior standard deviations of a slope and an intercept.
+_SLOPE_SD, _INTERCEPT_SD = 0.5, 2.0
+#: For how much a reference model counts whose ability is estimated from the same answers.
+_REFERENCE = 0.5
+_NODES, _DRAWS = 21, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +31,7 @@ class PersonFit:
         lz_star: The same, corrected for theta having been estimated from these answers: N(0, 1)
             for answers that fit, very negative when hard items are right and easy ones wrong.
         p_value: Probability of an `lz_star` this low or lower.
-        flagged: `p_value` is below 0.05.
+        flagged: `p_value` is below 0.01.
         n_items: Answers that it rests on.
     """
 
@@ -37,9 +43,16 @@ class PersonFit:
 
 
 def person_fit(
-    bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
+    bank: ItemBank,
+    responses: Iterable[Response],
+    theta: float | FloatArray,
+    n_reference: int | None = None,
 ) -> PersonFit:
     """The lz and lz* of some answers at the theta estimated from them.
+
+    Few reference models leave curves open, and too steep as often as too flat: answers that fit the
+    true curves look unlikely then. So an item's logit is divided by sqrt(1 + pi s^2 / 8), where s^2
+    is its variance by so many reference models (a probit's mean, as nearly as a logit has one).
 
     With W = sum (X - P) w, w = log(P / Q), r = P' / (P Q) and k = sum P' w / sum P' r, the weights
     w - k r take out what fitting theta has taken out of W. Snijders adds k r0, r0 the estimator's
@@ -51,6 +64,7 @@ def person_fit(
         bank: The bank.
         responses: Scored answers.
         theta: Estimated from them; of a bank of several abilities all of these, shape (D,).
+        n_reference: Models that the bank was calibrated on; None takes its curves for known.
 
     Sources: Drasgow, Levine & Williams (1985), Br. J. Math. Stat. Psychol. 38, for lz; Snijders
         (2001), Psychometrika 66, eq. 10-16, for lz*; Hong, Lin & Cheng (2021), Psychometrika 86,
@@ -58,7 +72,7 @@ def person_fit(
     """
     answers = list(responses)
     items, scores = answered(answers)
-    expected = _expected(bank, items, theta)
+    expected = _expected(bank, items, theta, n_reference)
     residual = scores - expected.score
     scaled = expected.slope * np.sqrt(expected.variance)[:, None]
     k = np.linalg.lstsq(scaled, expected.weight * np.sqrt(expected.variance), rcond=None)[0]
@@ -91,15 +105,31 @@ class _Expected:
     slope: FloatArray
 
 
-def _expected(bank: ItemBank, items: IntArray, theta: float | FloatArray) -> _Expected:
+def _expected(
+    bank: ItemBank, items: IntArray, theta: float | FloatArray, n_reference: int | None = None
+) -> _Expected:
     if bank.abilities is not None:
-        loadings = bank.abilities.items
-        logit = loadings.slopes[items] @ np.asarray(theta) + loadings.intercept[items]
+        population, loadings = bank.abilities.population, bank.abilities.items
+        slopes, intercept = loadings.slopes[items], loadings.intercept[items]
+        if n_reference is not None:
+            draws = np.random.default_rng(0).multivariate_normal(
+                population.mean, population.covariance, _DRAWS
+            )
+            weights = np.full(_DRAWS, 1.0 / _DRAWS)
+            flatter = _flatter(slopes, intercept, np.asarray(theta), draws, weights * n_reference)
+            slopes, intercept = slopes * flatter[:, None], intercept * flatter
+        logit = slopes @ np.asarray(theta) + intercept
         small = np.exp(-np.abs(logit))
         score = np.where(logit >= 0.0, 1.0, small) / (1.0 + small)
-        return _Expected(score, small / (1.0 + small) ** 2, logit, loadings.slopes[items])
+        return _Expected(score, small / (1.0 + small) ** 2, logit, slopes)
     parameters, model = bank.parameters.take(items), bank.model
     at = float(theta)
+    if n_reference is not None:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        weights *= n_reference / weights.sum()
+        a, intercept = parameters.a, parameters.intercept
+        flatter = _flatter(a[:, None], intercept, np.array([at]), nodes[:, None], weights)
+        parameters = parameters._replace(a=a * flatter, intercept=intercept * flatter)
     # The log-likelihood is linear in the score; continuous scores lie between c and d.
     lo, hi = parameters.c, parameters.d
     weight = (
@@ -115,6 +145,34 @@ def _expected(bank: ItemBank, items: IntArray, theta: float | FloatArray) -> _Ex
         weight,
         slope[:, None],
     )
+
+
+def _flatter(
+    slopes: FloatArray,
+    intercept: FloatArray,
+    theta: FloatArray,
+    nodes: FloatArray,
+    counts: FloatArray,
+) -> FloatArray:
+    """What logits at an ability are multiplied by, for what is open of the curves; shape (n,).
+
+    Args:
+        slopes: Shape (n, D).
+        intercept: Shape (n,).
+        theta: The ability, shape (D,).
+        nodes: Abilities of reference models, shape (n_nodes, D).
+        counts: How many have each, shape (n_nodes,).
+    """
+    p = expit(nodes @ slopes.T + intercept)
+    weights = _REFERENCE * counts[:, None] * p * (1.0 - p)
+    known = np.column_stack([nodes, np.ones(len(nodes))])
+    prior = np.full(len(theta) + 1, _SLOPE_SD**-2)
+    prior[-1] = _INTERCEPT_SD**-2
+    precision = np.einsum("kn,kd,ke->nde", weights, known, known) + np.diag(prior)
+    at = np.append(theta, 1.0)
+    variance = np.einsum("d,nde,e->n", at, np.linalg.inv(precision), at)
+    factor: FloatArray = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * variance)
+    return factor
 
 
 def residuals(
@@ -163,7 +221,10 @@ class Inversions:
 
 
 def inversions(
-    bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
+    bank: ItemBank,
+    responses: Iterable[Response],
+    theta: float | FloatArray,
+    n_reference: int | None = None,
 ) -> Inversions:
     """Count the pairs of answers that are the wrong way round, as far as the bank knows.
 
@@ -175,7 +236,7 @@ def inversions(
     """
     answers = list(responses)
     items, scores = answered(answers)
-    expected = _expected(bank, items, theta).score
+    expected = _expected(bank, items, theta, n_reference).score
     pairs = expected[:, None] - expected[None, :] >= CLEARLY_HARDER  # easier item, harder item
     wrong_way = (1 - scores)[:, None] * scores
     likely = (1 - expected)[:, None] * expected

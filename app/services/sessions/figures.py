@@ -52,8 +52,8 @@ def person_fit_of(
     version: LoadedVersion, responses: Sequence[Response], theta: float | FloatArray
 ) -> dict[str, Any]:
     """The fit of these answers at the final estimate, JSON-able."""
-    fit = person_fit(version.bank, responses, theta)
-    turned = inversions(version.bank, responses, theta)
+    known = version.bank, responses, theta, version.n_reference or None
+    fit, turned = person_fit(*known), inversions(*known)
     return {
         "lz": finite(fit.lz),
         "p_value": finite(fit.p_value),
