@@ -7,6 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from app.items import Outcome
+from app.printable import percent
 from app.records.fields import ends
 
 #: What answers that nobody can read do, by policy.
@@ -122,6 +123,16 @@ class Unscored:
     wrong: int
     share_left_out: float
     share_wrong: float
+
+    @property
+    def wrong_words(self) -> str | None:
+        """What is to be said of many unparsed answers that count as wrong; None of few."""
+        if not self.share_wrong:
+            return None
+        return (
+            f"{percent(self.share_wrong)} of the answers could not be parsed, and count as wrong: "
+            "read some of them."
+        )
 
 
 def unscored(figures: Mapping[str, Any]) -> Unscored:

@@ -136,9 +136,8 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     if (share := lost.share_left_out) > 0.0:
         level = "poor" if share >= _MOST_UNMARKED else "fair"
         return Trust(level=level, reason=f"{percent(share)} of the answers have no score.")
-    if (share := lost.share_wrong) > 0.0:
-        level = "poor" if share >= _MOST_UNMARKED else "fair"
-        reason = f"{percent(share)} of the answers could not be parsed, and count as wrong."
+    if (reason := lost.wrong_words) is not None:
+        level = "poor" if lost.share_wrong >= _MOST_UNMARKED else "fair"
         return Trust(level=level, reason=reason)
     if score["interval"] is None:
         return Trust(level="good", reason="All questions were asked.")

@@ -261,7 +261,9 @@ async def test_a_session_counts_unreadable_answers_as_its_version_does(
         for one in (alike, other)
     ]
     assert ["does not compare" in gate["detail"] for gate in gates] == [False, True]
+    assert ["could not be parsed" in gate["detail"] for gate in gates] == [True, False]
     assert ["unmarked_answers" in found for found in codes] == [False, True]
+    assert ["unparsed_as_wrong" in found for found in codes] == [True, False]
     said = [" ".join(report["summary"]) for report in reports]
     assert "3 of 10 answers could not be parsed and count as wrong." in said[0]
     assert "neither as right nor as wrong" not in said[0]

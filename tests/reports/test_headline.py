@@ -147,7 +147,7 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     mute = replace(ended, summary={**ended.summary, "outcomes": unread})
     assert trust_of(mute, standing="below", agrees=True) == (
         "poor",
-        "38 % of the answers could not be parsed, and count as wrong.",
+        "38 % of the answers could not be parsed, and count as wrong: read some of them.",
     )
     curves = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})

@@ -95,6 +95,7 @@ def _of_state(
 def _of_answers(
     identity: SessionIdentity, figures: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | None]]:
+    yield "unparsed_as_wrong", unscored(figures).wrong_words
     if share := unscored(figures).share_left_out:
         yield (
             "unmarked_answers",

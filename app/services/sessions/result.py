@@ -148,6 +148,7 @@ def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
         extrapolation.get("caution"),
         _of_asking(session),
         unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
+        unscored(summary).wrong_words,
         _of_unmarked(summary, is_score=is_score),
         uncounted(known.get("n_uncalibrated", 0)) if is_score else None,
     )
