@@ -45,6 +45,7 @@ class Problems:
     def __init__(self) -> None:
         self.count = 0
         self.kept: list[FieldProblem] = []
+        self.remedy = ""
 
     def add(self, pointer: str, detail: str) -> None:
         """One more fault."""
@@ -67,7 +68,8 @@ class Problems:
         if self.count:
             many = "1 fault" if self.count == 1 else f"{self.count} faults, the first"
             first = self.kept[0]
-            raise kind(f"{name}: {many}: {first.pointer}: {first.detail}.", problems=self.kept)
+            detail = f"{name}: {many}: {first.pointer}: {first.detail}.{self.remedy}"
+            raise kind(detail, problems=self.kept)
 
 
 def comma_hint(header: Sequence[str]) -> str:
@@ -88,9 +90,12 @@ def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> Bina
     The file is seekable, and closed with the stream.
 
     Raises:
-        FileFormatError: While reading: more than `max_bytes`, or than `MAX_RATIO` times the file.
+        FileFormatError: The file is empty; while reading: more than `max_bytes`, or than
+            `MAX_RATIO` times the file.
     """
     size = file.seek(0, io.SEEK_END)
+    if not size:
+        raise FileFormatError(f"{name}: the file is empty.")
     file.seek(0)
     is_packed = file.read(2) == _GZIP
     file.seek(0)

@@ -94,7 +94,7 @@ def good_items(rows: Iterable[ItemRow], name: str) -> list[ItemRecord]:
             records.append(row.record)
     problems.raise_any(name)
     if not records:
-        raise FileFormatError(f"{name}: expected at least one item, got none.")
+        raise FileFormatError(f"{name}: the file is empty: expected at least one item.")
     return records
 
 

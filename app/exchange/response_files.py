@@ -140,6 +140,8 @@ def detect(file: SourceFile) -> ResponseFormat | None:
     """The format of a file by its content; None if it is of none."""
     with file.open() as raw:
         mark = raw.read(4)
+    if not mark and not file.asked_for:
+        return None
     if mark == _ZIP:
         return ResponseFormat.INSPECT
     if mark == _PARQUET:

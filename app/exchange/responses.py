@@ -39,6 +39,9 @@ _BLOCK_CELLS = 2_000_000
 #: Codes of cells; below them 0 and 1 are scores, and a fraction's score stands elsewhere.
 _FRACTION, _NO_SCORE, _NO_ROW = 2, 254, 255
 _Codes = NDArray[np.int32]
+#: Up to here a score beyond 1 is a share in percent, and what to do about it.
+_PERCENT = 100
+_OF_PERCENT = " Of scores from 0 to 100 say --score-range 0 100, in the lab --scale 0 100."
 
 
 def read_responses(
@@ -138,7 +141,7 @@ def _wide(
         scores = np.empty((len(examinees), len(items)))
         for j in range(len(items)):
             scores[:, j] = floats_of(batch.column(j + 1))
-        rows, columns = _outside(scores, score_range)
+        rows, columns = _outside(scores, score_range, problems)
         problems.extend(
             len(rows),
             (
@@ -229,7 +232,7 @@ class _Long:
                 ),
             )
         scores = floats_of(batch.column(roles["score"]))
-        (outside,) = _outside(scores, self._range)
+        (outside,) = _outside(scores, self._range, self._problems)
         title = header[roles["score"]]
         self._problems.extend(
             len(outside),
@@ -378,10 +381,16 @@ def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
     return [(i, text) for i, text in enumerate(names) if first.setdefault(text, i) != i]
 
 
-def _outside(scores: FloatArray, score_range: tuple[float, float] | None) -> tuple[IntArray, ...]:
+def _outside(
+    scores: FloatArray, score_range: tuple[float, float] | None, problems: Problems
+) -> tuple[IntArray, ...]:
     lo, hi = sorted(score_range or (-np.inf, np.inf))
     # NaN is neither: no answer. An infinite score is never legal.
-    return np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
+    found = np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
+    outside = scores[found]
+    if score_range == SCORE_RANGE and ((outside > hi) & (outside <= _PERCENT)).any():
+        problems.remedy = _OF_PERCENT
+    return found
 
 
 def _outside_problem(

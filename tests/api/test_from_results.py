@@ -235,6 +235,8 @@ MOSTLY_RIGHT = {
 
 NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"scores.csv": "model,q1,q2\na,1,0\nb,0,1\n"}, {}, "none: a bank needs its questions"),
+    ({"notes.jsonl": "no JSON\n"}, {}, "notes.jsonl: expected results that say what was asked"),
+    ({"scores.csv": ""}, {}, "scores.csv: the file is empty"),
     ({NAME: _row(arguments=None)}, {}, "it has no `arguments`, which say what was asked"),
     (
         {NAME: _row(arguments={"gen_args_0": {"arg_0": "The", "arg_1": " end"}})},
@@ -251,7 +253,7 @@ NO_BANKS: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
     ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
     ({NAME: _row(target="")}, {}, "it has no right answer"),
-    ({NAME: "{broken"}, {}, "holds no answers in a format that is known"),
+    ({NAME: "{broken"}, {}, "none: a bank needs its questions"),
     ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),
 ]
 

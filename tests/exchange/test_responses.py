@@ -108,7 +108,8 @@ def test_faults_are_listed_with_file_row_and_column(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "got an empty file"),
+        (b"", "the file is empty"),
+        (b"model,q1\na,40\n", "got 40. Of scores from 0 to 100 say --score-range 0 100"),
         (b"model\na\n", "a column for each item"),
         (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "at least one score"),

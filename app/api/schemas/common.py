@@ -263,8 +263,8 @@ _PIECE: Final = 1 << 18
 class SentContent(Input):
     """A file: as text, or in base64 where it is none."""
 
-    content: Annotated[Text, Field(min_length=1)] | None = None
-    content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
+    content: Text | None = None
+    content_base64: str | None = Field(
         default=None, description="For files that are no text, such as Parquet, `.eval` and gzip."
     )
 

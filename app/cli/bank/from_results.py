@@ -241,7 +241,9 @@ def _tell(begun: Json) -> None:
             if marking["agreement"][name] is None
         ]
     elif asked["mode"] == "loglikelihood":
-        lines.append(f"scored by the likeliest option ({asked.get('normalise')})")
+        from app.exchange.results.questions import NORMALISATIONS  # numpy, which few need
+
+        lines.append(f"scored by the likeliest option, {NORMALISATIONS[asked['normalise']]}")
     else:
         lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
     for choice in begun["choices"]:
@@ -289,6 +291,8 @@ def _show(
             f"  Cross-validation: {row['items_mean']:.0f} questions, error {row['theta_mae']:.2f} "
             f"of theta, coverage {percent(row['coverage95'])} (target 95 %)"
         )
+    else:
+        lines += [f"  {warning}" for warning in result["warnings"]]
     for line in lines:
         out.say(line)
     texts = {choice["what"] for choice in begun["choices"]} & {"chat_template", "prompt_form"}

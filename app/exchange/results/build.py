@@ -77,13 +77,6 @@ class _Builder:
 
     def _require_items(self) -> None:
         if not self._seen.items:
-            if not self._seen.unusable:
-                raise FileFormatError(
-                    "Expected results that say what was asked (samples of lm-eval, logs of "
-                    "inspect, output items of OpenAI Evals), found none: a bank needs its "
-                    "questions. Import the answers by `sextant response-sets import`, and the "
-                    "questions by `sextant banks import`."
-                )
             raise FileFormatError(_nothing(self._left_out()))
 
     def _left_out(self) -> dict[str, list[str]]:
@@ -272,8 +265,8 @@ class _Builder:
                     what="normalise",
                     taken=told,
                     option="--metric",
-                    detail=f"The recorded scores are those of the likeliest option with lengths in "
-                    f"{told} ({percent(shares[told], 1)} of them).",
+                    detail=f"The recorded scores are those of the likeliest option, "
+                    f"{NORMALISATIONS[told]} ({percent(shares[told], 1)} of them).",
                 )
             )
         return told

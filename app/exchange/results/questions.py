@@ -18,7 +18,12 @@ from app.exchange.results.lm_eval_items import BY_METRIC, lengths, likelihoods
 from app.exchange.results.recorded import Method
 from app.items import ScorerSpec
 
-NORMALISATIONS = ("none", "characters", "bytes")
+#: Ways to tell the likeliest option, in words.
+NORMALISATIONS = {
+    "none": "whatever its length",
+    "characters": "for its length in characters",
+    "bytes": "for its length in bytes",
+}
 #: How targets name the right option where they name none: by the marks of those who chose it.
 BY_MARKS = "marks"
 #: Share of a task's rows whose target may name an option by accident, as a sentence that is "1".

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.response_files import ResponseFormat
+from app.exchange.response_files import ResponseFormat, detect
 from app.exchange.results.build import items_of
 from app.exchange.results.found import Found
 from app.exchange.results.questions import Questions
 from app.items import Outcome
 from app.services.responses.imports import AnswerImport, Draft, read_draft
+
+#: Formats that say what was asked.
+_TOLD = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT, ResponseFormat.OPENAI_EVALS)
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
         FileFormatError: A file that cannot be read, or nothing in it that can be asked again.
         InvalidInputError: Nobody of the name whose prompts are wanted.
     """
+    _require_questions(request.answers)
     questions = Questions(prompts_of=request.prompts_of)
     draft = read_draft(request.answers, questions.saw)
     if request.prompts_of is not None and request.prompts_of not in draft.examinees:
@@ -54,14 +59,25 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
     return draft, found.renamed(names)
 
 
+def _require_questions(answers: AnswerImport) -> None:
+    """See to it that one of the files says what was asked, before others are taken for tables."""
+    if not any((answers.file_format or detect(file)) in _TOLD for file in answers.files):
+        names = ", ".join(file.name for file in answers.files[:_NAMED] if file.asked_for)
+        raise FileFormatError(
+            f"{names or 'The files'}: expected results that say what was asked (samples of "
+            "lm-eval, logs of inspect, output items of OpenAI Evals), found none: a bank needs its "
+            "questions. Import the answers by `sextant response-sets import`, and the questions by "
+            "`sextant banks import`."
+        )
+
+
 def _require_marked(questions: Questions, draft: Draft) -> None:
     """See to it that files which say what was asked have an answer that was marked.
 
     Raises:
         FileFormatError: None has, as in logs of runs that failed.
     """
-    told = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT, ResponseFormat.OPENAI_EVALS)
-    n_rows = sum(file.rows_read for file in draft.files if file.file_format in told)
+    n_rows = sum(file.rows_read for file in draft.files if file.file_format in _TOLD)
     if questions.items or questions.unusable or not n_rows:
         return
     errors = sum(sheet.counts()[Outcome.ERROR.value] for sheet in draft.sheets.values())
