@@ -24,6 +24,7 @@ THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 _MAX_PROBLEMS: Final = 100
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
+_PERCENT: Final = 100
 _BOUNDS: Final = {
     "greater_than": ("gt", ">"),
     "greater_than_equal": ("ge", ">="),
@@ -106,8 +107,16 @@ def sentence(error: Mapping[str, Any]) -> str:
     if isinstance(came, str):
         choices = re.findall(r"'(.+?)'", expected) if kind in _CHOICES else []
         return f"expected {expected}, got {came[:_MOST]!r}{_suggestion(came, choices)}"
-    is_number = isinstance(came, int | float) and not isinstance(came, bool)
-    return f"expected {expected}, got {came if is_number else _kind_of(came)}"
+    if not isinstance(came, int | float) or isinstance(came, bool):
+        return f"expected {expected}, got {_kind_of(came)}"
+    is_share = kind.startswith("less") and error["ctx"][_BOUNDS[kind][0]] <= 1
+    meant = percent_meant(came) if is_share else None
+    return f"expected {expected}, got {came}" + (f"; {meant}" if meant else "")
+
+
+def percent_meant(came: float) -> str | None:
+    """What to say in place of a number that is surely meant as percent."""
+    return f"for {came:g} % say {came / 100:g}" if 1 < came <= _PERCENT else None
 
 
 def _expected(kind: str, found: Mapping[str, Any]) -> str | None:

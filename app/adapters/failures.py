@@ -161,9 +161,8 @@ def classify(
     retry_after_s = read_retry_after(headers)
     match status:
         case 401 | 403:
-            return EndpointUnauthorizedError(
-                f"{said} (check the endpoint's api_key)", status=status
-            )
+            checked = "check the endpoint's api_key, of a command SEXTANT_ENDPOINT_KEY"
+            return EndpointUnauthorizedError(f"{said} ({checked})", status=status)
         case 408:
             return ExamineeTimeoutError(said, status=status, retry_after_s=retry_after_s)
         case 429 if complaint.code == "insufficient_quota":

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from app.errors import FieldProblem, InvalidInputError
+from app.validation import percent_meant
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50
@@ -89,10 +90,10 @@ class GateSpec:
                 detail = "a baseline is held against the score of the whole bank"
                 raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
         elif self.metric == "score" and not 0 <= self.threshold <= 1:
-            detail = (
-                f"expected a share from 0 to 1, got {self.threshold:g}; for a threshold of the "
-                "ability say metric theta"
+            meant = (
+                percent_meant(self.threshold) or "for a threshold of the ability say metric theta"
             )
+            detail = f"expected a share from 0 to 1, got {self.threshold:g}; {meant}"
             raise InvalidInputError(
                 f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
             )

@@ -48,6 +48,8 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     assert gate(*kept, "--metric", "theta", "--threshold", "4", code=1)["outcome"] == "no_go"
     unsure = gate(*kept, "--metric", "theta", "--threshold", found["value"], code=2)
     assert unsure["outcome"] == "inconclusive"
+    open_yet = sextant("gate", *kept, "--metric", "theta", "--threshold", found["value"]).stdout
+    assert f"sextant sessions extend {found['session_id']} --max-items " in open_yet
     # Where nothing is said it is about the score, which that test knows as well.
     of_score = gate(*kept, "--threshold", "0.1")
     assert (of_score["metric"], of_score["outcome"]) == ("score", "go")
@@ -64,7 +66,10 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(model_url: str, tmp_path: P
     shown = done("gate", *kept, "--threshold", "0.1").stdout
     assert re.search(r"score \d+\.\d %, .* % \(95 % interval\), lies above .* 10 %\.", shown)
     for threshold in ("40", "60"):
-        assert "a share from 0 to 1, got" in no_gate(*kept, "--threshold", threshold)
+        share = f"a share from 0 to 1, got {threshold}; for {threshold} % say 0.{threshold[0]}."
+        assert share in no_gate(*kept, "--threshold", threshold)
+    doubted = no_gate(*kept, "--threshold", "0.4", "--confidence", "95")
+    assert "--confidence: expected a number < 1, got 95.0; for 95 % say 0.95" in doubted
 
 
 @pytest.mark.usefixtures("own_database")
@@ -96,8 +101,17 @@ def test_a_test_that_failed_is_not_inconclusive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "--threshold, or --baseline with --tolerance"),
-        (("--baseline", "main"), "--threshold, or --baseline with --tolerance"),
+        ((), "Give --threshold, or --baseline with --tolerance: got neither."),
+        (("--baseline", "main", "--threshold", "1"), "with --tolerance: got both."),
+        (("--baseline", "main"), "--baseline needs --tolerance: how much worse may pass."),
+        (("--threshold", "1", "--tolerance", "2"), "--tolerance belongs to --baseline."),
+        (
+            (
+                *("--threshold", "1", "--endpoint", "http://m/v1", "--model", "m"),
+                *("--bank", "demo", "--margin", "0.03"),
+            ),
+            "--margin: expected points, got 0.03; for 3 points say 3.",
+        ),
         (("--threshold", "x"), "unable to parse string as a number"),
         (("--threshold", "1", "--metric", "iq"), "metric"),
         (("--baseline", "main", "--tolerance", "0.05"), "points, got 0.05; for 5 points say 5."),

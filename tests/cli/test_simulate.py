@@ -192,4 +192,6 @@ def test_without_answers_it_forecasts_items_cost_and_time(files: Path) -> None:
 def test_a_forecast_knows_no_recorded_answers() -> None:
     trained = refused("simulate", "--bank", "bank.csv", "--train", "others.csv")
     assert "give --responses, too" in trained
+    unsaved = refused("simulate", "--bank", "demo")
+    assert "sextant banks export demo --bundle --out demo.bundle" in unsaved
     assert "needs --bank" in refused("simulate", "--se-target", "0.3")

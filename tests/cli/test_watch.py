@@ -132,7 +132,18 @@ def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixtu
 
 def test_a_test_that_goes_on_was_stopped_by_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     report(copy.deepcopy(SESSION) | {"stop_reason": None, "stop_detail": None})
+    report(copy.deepcopy(SESSION) | {"status": "failed"}, error_follows=True)
     assert "stopped by" not in capsys.readouterr().out
+
+
+def test_what_trust_rests_on_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    session = copy.deepcopy(SESSION)
+    session["asked"]["caution"] = "Another scorer is used."
+    report(session)
+    assert capsys.readouterr().out.count("Another scorer is used.") == 1
+    session["headline"]["trust"] = {"level": "fair", "reason": "Another scorer is used."}
+    report(session)
+    assert capsys.readouterr().out.count("Another scorer is used.") == 1
 
 
 def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(

@@ -113,7 +113,9 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert ended.status == "failed"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unreachable"
-    assert "Repair the endpoint, then continue the session." in str(ended.stop_detail)
+    assert str(ended.stop_detail).endswith(
+        "refused. Repair the endpoint, then continue the session (sextant sessions extend)."
+    )
     assert ended.summary["estimate"]["theta"] is None
     assert ended.summary["estimate"]["reason"].startswith("Needs at least 5 scored answers, has 0")
 

@@ -8,6 +8,7 @@ from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal.console import Json, out
 from app.cli.terminal.tables import number, show_list, when
+from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
 
 app = typer.Typer(no_args_is_help=True)
@@ -26,20 +27,25 @@ def set_baseline(
     path, options = path_of("baselines", name), {"/session_id": "SESSION"}
     found = request("PUT", path, {"session_id": session}, options)
     if also_json(found):
-        out.say(f"{name} is {found['examinee']} now{_known_to(found)}.")
+        ended = request("GET", path_of("sessions", found["session_id"]))
+        out.say(f"{name} is {found['examinee']} now{_known_to(found, further(ended))}.")
 
 
-def _known_to(baseline: Json) -> str:
+def _known_to(baseline: Json, command: str | None) -> str:
     """How exactly its score is known, and what tolerance that allows."""
     if (known := baseline["score_interval"]) is None:
         return ""
     width = 100.0 * (known["hi"] - known["lo"])
     # Of two such scores the difference has the error 2^0.5 se; with a chance of 0.8 its interval
     # ends above -2^0.5 (1.96 + 0.84) se for equals, and that is the width, 2 * 1.96 se.
+    longer = (
+        f" For a smaller one extend the session ({command}), and set its baseline again"
+        if command
+        else ""
+    )
     return (
         f", known to ±{width / 2:.1f} points by {baseline['n_items']} questions: a release as good "
-        f"passes a tolerance of {width:.0f} points four times of five. For a smaller one extend "
-        "the session, and set its baseline again"
+        f"passes a tolerance of {width:.0f} points four times of five.{longer}"
     )
 
 

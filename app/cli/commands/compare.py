@@ -10,6 +10,7 @@ from app.cli.terminal.console import Json, out
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
+from app.reports.formats import short_digests
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
 #: Questions that are named; the page of a comparison shows them all.
@@ -41,6 +42,8 @@ def command(
         if responses is None
         else {"response_set": responses, "examinees": both}
     )
+    for session in both if responses is None else ():
+        request("GET", path_of("sessions", session))  # one that is missing is told by its name
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
     if not also_json(found):
         return
@@ -65,10 +68,8 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
         better = [name for name, gain in gains.items() if sign * gain > 0]
         if better:
             more = ", ..." if len(better) > _NAMED else ""
-            out.print(
-                f"the {which} is better on {len(better)}: {', '.join(better[:_NAMED])}{more}",
-                soft_wrap=True,
-            )
+            named = short_digests(", ".join(better[:_NAMED]))
+            out.print(f"the {which} is better on {len(better)}: {named}{more}", soft_wrap=True)
 
 
 def _took(side: Json) -> str:
@@ -77,21 +78,15 @@ def _took(side: Json) -> str:
     told = [f"{dollars(usd)} a question"] if usd is not None else []
     if latency:
         told.append(f"answers in {took(latency['p50'])}, 95 % within {took(latency['p95'])}")
-    return f"  ({'; '.join(told)})" if told else ""
+    return "; ".join(told)
 
 
 def _show(found: Json) -> None:
     for side in ("first", "second"):
-        out.say(f"{side:8}{found[side]['label']}{_took(found[side])}")
+        out.say(f"{side:8}{found[side]['label']}")
     sure = percent(found["confidence"])
     if found["reason"]:
         out.say(found["reason"])
-    for side in ("first", "second"):
-        stands = found[side].get("extrapolation")
-        if stands and stands["caution"]:
-            out.say(f"Caution, {side}: {stands['caution']}")
-    if found["caution"]:
-        out.say(f"Caution: {found['caution']}")
     for what, name in (
         ("score", "in score"),
         ("common", f"on {found['n_common']} common items"),
@@ -112,3 +107,12 @@ def _show(found: Json) -> None:
             f"{difference['p_value']:.3g}): {verdict}",
             soft_wrap=True,
         )
+    for side in ("first", "second"):
+        stands = found[side].get("extrapolation")
+        if stands and stands["caution"]:
+            out.say(f"Caution, {side}: {stands['caution']}")
+    if found["caution"]:
+        out.say(f"Caution: {found['caution']}")
+    for side in ("first", "second"):
+        if told := _took(found[side]):
+            out.say(f"{side:8}{told}")

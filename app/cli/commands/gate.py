@@ -45,7 +45,7 @@ from app.cli.terminal.options import (
     share_of,
 )
 from app.cli.terminal.tables import show_facts
-from app.cli.terminal.watch import announce, report, watch
+from app.cli.terminal.watch import announce, further, report, watch
 from app.errors import InvalidInputError, SextantError
 
 #: As in sysexits.h: wrong usage, and a fault of the program itself.
@@ -246,7 +246,7 @@ def command(
                 async with ended_with_us(client, "sessions", begun["id"]):
                     ended = await watch(client, begun["id"], quiet=quiet)
                 if json != "-" and not quiet:
-                    report(ended)
+                    report(ended, error_follows=ended["status"] == "failed")
                 return ended
 
             judge = Judge(
@@ -263,7 +263,8 @@ def command(
 
     verdicts = run_to_the_end(decide)
     whole = outcome_of(verdicts)
-    if "-" not in (json, junit_file, markdown_file):
+    is_shown = "-" not in (json, junit_file, markdown_file)
+    if is_shown:
         for verdict in verdicts:
             _show(verdict, named=policy is not None)
     told = [
@@ -279,7 +280,8 @@ def command(
         write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
     if whole == "error":
         why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")
-        show_error(SextantError(f"No decision was reached. {why.gate['detail']}"))
+        detail = "" if is_shown else f" {why.gate['detail']}"
+        show_error(SextantError(f"No decision was reached.{detail}"))
     raise typer.Exit(EXIT_CODES[whole])
 
 
@@ -294,11 +296,8 @@ def _fields_of(policy: Path) -> dict[str, str]:
 
 def _rule(bank: str | None, **said: Any) -> Rule:
     """The one rule of a command without a policy."""
-    mark = [said[name] is None for name in ("threshold", "baseline", "tolerance")]
-    if mark not in ([False, True, True], [True, False, False]):
-        raise InvalidInputError("Give --threshold, or --baseline with --tolerance.")
     rule = Rule.model_construct(name="gate", bank=bank or "", **given(**said))
-    rule.require_points()
+    rule.require_mark("--")
     return rule
 
 
@@ -307,4 +306,6 @@ def _show(verdict: Verdict, *, named: bool) -> None:
     facts = {"because": verdict.gate["detail"], "session": verdict.gate["session_id"]}
     if verdict.reused:
         facts["session"] += ", of an earlier run for this commit"
+    if verdict.outcome == "inconclusive" and (command := further(verdict.session)) is not None:
+        facts["next"] = f"{command}, then gate the new session"
     show_facts(f"{name}: {verdict.outcome.replace('_', ' ')}", facts)

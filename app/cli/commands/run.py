@@ -206,7 +206,7 @@ def command(
 
     session = run_to_the_end(measure)
     if also_json(session):
-        report(session)
+        report(session, error_follows=True)
         if not quiet:
             at = chosen().target
             found = f"sextant sessions report {session['id']}"

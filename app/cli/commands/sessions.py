@@ -223,7 +223,7 @@ def rescore(
     found = run_to_the_end(mark_again)
     ended = found["session"]
     if also_json(found):
-        report(ended)
+        report(ended, error_follows=True)
         _show(found)
     _require_completed(ended)
 
@@ -253,14 +253,17 @@ def extend(
             # A goal that was reached would end it at once; one that was not still holds.
             is_over = margin is not None or known["stop_reason"] in goals
             old = {"se": None, "score_margin": None} if is_over else {}
-            body = {"stopping": {**known["design"]["stopping"], **old, **told}}
+            stopping = {**known["design"]["stopping"], **old, **told}
+            if max_items is not None:  # what was said counts for more than what came along
+                stopping["min_items"] = min(stopping["min_items"] or 0, max_items)
+            body = {"stopping": stopping}
             made = await client.request("POST", f"{path}:extend", json=body)
             async with ended_with_us(client, "sessions", made["id"]):
                 return await watch(client, made["id"], quiet=chosen().json == "-")
 
     ended = run_to_the_end(go_on)
     if also_json(ended):
-        report(ended)
+        report(ended, error_follows=True)
         out.say(f"New session: {ended['id']}")
     _require_completed(ended)
 

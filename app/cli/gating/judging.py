@@ -10,17 +10,14 @@ from typing import Any
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
 from app.cli.terminal.console import Json
+from app.cli.terminal.watch import LONGER, NO_MORE
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 #: Waits for a test's end, shows it meanwhile, and returns it as it ended.
 Watch = Callable[[Json], Awaitable[Json]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
-#: How much longer a test is each time that it goes on.
-_TIMES = 2
 _OPEN = "inconclusive"
-#: Ends behind which nothing more may, or can, be asked.
-_NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
 
 
 def outcome_in(gate: Mapping[str, Any]) -> str:
@@ -134,7 +131,7 @@ class Judge:
             ]
             if not self._goes_on(verdicts, session):
                 return verdicts
-            n_items = min(_TIMES * session["progress"]["items"], self.policy.extend_to or 0)
+            n_items = min(LONGER * session["progress"]["items"], self.policy.extend_to or 0)
             longer = dict.fromkeys(("min_items", "max_items"), n_items)
             stopping = {**session["design"]["stopping"], "score_margin": None, "se": None, **longer}
             more = {"stopping": stopping, "metadata": self._metadata()}
@@ -145,7 +142,7 @@ class Judge:
         asked = session["progress"]["items"]
         return (
             session["status"] == "completed"
-            and session["stop_reason"] not in _NO_MORE
+            and session["stop_reason"] not in NO_MORE
             and asked < (self.policy.extend_to or 0)
             and any(one.gate["outcome"] == _OPEN for one in verdicts)
         )

@@ -13,8 +13,6 @@ from app.records.gates import GateSpec
 
 #: Characters of a policy: some rules, and not a bank.
 _LONGEST = 100_000
-#: Points of a tolerance below which it is surely meant as a share: no test is so exact.
-_LEAST_TOLERANCE = 0.1
 
 
 class _Part(BaseModel):
@@ -42,23 +40,31 @@ class Rule(_Part):
 
     @model_validator(mode="after")
     def _one_mark(self) -> Self:
-        if (self.threshold is None) == (self.baseline is None):
-            raise ValueError("give threshold, or baseline with tolerance")
-        if (self.baseline is None) != (self.tolerance is None):
-            raise ValueError("baseline and tolerance go together")
-        self.require_points()
+        self.require_mark()
         # Before a test is paid for whose result it cannot be held against.
         GateSpec(metric=self.metric, tag=self.tag, threshold=self.threshold or 0.0)
         return self
 
-    def require_points(self) -> None:
-        """Refuse a tolerance on the score that is given as a share."""
-        given = self.tolerance
-        if self.metric == "score" and given is not None and 0 < given < _LEAST_TOLERANCE:
-            raise InvalidInputError(
-                f"tolerance: expected points, got {given:g}; for {100 * given:g} points say "
-                f"{100 * given:g}."
-            )
+    def require_mark(self, dashes: str = "") -> None:
+        """Refuse a rule without one mark, and a tolerance on the score that is a share.
+
+        Args:
+            dashes: Before the names, where they are options.
+        """
+        threshold, baseline, tolerance = (
+            f"{dashes}{name}" for name in ("threshold", "baseline", "tolerance")
+        )
+        fault = None
+        if (self.threshold is None) == (self.baseline is None):
+            got = "neither" if self.threshold is None else "both"
+            fault = f"Give {threshold}, or {baseline} with {tolerance}: got {got}."
+        elif (self.baseline is None) != (self.tolerance is None):
+            needs = f"{baseline} needs {tolerance}: how much worse may pass."
+            fault = f"{tolerance} belongs to {baseline}." if self.baseline is None else needs
+        if fault is not None:
+            raise InvalidInputError(fault)
+        if self.metric == "score":
+            share_of(self.tolerance, tolerance)
 
     def body(self) -> dict[str, object]:
         """The gate as the API takes it, but for its session."""

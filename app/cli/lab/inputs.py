@@ -28,8 +28,9 @@ from app.exchange.files import SCORE_RANGE, as_text, plain
 from app.exchange.parameters import read_parameters
 
 _bank_option = partial(
-    file_option,
+    typer.Option,
     "--bank",
+    dir_okay=False,
     help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d(,k), .csv or .csv.gz; or a bundle.",
 )
 BankOption = Annotated[Path, _bank_option()]
@@ -116,6 +117,11 @@ class KnownBank:
         Raises:
             InvalidInputError: The file cannot be opened, or is not what it should be.
         """
+        if not path.exists():
+            raise InvalidInputError(
+                f"--bank: there is no file {str(path)!r}. Is it a bank of a server, export it: "
+                f"sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
+            )
         try:
             with path.open("rb") as stream:
                 if not stream.peek(len(BEGINNING)).startswith(BEGINNING):

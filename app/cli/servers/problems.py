@@ -50,6 +50,7 @@ def _worded(
         detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
     for place in problem.fields:
         detail = detail.replace(f"{place.pointer}:", f"{_named(place.pointer, options)}:")
+    detail = detail.replace("; see errors.", ":")
     problems = [FieldProblem(_named(one.pointer, options), one.detail) for one in problem.fields]
     return SextantError(detail, problems=problems)
 

@@ -22,7 +22,9 @@ AllowOption = Annotated[
 ConcurrencyOption = Annotated[
     int | None, typer.Option(metavar="K", help="Items in flight; 4 unless the preset is atlas.")
 ]
-_points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
+#: Points below which a number is surely meant as a share: no test is so exact.
+_LEAST_POINTS = 0.1
+_points = partial(typer.Option, min=0.001, max=50.0, metavar="POINTS")
 _MARGIN = "Stop when the score is known to so many points either way"
 MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
 FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]
@@ -164,6 +166,17 @@ def limits_of(**told: float | None) -> dict[str, float | None]:
     return {name: value or None for name, value in named.items()}
 
 
-def share_of(margin: float | None) -> float | None:
-    """A margin in points as a share, as designs have it."""
-    return None if margin is None else round(margin / 100, 12)
+def share_of(points: float | None, option: str = "--margin") -> float | None:
+    """What an option says in points as a share, as designs have it.
+
+    Raises:
+        InvalidInputError: It is a share already.
+    """
+    if points is None:
+        return None
+    if 0 < points < _LEAST_POINTS:
+        raise InvalidInputError(
+            f"{option}: expected points, got {points:g}; for {100 * points:g} points say "
+            f"{100 * points:g}."
+        )
+    return round(points / 100, 12)

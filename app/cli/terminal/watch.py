@@ -22,6 +22,11 @@ from app.reports.figures import (
 from app.reports.formats import count
 from sextant_client import AsyncSextant
 
+#: Ends behind which nothing more may, or can, be asked.
+NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
+#: How many times as long a test becomes that goes on.
+LONGER = 2
+
 
 class Shown(Protocol):
     """What is drawn of something that runs, by its events."""
@@ -75,8 +80,13 @@ def announce(session: Json) -> None:
         err.say(short)
 
 
-def report(session: Json) -> None:
-    """The result in a few lines."""
+def report(session: Json, *, error_follows: bool = False) -> None:
+    """The result in a few lines.
+
+    Args:
+        session: As the API gives it.
+        error_follows: The command tells itself why a session did not complete.
+    """
     estimate, score = session["estimate"], session["score"]
     usage, progress = session["usage"], session["progress"]
     bank = session["bank"]
@@ -84,10 +94,12 @@ def report(session: Json) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
+    lines: list[str] = []
     if session["headline"] is not None:
         if session["status"] in ("failed", "cancelled"):
             table.add_row(session["status"], "partial results")
-        for line in headline_lines(session["headline"]):
+        lines = headline_lines(session["headline"])
+        for line in lines:
             out.say(line)
     elif (right := answers_right(progress)) is not None:
         table.add_row("answers", right)
@@ -117,10 +129,9 @@ def report(session: Json) -> None:
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
     if lost.wrong:
         table.add_row("unparseable", f"{lost.wrong}, counted as wrong")
-    if session["asked"]["caution"]:
-        table.add_row("caution", session["asked"]["caution"])
-    if session["unparsed"]["caution"]:
-        table.add_row("caution", session["unparsed"]["caution"])
+    for caution in (session["asked"]["caution"], session["unparsed"]["caution"]):
+        if caution and not any(caution in line for line in lines):  # trust may rest on it
+            table.add_row("caution", caution)
     pretest = session["pretest"] or {}
     if pretest.get("planned"):
         table.add_row("pretest", f"{pretest['items']} trial questions, not counted")
@@ -136,7 +147,8 @@ def report(session: Json) -> None:
             f"do not fit this ability: {count(round(turned['observed']), 'pair')} with a hard item "
             f"right and an easy one wrong, {turned['expected']:.0f} expected",
         )
-    if session["stop_reason"] is not None:
+    is_told = error_follows and session["status"] != "completed"
+    if session["stop_reason"] is not None and not is_told:
         table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
     if (missed := _missed(session)) is not None:
         table.add_row("precision", missed)
@@ -145,6 +157,17 @@ def report(session: Json) -> None:
     elif session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
+
+
+def further(session: Json) -> str | None:
+    """The command that goes on with an ended session; None where nothing more can be asked."""
+    asked, n_items = session["progress"]["items"], session["bank"]["n_items"]
+    if session["stop_reason"] in NO_MORE or asked >= n_items:
+        return None
+    margin = session["design"]["stopping"].get("score_margin")
+    goal = f" --margin {50 * margin:g}" if session["stop_reason"] == "score_margin" else ""
+    most = min(LONGER * asked, n_items)
+    return f"sextant sessions extend {session['id']}{goal} --max-items {most}"
 
 
 def _missed(session: Json) -> str | None:

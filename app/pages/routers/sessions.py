@@ -268,7 +268,9 @@ async def extend(
 def _extension(form: dict[str, str], record: SessionRecord) -> dict[str, Any]:
     given: dict[str, str] = {name: form[name] for name in ("se", "max_items") if name in form}
     least = (record.design.get("stopping") or {}).get("min_items")
-    goals = {**({} if least is None else {"min_items": least}), **numbers_in(given)}
+    goals = numbers_in(given)
+    if least is not None:
+        goals["min_items"] = min(least, goals.get("max_items", least))
     body: dict[str, Any] = {"stopping": {**goals, **margin_in(form)}}
     if budget := numbers_in({"usd": form["usd"]} if "usd" in form else {}):
         body["budget"] = budget

@@ -91,7 +91,8 @@ class VersionService:
             found, version_id = await uow.banks.with_newest(bank)
         if version_id is None:
             raise InvalidStateError(
-                f"Bank {found.name!r} has no version yet: import item parameters first."
+                f"Bank {found.name!r} has no version yet: import item parameters first, "
+                f"or guess them: sextant banks import {found.name} --provisional"
             )
         return found, version_id
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.engine.design.design import stops_when
-from app.errors import InvalidInputError, InvalidStateError
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
@@ -73,6 +73,7 @@ class DerivedSessions:
 
         Raises:
             InvalidStateError: The session has not ended, or marks another one's answers again.
+            InvalidInputError: A design that asks for no more items.
             EndpointMovedError: Its endpoint has another address or kind by now.
         """
         parent, administrations = await self._ended(session_id)
@@ -87,6 +88,11 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
+        most, scored = plan.design.stopping.max_items, parent.summary["progress"]["scored"]
+        if most is not None and most <= scored and "stopping" in changes:
+            place = "/stopping/max_items"
+            detail = f"expected more than the {scored} questions asked already, got {most}"
+            raise InvalidInputError(f"{place}: {detail}.", problems=[FieldProblem(place, detail)])
         reachable = await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
         kept = renumbered(

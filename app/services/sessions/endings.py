@@ -69,9 +69,12 @@ FATAL_CODES = frozenset(
 )
 
 #: What is to be done about failures, by where they lie.
-_ENDPOINT = "Repair the endpoint, then continue the session."
-_SCORER = "Repair the scorer, then rescore the session."
-_ANSWERS = "Read some answers: the prompt, max_tokens or the scorer does not fit the model."
+_ENDPOINT = "Repair the endpoint, then continue the session (sextant sessions extend)."
+_SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore)."
+_ANSWERS = (
+    "Read some answers (sextant sessions answers ID --unparsed): the prompt, max_tokens or the "
+    "scorer does not fit the model."
+)
 
 
 #: Ends the code of an answer that nobody marked because the scorer's budget was spent.
@@ -105,24 +108,25 @@ class Failures:
             # Its scorer may not spend any more: nobody would mark the rest.
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
-                f"{last.reason} Answers without a score are kept: rescore the session.",
+                f"{_reason(last)} Answers without a score are kept: rescore the session "
+                "(sextant sessions rescore).",
             )
         if last is not None and last.error_code == StopReason.TIME_LIMIT:
             return None  # calls that we gave up ourselves say nothing about the endpoint
         failing = self._unanswered or self._unmarked
         if last is not None and last.error_code in FATAL_CODES and failing:
             todo = _ENDPOINT if last.error_code.startswith("endpoint") else _SCORER
-            detail = f"Every further call would fail like the last one: {last.reason} {todo}"
+            detail = f"Every further call would fail like the last one: {_reason(last)} {todo}"
         elif last is not None and self._unanswered >= self._limits.max_consecutive:
             detail = (
-                f"{self._unanswered} calls in a row failed; the last: {last.reason} {_ENDPOINT}"
+                f"{self._unanswered} calls in a row failed; the last: {_reason(last)} {_ENDPOINT}"
             )
         elif last is not None and self._unmarked >= (
             UNMARKED_PER_CALL * self._limits.max_consecutive
         ):
             detail = (
                 f"{self._unmarked} answers in a row could not be scored; the last "
-                f"({last.error_code}): {last.reason} {_SCORER}"
+                f"({last.error_code}): {_reason(last)} {_SCORER}"
             )
         elif self._limits.exceeded(failed, closed):
             detail = (
@@ -130,6 +134,11 @@ class Failures:
                 f"{100 * self._limits.max_share:g} %). {_ANSWERS}"
             )
         return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
+
+
+def _reason(closing: Closing) -> str:
+    """Why an answer has no score, as a sentence that another may follow."""
+    return f"{(closing.reason or 'unknown').rstrip('.')}."
 
 
 def ending_of(
@@ -147,12 +156,11 @@ def ending_of(
     if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
         is_failed = True
         missed = last_failure or Closing(outcome=Outcome.ERROR)
-        last = (missed.reason or "unknown").rstrip(".")
         is_call = missed.outcome == Outcome.ERROR and missed.marking is None
         todo = _ENDPOINT if is_call else _ANSWERS
         stop = Stop(
             StopReason.TOO_MANY_FAILURES,
-            f"None of {closed} answers could be scored; the last: {last}. {todo}",
+            f"None of {closed} answers could be scored; the last: {_reason(missed)} {todo}",
         )
     detail, failure = stop.detail, None
     if is_failed:
