@@ -1,5 +1,6 @@
 """From the fields of a form to the bodies that REST takes, and from faults to sentences."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,12 @@ from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.validation import problems_of
 
 _MOST_FAULTS = 10
+#: Goals of a test by the labels that forms give them.
+_LABELS = {
+    "max_items": "Questions at most",
+    "score_margin": "Score known to ±",
+    "se": "Standard error to reach",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +62,17 @@ def margin_in(fields: Mapping[str, str]) -> dict[str, float]:
     return {} if points is None else {"score_margin": points / 100}
 
 
+def labelled(text: str) -> str:
+    """The same sentence with the labels of forms in place of the fields of REST."""
+    fields = rf"/?\bstopping[./]({'|'.join(_LABELS)})\b"
+    return re.sub(fields, lambda found: f"“{_LABELS[found[1]]}”", text)
+
+
 def faults_in(error: ValidationError | SextantError) -> Faults:
     """What a form says about a refusal."""
     if isinstance(error, SextantError):
         several = error.problems if len(error.problems) > 1 else ()
-        return Faults(error.detail, several[:_MOST_FAULTS])
+        return Faults(labelled(error.detail), several[:_MOST_FAULTS])
     problems = problems_of(error.errors(include_url=False))
     if len(problems) == 1:
         one = problems[0]

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from app import DISTRIBUTION
 from app.pages.access import visitor
+from app.pages.forms import labelled
 from app.pages.static import address
 from app.reports.charts import interval_bar
 from app.reports.figures import answers_right, headline_lines, uncounted, whole_bank
@@ -72,6 +73,7 @@ def templates() -> Environment:
         "short": short,
         "name": _name,
         "examinee": who,
+        "labelled": labelled,
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
         "p_value": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001",
     }

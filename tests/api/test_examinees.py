@@ -43,6 +43,7 @@ async def test_two_sessions_of_one_name_are_one_examinee_everywhere(client: Clie
     told = brief.json()
     assert (told["examinee"], told["bank"], told["items"]) == ("solver", "demo", 6)
     assert told["score"] == sessions[0]["score"]["value"]
+    assert told["trust"] == sessions[0]["headline"]["trust"]["level"]
     assert told["theta"] == sessions[0]["estimate"]["theta"]
 
     board = (await client.get("/v1/banks/demo/leaderboard")).json()

@@ -32,6 +32,10 @@ async def test_a_test_is_forecast_looked_at_and_started(
     assert told.status_code == 200, told.text
     assert "Medians of 30 simulated tests" in told.text
     assert "not known" not in told.text
+    short = await browser.form(
+        FORM, of=FORM, do="forecast", **{**SCRIPTED, "se": "0.05", "max_items": "20"}
+    )
+    assert "exact as asked for: raise “Questions at most”, or ask for less." in short.text
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
     assert "Right answer:" in shown.text
     assert "sk-secret" not in shown.text

@@ -2,7 +2,7 @@
 
 from app.engine.simulation.forecast import TOLD_MARGIN, Effort, Forecast
 
-#: From this share of all items on a test saves nothing worth the name.
+#: From this share of all items on leaving the rest out saves nothing worth the name.
 _NEARLY_ALL = 0.8
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -33,7 +33,7 @@ def _margin_words(forecast: Forecast) -> str:
     if needed.items >= _NEARLY_ALL * every.items:
         return (
             f"{points(TOLD_MARGIN)} take {needed.items:,} of {every.items:,} questions: "
-            f"this bank saves nothing. Ask them all{_also(every)}."
+            f"for that ask them all{_also(every)}."
         )
     return f"{points(TOLD_MARGIN)} take about {needed.items:,} questions{_also(needed)}."
 

@@ -401,6 +401,7 @@ class SessionBrief(Output):
         description="95 % interval of the score; null where everything was asked."
     )
     equivalent_random_items: int | None
+    trust: Literal["good", "fair", "poor"] | None
     theta: float | None
     se: float | None
     usd: float | None
@@ -421,6 +422,7 @@ class SessionBrief(Output):
             score=None if headline is None else headline.score,
             interval=headline and headline.interval,
             equivalent_random_items=headline and headline.equivalent_random_items,
+            trust=headline and headline.trust.level,
             theta=figures["estimate"]["theta"],
             se=figures["estimate"]["se"],
             usd=figures["usage"]["usd"],
