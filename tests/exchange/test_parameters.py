@@ -73,7 +73,7 @@ def test_a_scale_is_kept() -> None:
 )
 def test_other_columns_are_refused_with_what_was_expected(header: bytes, words: str) -> None:
     with pytest.raises(FileFormatError) as refused:
-        read_parameters(header + b"\nq,1,1,1,1\n" if header else b"", name="bank.csv")
+        read_parameters(header + b"\nq,1,1,1,1\n" if header else b"\n", name="bank.csv")
     assert refused.value.detail.startswith("bank.csv: expected a first column of item ids")
     assert words in refused.value.detail
 

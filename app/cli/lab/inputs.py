@@ -119,7 +119,7 @@ class KnownBank:
         """
         if not path.exists():
             raise InvalidInputError(
-                f"--bank: there is no file {str(path)!r}. Is it a bank of a server, export it: "
+                f"--bank: there is no file {str(path)!r}. Export a bank of a server first: "
                 f"sextant banks export {path.stem} --bundle --out {path.stem}.bundle"
             )
         try:
