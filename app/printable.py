@@ -15,6 +15,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def percent_meant(came: float) -> str | None:
+    """What to say in place of a number that should be a share and is surely meant as percent."""
+    return f"for {came:g} % say {came / 100:g}" if 1 < came <= 100 else None
+
+
 def printable(text: str) -> str:
     """`text` with U+FFFD for each character that a terminal would obey."""
     return _OBEYED.sub("\ufffd", text)

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 
 from app.errors import FieldProblem
+from app.printable import percent_meant
 
 #: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
 NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
@@ -24,7 +25,6 @@ THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 _MAX_PROBLEMS: Final = 100
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
-_PERCENT: Final = 100
 _BOUNDS: Final = {
     "greater_than": ("gt", ">"),
     "greater_than_equal": ("ge", ">="),
@@ -112,11 +112,6 @@ def sentence(error: Mapping[str, Any]) -> str:
     is_share = kind.startswith("less") and error["ctx"][_BOUNDS[kind][0]] <= 1
     meant = percent_meant(came) if is_share else None
     return f"expected {expected}, got {came}" + (f"; {meant}" if meant else "")
-
-
-def percent_meant(came: float) -> str | None:
-    """What to say in place of a number that is surely meant as percent."""
-    return f"for {came:g} % say {came / 100:g}" if 1 < came <= _PERCENT else None
 
 
 def _expected(kind: str, found: Mapping[str, Any]) -> str | None:

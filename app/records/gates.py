@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from app.errors import FieldProblem, InvalidInputError
-from app.validation import percent_meant
+from app.printable import percent_meant
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50

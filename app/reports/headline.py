@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from typing_extensions import TypeAliasType
+
 from app.engine.design.selection import CriterionName
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
@@ -29,12 +31,14 @@ _BEYOND = {
     PopulationPosition.UNKNOWN: "It is not known whether the model is like the reference models",
 }
 
+TrustLevel = TypeAliasType("TrustLevel", Literal["good", "fair", "poor"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
     """How far to trust a score, and the one reason that matters most."""
 
-    level: Literal["good", "fair", "poor"]
+    level: TrustLevel
     reason: str
 
 

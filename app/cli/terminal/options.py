@@ -24,7 +24,7 @@ ConcurrencyOption = Annotated[
 ]
 #: Points below which a number is surely meant as a share: no test is so exact.
 _LEAST_POINTS = 0.1
-_points = partial(typer.Option, min=0.001, max=50.0, metavar="POINTS")
+_points = partial(typer.Option, min=0.01, max=50.0, metavar="POINTS")
 _MARGIN = "Stop when the score is known to so many points either way"
 MarginOption = Annotated[float | None, _points(help=f"{_MARGIN}; 4 by default.")]
 FurtherMarginOption = Annotated[float | None, _points(help=f"{_MARGIN}.")]

@@ -46,7 +46,7 @@ from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow
 from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
-from app.reports.headline import headline_of
+from app.reports.headline import TrustLevel, headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS
@@ -401,7 +401,7 @@ class SessionBrief(Output):
         description="95 % interval of the score; null where everything was asked."
     )
     equivalent_random_items: int | None
-    trust: Literal["good", "fair", "poor"] | None
+    trust: TrustLevel | None
     theta: float | None
     se: float | None
     usd: float | None
