@@ -17,6 +17,10 @@ BY_KIND = "by_kind"
 
 #: Any JSON object; its fields depend on what made it.
 JsonObject = TypeAliasType("JsonObject", Mapping[str, Any])
+#: What JSON can say.
+JsonValue = TypeAliasType(
+    "JsonValue", "dict[str, JsonValue] | list[JsonValue] | str | bool | int | float | None"
+)
 Role = Literal["system", "user", "assistant"]
 
 

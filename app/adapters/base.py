@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic import JsonValue
-
 from app.adapters.prompting import LAYOUT, Layout
 from app.calling import GenerationParams
-from app.items import FinishReason, Message
+from app.items import FinishReason, JsonValue, Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import JsonValue
-
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
 from app.adapters.transport import Transport, json_bytes
 from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
+from app.items import JsonValue
 
 KIND = "callback"
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
-from pydantic import JsonValue
 
 from app.adapters.base import Completion, EndpointConfig
 from app.adapters.failures import (
@@ -38,7 +37,7 @@ from app.errors import (
     InvalidInputError,
     MalformedAnswerError,
 )
-from app.items import FinishReason
+from app.items import FinishReason, JsonValue
 
 T = TypeVar("T")
 

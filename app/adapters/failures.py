@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from pydantic import JsonValue
-
 from app.adapters.transport import Reply, decoded
 from app.errors import (
     ColdStartError,
@@ -25,6 +23,7 @@ from app.errors import (
     ExamineeTimeoutError,
     RateLimitedError,
 )
+from app.items import JsonValue
 
 MAX_QUOTED_CHARS: Final = 300
 #: Longest wait that is understood, seconds: the end of the calendar, year 9999, is nearer. How long

@@ -5,8 +5,6 @@ Both answer 503 while no replica is up ("scaled to zero"): that is a cold start,
 
 from dataclasses import dataclass, replace
 
-from pydantic import JsonValue
-
 from app.adapters.base import (
     Completion,
     CompletionRequest,
@@ -29,6 +27,7 @@ from app.adapters.probing import probed
 from app.adapters.prompting import Layout, flatten
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
+from app.items import JsonValue
 
 _PROMPT_LOGPROBS = {
     "max_new_tokens": 1,

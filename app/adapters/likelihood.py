@@ -12,14 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from pydantic import JsonValue
-
 from app.adapters.base import Answered, Completion, CompletionRequest, ExactRequest
 from app.adapters.endpoint import JsonEndpoint
 from app.adapters.prompting import Normalise, PromptStyle, build_messages, flatten, join_turns
 from app.adapters.transport import Reply
 from app.errors import EndpointRejectedError, InvalidInputError, NoLikelihoodsError
-from app.items import ItemContent, Message, choice_letter
+from app.items import ItemContent, JsonValue, Message, choice_letter
 from app.records.fields import convert
 
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.

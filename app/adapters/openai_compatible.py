@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from pydantic import JsonValue
 from typing_extensions import override
 
 from app.adapters.base import (
@@ -37,7 +36,7 @@ from app.adapters.probing import PROBE_REQUEST, probed
 from app.adapters.prompting import flatten
 from app.adapters.transport import Reply, Transport, off_the_loop
 from app.errors import EndpointRejectedError, NoLikelihoodsError
-from app.items import FinishReason
+from app.items import FinishReason, JsonValue
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import JsonValue
-
 from app.adapters.base import EndpointConfig
 from app.errors import FieldProblem, InvalidInputError
+from app.items import JsonValue
 
 MAX_BODY_BYTES: Final = 16_384
 MAX_HEADERS: Final = 16

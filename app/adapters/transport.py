@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
-from pydantic import JsonValue
 
 from app.adapters.connections import (
     GuardedHTTPTransport,
@@ -37,6 +36,7 @@ from app.errors import (
     UnreachableError,
 )
 from app.fair_semaphore import FairSemaphore
+from app.items import JsonValue
 
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024

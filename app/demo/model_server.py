@@ -124,7 +124,7 @@ def create_model_server(
                 _chunks(head, text, finish, usage if ask.with_usage else None, chat=chat),
                 media_type="text/event-stream",
             )
-        return _json({**head, **_said(text, finish, chat=chat, whole=True), "usage": usage})
+        return _json({**head, **_choice(text, finish, chat=chat, whole=True), "usage": usage})
 
     async def chat_completions(request: Request) -> Response:
         return await answer(request, chat=True)
@@ -167,7 +167,7 @@ def create_model_server(
     )
 
 
-def _said(text: str, finish: str | None, *, chat: bool, whole: bool) -> dict[str, Any]:
+def _choice(text: str, finish: str | None, *, chat: bool, whole: bool) -> dict[str, Any]:
     """What either route says, as a whole or as a piece of a stream."""
     said: dict[str, Any]
     if not chat:
@@ -184,10 +184,10 @@ async def _chunks(
     head: dict[str, Any], text: str, finish: str, usage: dict[str, int] | None, *, chat: bool
 ) -> AsyncIterator[bytes]:
     for piece in re.findall(r"\S+\s*|\s+", text):
-        yield _event({**head, **_said(piece, None, chat=chat, whole=False)})
-    yield _event({**head, **_said("", finish, chat=chat, whole=False)})
+        yield _event({**head, **_choice(piece, None, chat=chat, whole=False)})
+    yield _event({**head, **_choice("", finish, chat=chat, whole=False)})
     if usage is not None:
-        last = _said("", None, chat=chat, whole=False)
+        last = _choice("", None, chat=chat, whole=False)
         yield _event({**head, **last, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pydantic import JsonValue
-
-from app.items import ItemContent
+from app.items import ItemContent, JsonValue
 
 SCHEMA_VERSION = "0.2.2"
 _CONFIDENCE = 0.95

@@ -12,13 +12,12 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import cast, get_args
 
-from pydantic import JsonValue
 from typing_extensions import TypedDict
 
 from app.errors import InvalidInputError
 from app.exchange.files import MAX_PROBLEMS, Problems
 from app.exchange.slopes import own_names
-from app.items import ItemContent, Message, Role, ScorerSpec, choice_letter
+from app.items import ItemContent, JsonValue, Message, Role, ScorerSpec, choice_letter
 
 MAX_KEY_CHARS = 512
 MAX_CHOICES = 26

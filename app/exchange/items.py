@@ -33,11 +33,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal, NoReturn, cast
 
-from pydantic import JsonValue
-
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.files import Problems, comma_hint, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
+from app.items import JsonValue
 
 ItemFormat = Literal["jsonl", "csv"]
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, NoReturn, cast
 
-from pydantic import JsonValue
-
 from app.errors import FileFormatError
 from app.exchange.results.recorded import LeftOut, SourceFile, open_text
+from app.items import JsonValue
 
 MAX_LINE_BYTES = 16 * 2**20
 #: Of a file that is one JSON value, which has to be in memory as a whole.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
-from pydantic import JsonValue
-
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
 from app.exchange.files import as_text, comma_hint
@@ -27,6 +25,7 @@ from app.exchange.items import (
     good_items,
 )
 from app.exchange.results.recorded import value_at
+from app.items import JsonValue
 
 _PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"

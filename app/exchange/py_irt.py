@@ -18,7 +18,6 @@ import json
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from pydantic import JsonValue
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
@@ -34,6 +33,7 @@ from app.exchange.results.recorded import (
     score_or_reason,
     text_of,
 )
+from app.items import JsonValue
 
 
 def is_examinee(row: Mapping[str, JsonValue]) -> bool:

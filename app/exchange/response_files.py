@@ -16,8 +16,6 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from pydantic import JsonValue
-
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.json_text import json_lines
@@ -27,6 +25,7 @@ from app.exchange.results.helm import read_helm
 from app.exchange.results.lm_eval import date_of, is_sample, read_lm_eval
 from app.exchange.results.openai_evals import is_output_item, read_openai_evals
 from app.exchange.results.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
+from app.items import JsonValue
 
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"

@@ -44,7 +44,7 @@ class Manifest(BaseModel):
     canary: str | None
 
 
-class _Said(Manifest):
+class _StoredManifest(Manifest):
     """As it is written: with the form of the file, and the SHA-256 of the dump."""
 
     format: int
@@ -72,7 +72,7 @@ def _fill(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:
             for block in dump:
                 digest.update(block)
                 entry.write(block)
-        said = _Said(**dict(manifest), format=_FORMAT, dump_sha256=digest.hexdigest())
+        said = _StoredManifest(**dict(manifest), format=_FORMAT, dump_sha256=digest.hexdigest())
         archive.writestr(_MANIFEST, said.model_dump_json(indent=2) + "\n")
     file.seek(0, os.SEEK_END)
 
@@ -116,7 +116,7 @@ def opened(path: Path) -> Iterator[BackupFile]:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
 
 
-def _manifest(archive: zipfile.ZipFile, path: Path) -> _Said:
+def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
     names = archive.namelist()
     if sorted(names) != [_DUMP, _MANIFEST]:
         raise FileFormatError(f"{path} is no backup of Sextant: it holds other entries.")
@@ -133,7 +133,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> _Said:
             f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."
         )
     try:
-        return _Said.model_validate(said)
+        return _StoredManifest.model_validate(said)
     except ValidationError:
         raise FileFormatError(
             f"{path} is no backup of Sextant: its manifest holds other fields than it should."

@@ -157,7 +157,7 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
     whole, and is used again next time; copies of other versions are removed.
     """
     if user.can_enter(binaries.directory):
-        return binaries
+        return replace(binaries, directory=binaries.directory.resolve())
     program = (binaries.directory / "postgres").stat()
     name = f"postgres-{binaries.version}-{program.st_size:x}-{program.st_mtime_ns:x}"
     bin_below = Path(*binaries.directory.resolve().parts[-3:])

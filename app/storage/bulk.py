@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from pydantic import JsonValue
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import PreconditionFailedError
+from app.items import JsonValue
 
 #: Rows that are fetched in one go where there may be tens of thousands: between them others run.
 STREAMED = 250

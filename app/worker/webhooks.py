@@ -12,12 +12,12 @@ from datetime import UTC, timedelta
 from typing import Any, Final
 
 import structlog
-from pydantic import JsonValue
 
 from app.acting import Acting, acting_for
 from app.adapters.callback import signature
 from app.adapters.transport import json_bytes
 from app.errors import DatabaseUnavailableError, NotFoundError, SextantError
+from app.items import JsonValue
 from app.observability import WEBHOOK_ATTEMPTS
 from app.records.webhooks import Delivery, Webhook
 from app.services.container import Services

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from app.engine.inference.comparison import MeasuredScore, of_scores
 from app.records.fields import ends
 from app.services.container import Services
+from app.services.results.comparisons import _within
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
 from tests.services.sessions import until
@@ -81,6 +83,18 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     if found["common"] is not None:
         differences = [answers[0][item] - answers[1][item] for item in common]
         assert found["common"]["delta"] == pytest.approx(sum(differences) / len(common))
+
+
+def test_no_more_items_are_said_to_decide_than_the_bank_has() -> None:
+    one, other = (
+        MeasuredScore(n_items=40, value=at, lo=at - 0.1, hi=at + 0.1) for at in (0.6, 0.601)
+    )
+    found = of_scores(one, other)
+    assert found.items_to_decide is not None
+    assert found.items_to_decide > 10_000
+    assert _within(found, 10**9) == found
+    told = [_within(found, left, instead) for left, instead in ((160, 160), (160, None), (0, 0))]
+    assert [one and one.items_to_decide for one in told] == [160, None, None]
 
 
 async def test_examinees_of_a_response_set_compare_without_theta(client: Client) -> None:

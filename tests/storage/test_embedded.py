@@ -425,3 +425,13 @@ def test_a_postgres_that_is_too_old_is_none(
     with pytest.raises(DatabaseUnavailableError, match=r"no PostgreSQL 16 or newer .*embedded\]"):
         binaries.find(None)
     assert binaries.find(15) == old
+
+
+def test_programs_behind_a_link_are_run_where_they_lie() -> None:
+    with tempfile.TemporaryDirectory() as open_, tempfile.TemporaryDirectory() as closed:
+        Path(open_).chmod(0o755)  # links below a directory of mode 0700 lead nobody there
+        link = Path(closed, "bin")
+        link.symlink_to(open_)
+        found = binaries.Binaries(directory=link, version="18.1", major=18)
+        published = binaries.publish(found, Path(closed), ServerUser(uid=65534, gid=65534))
+        assert published.directory == Path(open_).resolve()

@@ -29,7 +29,7 @@ def list_banks() -> None:
     here = chosen().target is None
     found = asyncio.run(_stored()) if here else listed("/v1/banks?order=asc")
     show_list(
-        [bank | _told(bank["latest_version"]) for bank in found],
+        [bank | _figures_of(bank["latest_version"]) for bank in found],
         {
             "name": "name",
             "items": "n_items",
@@ -62,7 +62,7 @@ async def _stored() -> list[Json]:
             after = page.items[-1].bank.id
 
 
-def _told(version: Json | None) -> Json:
+def _figures_of(version: Json | None) -> Json:
     """What a list shows of a bank's latest version."""
     if version is None:
         return {"version": None, "active": None, "model": None}

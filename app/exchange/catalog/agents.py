@@ -14,10 +14,10 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import JsonValue
 
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Responses
+from app.items import JsonValue
 
 _MAX_NAME = 512
 #: Names of agents may begin with the day of their submission,

@@ -11,14 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from pydantic import JsonValue
-
 from app.errors import InvalidInputError
 from app.exchange.catalog.entry import Entry, ItemForm, Join, Source
 from app.exchange.catalog.rows import Template, field_of, filter_of, read_rows
 from app.exchange.item_record import ItemFields, ItemRecord, parse_item
 from app.exchange.parameters import read_parameters
-from app.items import ItemContent, choice_letter
+from app.items import ItemContent, JsonValue, choice_letter
 
 TRAINING = "training_file"
 WITHOUT_PARAMETERS = "rows_without_parameters"

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import cast
 
-from pydantic import JsonValue
-
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import as_text
+from app.items import JsonValue
 
 _PARQUET = b"PAR1"
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pydantic import JsonValue
-
 from app.exchange.results.recorded import Method, Source, value_at
-from app.items import Message, ScorerSpec
+from app.items import JsonValue, Message, ScorerSpec
 
 #: Beyond these a setting is a slip of the file.
 _MAX_TOKENS: Final = 10_000_000

@@ -19,12 +19,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
 from app.exchange.results.recorded import LeftOut, SourceFile, list_at, object_at
 from app.exchange.table_batches import NOT_PARQUET, open_parquet
+from app.items import JsonValue
 
 _FLAT = (
     "query", "example", "question", "choices", "gold", "gold_index", "full_prompt", "predictions",

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from app.exchange.item_record import ItemFields
@@ -87,6 +86,8 @@ class Found:
     @classmethod
     def from_dict(cls, value: object) -> "Found":
         """What `to_dict` wrote."""
+        from pydantic import TypeAdapter  # children that read files need it not
+
         return TypeAdapter(cls).validate_python(value)
 
 

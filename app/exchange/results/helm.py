@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from pydantic import JsonValue
-
 from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText, small_json
 from app.exchange.results.recorded import (
     FIRST_TRIAL,
@@ -21,6 +19,7 @@ from app.exchange.results.recorded import (
     text_of,
     value_at,
 )
+from app.items import JsonValue
 
 #: Metrics that say how good an answer is; the others in the file count tokens, time and the like.
 METRICS = frozenset({

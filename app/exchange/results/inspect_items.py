@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import JsonValue
-
 from app.exchange.results.asked_item import (
     AskedItem,
     UnusableRowError,
@@ -14,7 +12,7 @@ from app.exchange.results.asked_item import (
 )
 from app.exchange.results.lm_eval_items import turns_of
 from app.exchange.results.recorded import Method, list_at, object_at, value_at
-from app.items import ScorerSpec
+from app.items import JsonValue, ScorerSpec
 
 #: Before the name of an attachment that holds a turn's text.
 ATTACHED = "attachment://"

@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import BinaryIO, cast
 
 import pyarrow as pa
-from pydantic import JsonValue
 
 from app.errors import FileFormatError
 from app.exchange.files import check_ratio, shortened
@@ -43,7 +42,7 @@ from app.exchange.results.recorded import (
     text_of,
     value_at,
 )
-from app.items import Outcome, ScorerSpec
+from app.items import JsonValue, Outcome, ScorerSpec
 
 MAX_ENTRY_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 2**30

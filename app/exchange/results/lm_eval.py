@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pydantic import JsonValue
-
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.results.asked_item import Seen
 from app.exchange.results.lm_eval_items import TaskConfig, asked_by, config_of, written
@@ -33,7 +31,7 @@ from app.exchange.results.recorded import (
     score_or_reason,
     text_of,
 )
-from app.items import Outcome
+from app.items import JsonValue, Outcome
 
 _FILE = re.compile(
     r"(?:samples|details)_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d[-:]\d\d[-:]\d\d(\.\d+)?)"

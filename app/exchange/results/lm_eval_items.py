@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
-from pydantic import JsonValue
-
 from app.exchange.json_text import small_json
 from app.exchange.results.asked_item import (
     AskedItem,
@@ -23,7 +21,7 @@ from app.exchange.results.asked_item import (
     token_limit,
 )
 from app.exchange.results.recorded import Source, list_at, text_of, value_at
-from app.items import Message, Role, ScorerSpec
+from app.items import JsonValue, Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl?$")
 _ONE_TEXT = (

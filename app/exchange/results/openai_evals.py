@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import cast
 
-from pydantic import JsonValue
-
 from app.exchange.json_text import json_lines
 from app.exchange.results.asked_item import (
     AskedItem,
@@ -43,7 +41,7 @@ from app.exchange.results.recorded import (
     text_of,
     value_at,
 )
-from app.items import Outcome
+from app.items import JsonValue, Outcome
 
 _TASK = "openai-evals"
 #: What became of an answer that ended so.

@@ -8,13 +8,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, cast
 
-from pydantic import JsonValue
 from typing_extensions import TypedDict
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import MAX_TEXT_BYTES, shortened, unpacked
-from app.items import Outcome
+from app.items import JsonValue, Outcome
 
 FIRST_TRIAL = 1
 #: Why a row gives no answer: another filter was taken than that of its detail.

@@ -1,7 +1,7 @@
 """Two examinees compared: sessions on one scale, or rows of a response set."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,10 @@ class ComparisonService:
         groups = dict(zip(version.item_ids, version.groups, strict=True))
         mine = [one.scores[item] for item in common]
         theirs = [other.scores[item] for item in common]
+        left = max(
+            int(side.measured.version.active.sum()) - side.measured.result.n_scored
+            for side in (one, other)
+        )
         reasons = [
             f"Session {side.session_id}: {side.result.reason}"
             for side in (one.measured, other.measured)
@@ -114,11 +118,18 @@ class ComparisonService:
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),
-            score=None if reasons else between_scores(one.measured, other.measured, confidence),
+            # Once all is asked, scores are known.
+            score=None
+            if reasons
+            else _within(between_scores(one.measured, other.measured, confidence), left, left),
             common=None
             if reasons
-            else _difference(mine, theirs, [groups[item] for item in common], confidence),
-            theta=None if reasons else between_abilities(one.measured, other.measured, confidence),
+            else _within(
+                _difference(mine, theirs, [groups[item] for item in common], confidence), left
+            ),
+            theta=None
+            if reasons
+            else _within(between_abilities(one.measured, other.measured, confidence), left),
             reason=" ".join(reasons) or None,
             caution=apart([one.record, other.record]),
             untried=_untried(one, other),
@@ -203,6 +214,13 @@ def _side(found: _Session, scores: list[float]) -> Compared:
         extrapolation=result.extrapolation,
         **effort_of(found.record.summary),
     )
+
+
+def _within(found: Difference | None, left: int, instead: int | None = None) -> Difference | None:
+    """The same, where the bank has fewer items left than would decide it."""
+    if found is None or found.items_to_decide is None or found.items_to_decide <= left:
+        return found
+    return replace(found, items_to_decide=instead or None)
 
 
 def _difference(

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from pydantic import JsonValue
 from sqlalchemy import ColumnElement, delete, func, null, select, update
 from sqlalchemy.orm import aliased
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
+from app.items import JsonValue
 from app.records.calibrations import (
     COLUMNS,
     CalibrationRecord,

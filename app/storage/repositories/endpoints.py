@@ -6,12 +6,12 @@ from datetime import timedelta
 from types import EllipsisType
 from typing import Any
 
-from pydantic import JsonValue
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
+from app.items import JsonValue
 from app.records.endpoints import (
     SELF_REPORTED,
     Endpoint,

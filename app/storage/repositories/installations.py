@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from pydantic import JsonValue
 from sqlalchemy import select, update
 from typing_extensions import override
 
+from app.items import JsonValue
 from app.records.banks import InstallationRecord
 from app.records.fields import convert
 from app.records.leased import UNDERWAY

@@ -5,12 +5,12 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import JsonValue
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
+from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import shallow
 from app.records.rankings import RankingRecord, RankingStep

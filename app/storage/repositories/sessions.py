@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import JsonValue
 from sqlalchemy import (
     ColumnElement,
     Row,
@@ -26,6 +25,7 @@ from app.errors import (
     NotFoundError,
     StaleStepError,
 )
+from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import convert, shallow
 from app.records.sessions import (

@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
 
-from pydantic import JsonValue
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from app.errors import NotFoundError
-from app.items import ScorerSpec
+from app.items import JsonValue, ScorerSpec
 from app.records.banks import (
     ACTIVE,
     PRETEST,
