@@ -53,7 +53,7 @@ def test_what_another_scorer_changes_is_shown(model_url: str, tmp_path: Path) ->
     assert "0 of 12 questions" in unread.stderr
 
     extend = ("sessions", "extend", old["id"])
-    assert "--max-items: expected more than the 12" in refused(*extend, "--max-items", "10")
+    assert "--max-items: expected at least the 12" in refused(*extend, "--max-items", "10")
     assert "--margin: expected points, got 0.03" in refused(*extend, "--margin", "0.03")
     gone_on = told(*extend, "--max-items", "16")
     assert (gone_on["parent_id"], gone_on["progress"]["items"]) == (old["id"], 16)

@@ -89,9 +89,9 @@ class DerivedSessions:
         price = endpoint.settings.price if endpoint and endpoint.settings.is_called else None
         check_plan(plan, price)
         most, scored = plan.design.stopping.max_items, parent.summary["progress"]["scored"]
-        if most is not None and most <= scored and "stopping" in changes:
+        if most is not None and most < scored and "stopping" in changes:
             place = "/stopping/max_items"
-            detail = f"expected more than the {scored} questions asked already, got {most}"
+            detail = f"expected at least the {scored} questions asked already, got {most}"
             raise InvalidInputError(f"{place}: {detail}.", problems=[FieldProblem(place, detail)])
         reachable = await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
