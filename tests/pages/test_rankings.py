@@ -27,7 +27,7 @@ async def test_a_ranking_is_begun_from_its_form_and_shown(
     both = {f"endpoint-{endpoint}": "yes" for endpoint in made}
     bank = re.findall(r'<option value="(bnk_[0-9a-z]{26})"', text)[0]
     for wrong, said in (
-        ({**both, "confidence": "2"}, "confidence: expected a number &lt; 1, got 2; for 2 % say 0.02."),
+        ({**both, "confidence": "2"}, "number &lt; 1, got 2; for 2 % say 0.02."),
         ({**both, "budget_usd": "much"}, "expected a number"),
         ({f"endpoint-{made[0]}": "yes"}, "at least two"),
         ({}, "endpoints"),
