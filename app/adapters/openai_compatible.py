@@ -148,7 +148,10 @@ class OpenAICompatible(ABC):
         body = self._body(request, self._structure(request)) | sampling
         return ExactRequest(self.endpoint.url, body)
 
-    def _structure(self, request: CompletionRequest) -> Mapping[str, JsonValue]:  # noqa: ARG002
+    def _structure(
+        self,
+        request: CompletionRequest,  # noqa: ARG002  # chat routes ask by its schema
+    ) -> Mapping[str, JsonValue]:
         """Fields that ask for an answer of a certain form."""
         return _NO_EXTRAS
 
@@ -164,7 +167,10 @@ class OpenAICompatible(ABC):
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    def _stops(self, request: CompletionRequest) -> tuple[str, ...]:  # noqa: ARG002
+    def _stops(
+        self,
+        request: CompletionRequest,  # noqa: ARG002  # text routes stop as its layout says
+    ) -> tuple[str, ...]:
         """Where answers end beside the stop sequences that are set."""
         return ()
 

@@ -95,8 +95,9 @@ def _of_state(
 def _of_answers(
     identity: SessionIdentity, figures: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | None]]:
-    yield "unparsed_as_wrong", unscored(figures).wrong_words
-    if share := unscored(figures).share_left_out:
+    lost = unscored(figures)
+    yield "unparsed_as_wrong", lost.wrong_words
+    if share := lost.share_left_out:
         yield (
             "unmarked_answers",
             f"{percent(share)} of the answers have no score and are left out. If the model fails "

@@ -52,8 +52,9 @@ def person_fit_of(
     version: LoadedVersion, responses: Sequence[Response], theta: float | FloatArray
 ) -> dict[str, Any]:
     """The fit of these answers at the final estimate, JSON-able."""
-    known = version.bank, responses, theta, version.n_reference or None
-    fit, turned = person_fit(*known), inversions(*known)
+    # Curves that no reference model taught are given, and taken as they are.
+    asked = version.bank, responses, theta, version.n_reference or None
+    fit, turned = person_fit(*asked), inversions(*asked)
     return {
         "lz": finite(fit.lz),
         "p_value": finite(fit.p_value),
