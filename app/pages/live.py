@@ -116,7 +116,7 @@ async def answers_of(
         contents = await versions.items_at(version, sorted({one.position for one in asked}))
     texts = {position: _text(item.content) for position, item in contents.items()}
     begins = begins_alike(list(texts.values()))
-    theta = (record.summary.get("estimate") or {}).get("theta")
+    theta = record.summary["estimate"]["theta"]
     rows = []
     for one in asked:
         answer = ResponseRead.of(one, view)

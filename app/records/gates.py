@@ -6,6 +6,7 @@ from typing import Any
 
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent_meant
+from app.records.figures import ResultFigures, WaysAsked
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50
@@ -38,8 +39,8 @@ class Baseline:
     bank_version_id: str
     seed: int
     design: dict[str, Any]
-    provenance: dict[str, Any]
-    summary: dict[str, Any]
+    provenance: WaysAsked
+    summary: ResultFigures
     residuals: dict[str, float]
     cautions: dict[str, str | None]
 

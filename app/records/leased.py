@@ -2,10 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 #: States in which a worker may hold it.
 UNDERWAY = ("queued", "running")
+
+
+class Failure(TypedDict):
+    """Why nothing came of work."""
+
+    code: str
+    detail: str
+    errors: NotRequired[list[dict[str, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +23,6 @@ class LeasedRecord:
     Attributes:
         lease_epoch: Number of its lease, which every write of its worker names.
         lapses: How often in a row its lease ran out without a step.
-        failure: Why nothing came of it, JSON-able.
         project_id: Whose it is.
         created_by: The API key that made it.
         request_id: The request that made it; None: the command line, or nobody noted it.
@@ -25,7 +32,7 @@ class LeasedRecord:
     status: str
     lease_epoch: int
     lapses: int
-    failure: dict[str, Any] | None
+    failure: Failure | None
     project_id: str
     created_by: str | None
     request_id: str | None

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.records.leased import LeasedRecord
+from app.records.figures import RankingFigures
+from app.records.leased import Failure, LeasedRecord
 from app.records.sessions import Advance, SessionEvent
 
 #: States in which nothing is asked any more; a completed one goes on when somebody joins.
@@ -27,7 +28,7 @@ class RankingRecord(LeasedRecord):
     settings: dict[str, Any]
     seed: int
     metadata: dict[str, str]
-    summary: dict[str, Any]
+    summary: RankingFigures
     stop_reason: str | None
     stop_detail: str | None
     event_seq: int
@@ -40,14 +41,14 @@ class RankingEnd:
     status: str
     stop_reason: str
     stop_detail: str
-    failure: dict[str, Any] | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingStep:
     """One step forward of a ranking, and of its members by session id."""
 
-    summary: Mapping[str, Any]
+    summary: RankingFigures
     events: Sequence[SessionEvent] = ()
     end: RankingEnd | None = None
     members: Mapping[str, Advance] = field(default_factory=dict)

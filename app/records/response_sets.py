@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from app.acting import maker, owner
 from app.records.endpoints import SELF_REPORTED
-
-#: How answers were obtained, by what is known: `mode`, `shots`, `scorer`, ...
-AskedJson = dict[str, str | float | None]
+from app.records.figures import AskedJson, Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ class EndedSession(NamedTuple):
     asked: AskedJson
 
 
-def examinee_of(provenance: Mapping[str, Any]) -> str | None:
+def examinee_of(provenance: Provenance) -> str | None:
     """Who answered a session: one kind and address, model, settings and prompt are one examinee.
 
     Another checkpoint behind the same address is one of its own if its model has another name. Who

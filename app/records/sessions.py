@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
-from app.records.leased import LeasedRecord
+from app.records.figures import Provenance, SessionFigures
+from app.records.leased import Failure, LeasedRecord
 
 SessionState = Literal[
     "queued",
@@ -113,10 +114,10 @@ class SessionRecord(LeasedRecord):
     ranking_id: str | None
     ranking_member: int | None
     metadata: dict[str, str]
-    provenance: dict[str, Any]
+    provenance: Provenance
     waiting_until: datetime | None
     waiting_reason: str | None
-    summary: dict[str, Any]
+    summary: SessionFigures
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
@@ -128,10 +129,10 @@ class SessionRecord(LeasedRecord):
     @property
     def examinee(self) -> Examinee | None:
         """Who answers by hand, where somebody was named."""
-        origin = self.provenance.get("endpoint") or {}
-        if self.mode != "manual" or origin.get("kind") != SELF_REPORTED:
+        origin = self.provenance.get("endpoint")
+        if self.mode != "manual" or origin is None or origin["kind"] != SELF_REPORTED:
             return None
-        return _examinee(origin["name"], origin["model"], origin["options"])
+        return _examinee(origin["name"] or "", origin["model"], origin["options"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,7 @@ class NewSession:
     ranking_id: str | None = None
     ranking_member: int | None = None
     metadata: dict[str, str] = field(default_factory=dict)
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: Provenance
     active_s: float = 0.0
 
 
@@ -262,7 +263,7 @@ class Ending:
     stop_reason: str
     stop_detail: str
     precision_reached: bool | None
-    failure: dict[str, Any] | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +283,7 @@ class Advance:
     closed: Mapping[int, Closing] = field(default_factory=dict)
     asked: Sequence[SelectedItem] = ()
     events: Sequence[SessionEvent] = ()
-    summary: dict[str, Any]
+    summary: SessionFigures
     status: str = "running"
     active_s: float = 0.0
     ending: Ending | None = None

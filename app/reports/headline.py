@@ -101,13 +101,13 @@ class Headline:
 def headline_of(session: SessionRecord) -> Headline | None:
     """The headline of a session by now; None before it has a score."""
     figures, provenance = session.summary, session.provenance
-    score, estimate = figures.get("score"), figures.get("estimate") or {}
+    score, estimate = figures["score"], figures["estimate"]
     if score is None:
         return None
     asked = figures["progress"]["items"]
     n_items = provenance["n_items"] + provenance.get("n_never_asked", 0)
     usd = figures["usage"]["usd"]
-    stands = estimate.get("extrapolation") or {}
+    stands: Mapping[str, Any] = estimate.get("extrapolation") or {}
     is_placed = stands.get("standing") not in (None, PopulationPosition.UNKNOWN)
     tags = [tag for tag in score.get("target") or {} if tag != WHOLE_BANK]
     return Headline(
@@ -171,7 +171,8 @@ def _trust(session: SessionRecord, score: Mapping[str, Any], stands: Mapping[str
     if not stands["agrees"]:
         reason = "The answers do not follow the reference models: the sampled questions count."
         return Trust(level="fair", reason=reason)
-    if (session.summary.get("person_fit") or {}).get("flagged"):
+    fit = session.summary.get("person_fit")
+    if fit is not None and fit["flagged"]:
         reason = "The answers do not go together as those of other models do."
         return Trust(level="fair", reason=reason)
     reason = "The model lies within the reference models, and its answers agree with them."

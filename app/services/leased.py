@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from app.errors import (
     StaleStepError,
 )
 from app.observability import LEASES_LOST
-from app.records.leased import LeasedRecord
+from app.records.leased import Failure, LeasedRecord
 from app.services.outages import retry_outages
 from app.storage.database import Database
 from app.storage.leased import MAX_LAPSES, LeasedRepository
@@ -71,7 +71,7 @@ def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
         yield
 
 
-def failure_of(error: SextantError) -> dict[str, Any]:
+def failure_of(error: SextantError) -> Failure:
     """Why nothing came of work, as it is stored."""
     problems = [asdict(problem) for problem in error.problems]
     return {"code": error.code, "detail": error.detail, "errors": problems}

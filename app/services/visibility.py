@@ -10,12 +10,13 @@ Reports, exports and response shapes all take their values through a `View`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
 from app.records.banks import OPEN, Bank, Item
+from app.records.figures import Provenance, RankingFigures
 from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Closing, SessionRecord
@@ -193,19 +194,17 @@ def is_withheld(bank: Bank) -> bool:
     return bank.visibility != OPEN
 
 
-def _redacted_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: provenance[name] for name in provenance if name in _TOLD_PROVENANCE}
-    asking = provenance.get("asking", {})
+def _redacted_provenance(provenance: Provenance) -> Provenance:
+    known: Mapping[str, Any] = provenance
+    told = {name: known[name] for name in known if name in _TOLD_PROVENANCE}
+    asking = known.get("asking", {})
     ways = {
-        name: {key: known for key, known in provenance[name].items() if key != "scorer"}
+        name: {key: value for key, value in known[name].items() if key != "scorer"}
         for name in ("asked", "asked_when_calibrated")
-        if name in provenance
+        if name in known
     }
-    return {
-        **told,
-        **ways,
-        "asking": {name: asking[name] for name in asking if name in _TOLD_ASKING},
-    }
+    told_asking = {name: asking[name] for name in asking if name in _TOLD_ASKING}
+    return cast(Provenance, {**told, **ways, "asking": told_asking})
 
 
 def _redacted_closing(closing: Closing) -> Closing:
@@ -234,9 +233,9 @@ def _sentence(text: str | None, stop_reason: object) -> str | None:
     return UNTOLD
 
 
-def _redacted_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _redacted_summary(summary: RankingFigures) -> RankingFigures:
     """Figures of a ranking; what a member waits for may quote its endpoint."""
-    told: dict[str, Any] = _redacted(summary)
+    told: RankingFigures = _redacted(summary)
     return {**told, "waiting_reason": UNTOLD} if told.get("waiting_reason") else told
 
 

@@ -24,6 +24,7 @@ from tests.api.conftest import EVENTS, Client, NewClient
 from tests.api.test_projects import Member
 from tests.api.test_webhooks import HOOK
 from tests.demo_bank import install_demo_bank
+from tests.services.sessions import figures_of
 
 THETAS = {"weak": -2.4, "strong": 2.4, "middle": 0.0}
 RANKED = "/v1/rankings"
@@ -262,9 +263,9 @@ async def test_services_that_answer_by_turns_find_what_one_does(
                 answer = ManualAnswer(step_token=item.step_token, score=float(score))
                 items += (await by_hand.answer(item.record.id, answer)).next_items
                 record = await services.rankings.get(ranking_id)
-                for one in record.summary["order"]:
+                for one in figures_of(record)["order"]:
                     del one["session_id"]
-                told.append({**record.summary, "pairs": record.stop_detail})
+                told.append({**figures_of(record), "pairs": record.stop_detail})
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     assert all(one["score"] for one in told[-1]["order"])
 

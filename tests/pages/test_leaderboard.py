@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from app.pages.latest import last_results
 from app.pages.namesakes import namesakes
+from app.records.figures import Provenance
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.visibility import View
@@ -76,9 +77,9 @@ async def test_as_little_is_shown_as_tells_namesakes_from_each_other(
     record = await services.sessions.get(await _by_hand(client, "twin"))
 
     def live(key: str, host: str, name: str | None = None, **asked: str) -> SessionRecord:
-        origin: dict[str, Any] = {"kind": "openai_chat", "base_url": f"http://{host}/v1"}
+        origin: Any = {"kind": "openai_chat", "base_url": f"http://{host}/v1"}
         origin |= {"model": "twin", **asked}
-        known = {**record.provenance, "endpoint": origin}
+        known: Provenance = {**record.provenance, "endpoint": origin}
         called = {"endpoint_name": name, "endpoint_model": origin["model"]}
         return replace(record, id=key, mode="live", provenance=known, **called)
 
@@ -104,7 +105,7 @@ async def test_endpoints_without_a_name_are_one_at_one_address(
     made = await services.sessions.get(await _by_hand(client, "any"))
 
     def at(host: str, number: int) -> SessionRecord:
-        asked = {"kind": "openai_chat", "model": "m", "base_url": f"http://{host}/v1"}
+        asked: Any = {"kind": "openai_chat", "model": "m", "base_url": f"http://{host}/v1"}
         return replace(
             made,
             id=f"{made.id[:-1]}{number}",

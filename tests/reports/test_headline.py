@@ -8,6 +8,12 @@ import pytest
 
 from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
+from app.records.figures import (
+    EstimateFigures,
+    PersonFitFigures,
+    ProgressFigures,
+    ScoreFigures,
+)
 from app.records.sessions import SessionRecord
 from app.reports.figures import dollars, headline_lines
 from app.reports.headline import headline_of
@@ -96,8 +102,8 @@ MAXIMUM_INFORMATION = {"criterion": "maximum_information"}
 
 def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
     """Of the same answers, placed so among reference models; among none if not said."""
-    placed = {"percentile": 50.0, **standing} if standing else None
-    estimate = {**record.summary["estimate"], "extrapolation": placed}
+    placed: Any = {"percentile": 50.0, **standing} if standing else None
+    estimate: EstimateFigures = {**record.summary["estimate"], "extrapolation": placed}
     headline = headline_of(replace(record, summary={**record.summary, "estimate": estimate}))
     assert headline is not None
     return headline.trust.level, headline.trust.reason
@@ -106,6 +112,7 @@ def trust_of(record: SessionRecord, **standing: Any) -> tuple[str, str]:
 async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -> None:
     headline, score = headline_of(ended), ended.summary["score"]
     assert headline is not None
+    assert score is not None
     assert (headline.score, headline.interval) == (score["value"], score["interval"])
     assert (headline.asked, headline.answers) == (8, "4 of 8 right")
     assert headline.theta == ended.summary["estimate"]["theta"]
@@ -128,7 +135,7 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
         "Too few reference models to place the model, and a test for ability samples no "
         "question: run one for the score.",
     )
-    fit = {"flagged": True}
+    fit: PersonFitFigures = {"flagged": True, "lz": None, "p_value": None}
     odd = replace(ended, summary={**ended.summary, "person_fit": fit})
     assert trust_of(odd, standing="within", agrees=True) == (
         "fair",
@@ -137,7 +144,7 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)
     outcomes = {**ended.summary["outcomes"], "refused": 1}
-    progress = {**ended.summary["progress"], "items": 9}
+    progress: ProgressFigures = {**ended.summary["progress"], "items": 9}
     some = replace(ended, summary={**ended.summary, "outcomes": outcomes, "progress": progress})
     assert trust_of(some, standing="within", agrees=True) == (
         "fair",
@@ -149,7 +156,8 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
         "poor",
         "38 % of the answers could not be parsed, and count as wrong: read some of them.",
     )
-    curves = {**ended.summary["score"], "method": "p-irt"}
+    assert ended.summary["score"] is not None
+    curves: ScoreFigures = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})
     assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
 

@@ -13,6 +13,7 @@ from app.engine import ItemBank
 from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
 from app.records.fields import Interval
+from app.records.leased import Failure
 from app.reports.formats import item_name
 from app.reports.rendering import STYLE
 from app.reports.session.build import MAX_ITEMS, Asked, Ended
@@ -291,7 +292,7 @@ def test_long_tests_are_shown_in_part_and_say_so() -> None:
 def test_a_test_that_failed_early_says_why_and_what_was_right() -> None:
     bank = known(plain_bank())
     detail = "5 calls in a row failed. Repair the endpoint, then continue the session."
-    failure = {"code": "endpoint_unavailable", "detail": "HTTP 500."}
+    failure: Failure = {"code": "endpoint_unavailable", "detail": "HTTP 500."}
     ended = Ended(
         reason="too_many_failures", detail=detail, precision_reached=False, failure=failure
     )

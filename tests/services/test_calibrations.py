@@ -39,7 +39,7 @@ from tests.services.calibrations import (
     imported,
     runner_of,
 )
-from tests.services.sessions import answered, spec
+from tests.services.sessions import answered, figures_of, spec
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -457,7 +457,7 @@ async def test_theta_is_withheld_where_few_reference_models_tell_and_the_score_s
     by_hand = spec(mode="manual", endpoint=None, bank="few", plan={"stopping": {"max_items": 8}})
     session = await services.sessions.create(by_hand)
     session = await answered(services, session, lambda at: {"score": float(at.step % 2)})
-    summary = session.summary
+    summary = figures_of(session)
     estimate, told = summary["estimate"], "has 12 reference models"
     assert (estimate["theta"] is None) == withheld
     assert (told in (estimate["reason"] or "")) == withheld

@@ -16,7 +16,7 @@ from app.services.sessions.run import open_run
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
-from tests.services.sessions import spec
+from tests.services.sessions import figures_of, spec
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_a_version_corrects_its_sessions_intervals(
     for _ in range(5):
         record = await tell(services, record.id, score=1.0)
 
-    estimate, accuracy = record.summary["estimate"], record.summary["score"]
+    estimate, accuracy = figures_of(record)["estimate"], figures_of(record)["score"]
     known, raw = estimate["interval"], estimate["interval_raw"]
     assert known["hi"] - known["lo"] == pytest.approx(2 * (raw["hi"] - raw["lo"]))
     assert accuracy["interval_raw"] is None
@@ -62,7 +62,7 @@ async def test_services_that_answer_by_turns_measure_as_one_does(
             for number in range(9):
                 given = {"outcome": Outcome.REFUSED} if number == 4 else {"score": number % 3 / 2}
                 record = await tell(turns[number % len(turns)], record.id, **given)
-                told.append({**record.summary, "usage": record.stop_reason})
+                told.append({**figures_of(record), "usage": record.stop_reason})
     assert told[:9] == told[9:]
 
 
@@ -120,8 +120,8 @@ async def test_an_outcome_is_counted_and_leaves_theta_alone(
 ) -> None:
     record = await tell(services, manual.id, outcome=Outcome.REFUSED)
 
-    assert record.summary["outcomes"]["refused"] == 1
-    assert record.summary["estimate"] == manual.summary["estimate"]
+    assert figures_of(record)["outcomes"]["refused"] == 1
+    assert figures_of(record)["estimate"] == figures_of(manual)["estimate"]
 
 
 async def test_a_cancelled_session_takes_no_answer(
@@ -155,15 +155,15 @@ async def test_a_replay_keeps_the_answers_and_under_the_same_settings_every_bit(
     )
 
     old, new = [await services.sessions.responses(r.id) for r in (parent, replayed)]
-    assert replayed.summary["estimate"]["method"] == "wle"
-    assert replayed.summary["estimate"] != parent.summary["estimate"]
+    assert figures_of(replayed)["estimate"]["method"] == "wle"
+    assert figures_of(replayed)["estimate"] != figures_of(parent)["estimate"]
     assert [(r.item_key, r.closing.score) for r in old if r.closing] == [
         (r.item_key, r.closing.score) for r in new if r.closing
     ]
     assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
     assert replayed.metadata == {"why": "wle"}
     alike = await services.derived_sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
-    assert alike.summary == parent.summary
+    assert figures_of(alike) == figures_of(parent)
 
 
 async def test_only_ended_sessions_are_replayed_or_extended(
@@ -187,10 +187,10 @@ async def test_an_extended_manual_session_waits_for_its_next_answer_and_keeps_it
     )
     ended = await tell(services, extended.id, score=0.0)
 
-    seconds = [record.summary["usage"]["seconds"] for record in (parent, extended, ended)]
+    seconds = [figures_of(record)["usage"]["seconds"] for record in (parent, extended, ended)]
     assert 0 < seconds[0] == seconds[1] < seconds[2]
     assert (extended.status, ended.status) == ("awaiting_response", "completed")
-    assert ended.summary["outcomes"]["scored"] == 6
+    assert figures_of(ended)["outcomes"]["scored"] == 6
 
 
 async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:
@@ -200,4 +200,4 @@ async def test_no_more_items_are_expected_than_the_bank_has(services: Services) 
 
     told = await tell(services, record.id, score=1.0)
 
-    assert told.summary["progress"]["expected_items"] <= version.active.sum()
+    assert figures_of(told)["progress"]["expected_items"] <= version.active.sum()

@@ -94,6 +94,8 @@ async def test_answers_without_probabilities_go_by_the_model(
         for some in (older, stored)
     )
     accuracy, drawn = (one.summary(elapsed_s=9.0)["score"] for one in (run, known))
+    assert accuracy is not None
+    assert drawn is not None
     assert accuracy["method"] == drawn["method"] == "combined"
     assert accuracy["value"] != drawn["value"]
 

@@ -15,6 +15,7 @@ from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
 from app.pages.rendering import fragment
+from app.records.figures import Provenance
 from app.records.gates import GateSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
@@ -29,7 +30,7 @@ from app.services.visibility import View
 from app.storage.paging import PageRequest
 from tests.services import sessions
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import spec
+from tests.services.sessions import figures_of, spec
 
 PLAN = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
 
@@ -91,7 +92,7 @@ async def test_the_score_is_called_that_of_calibrated_questions(
     assert "whole" not in live + told
 
     assert left_out in str(scores_left_out([session]))
-    smaller = {**session.provenance, "n_items": 7}
+    smaller: Provenance = {**session.provenance, "n_items": 7}
     other = replace(session, provenance=smaller)
     assert "were 7 to" in str(scores_left_out([session, other]))
     complete = replace(session, provenance={**session.provenance, "n_uncalibrated": 0})
@@ -107,10 +108,10 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
     steps = [row.step for row in rows if row.is_pretest]
     assert of_test == [row.item_key for row in await services.sessions.responses(plain.id)]
     for name in ("estimate", "score", "outcomes", "progress", "person_fit"):
-        assert seeded.summary[name] == plain.summary[name]
-    assert plain.summary["pretest"]["items"] == 0
-    assert seeded.summary["pretest"]["planned"] == seeded.summary["pretest"]["items"] == 4
-    assert seeded.summary["pretest"]["outcomes"]["scored"] == 4
+        assert figures_of(seeded)[name] == figures_of(plain)[name]
+    assert figures_of(plain)["pretest"]["items"] == 0
+    assert figures_of(seeded)["pretest"]["planned"] == figures_of(seeded)["pretest"]["items"] == 4
+    assert figures_of(seeded)["pretest"]["outcomes"]["scored"] == 4
     assert len(steps) == 4
     assert len(rows) == 16
     assert steps != [13, 14, 15, 16]  # among the test's items, not behind them
@@ -126,8 +127,8 @@ async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: S
 
     assert ended.status == "completed"
     assert ended.stop_reason == "max_items"
-    assert ended.summary["outcomes"]["error"] == 0
-    assert ended.summary["pretest"]["outcomes"]["error"] == 5
+    assert figures_of(ended)["outcomes"]["error"] == 0
+    assert figures_of(ended)["pretest"]["outcomes"]["error"] == 5
 
 
 async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Services) -> None:
@@ -194,7 +195,9 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
         assert again.summary(elapsed_s=1.0, final=True) == run.summary(elapsed_s=1.0, final=True)
         assert again.pending == run.pending
         assert again.state.usage == run.state.usage
-    assert run.summary(elapsed_s=1.0)["pretest"]["items"] == 8
+    figures = run.summary(elapsed_s=1.0)["pretest"]
+    assert figures is not None
+    assert figures["items"] == 8
 
 
 async def test_items_in_pretest_are_asked_equally_often(
@@ -217,9 +220,9 @@ async def test_the_bank_says_how_many_unless_the_session_does(services: Services
     by_bank = await services.sessions.create(manual(n_pretest=None))
     by_session = await services.sessions.create(manual(n_pretest=0))
 
-    assert by_bank.summary["pretest"]["planned"] == 2
-    assert by_bank.summary["pretest"]["caution"] is None
-    assert by_session.summary["pretest"]["planned"] == 0
+    assert figures_of(by_bank)["pretest"]["planned"] == 2
+    assert figures_of(by_bank)["pretest"]["caution"] is None
+    assert figures_of(by_session)["pretest"]["planned"] == 0
     with pytest.raises(InvalidInputError, match="expected 0 to 1000, got -1"):
         await services.sessions.create(manual(n_pretest=-1))
     changed = (await services.banks.get_bank(BANK)).bank
@@ -244,8 +247,8 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
     version = await services.versions.load(record.bank_version_id)
     positions = record.design["pretest"]["positions"]
     assert [version.key_at(position) for position in positions] == ["good"]
-    assert record.summary["pretest"]["planned"] == 1
-    assert record.summary["pretest"]["caution"].startswith("The bank version has only 1 item ")
+    assert figures_of(record)["pretest"]["planned"] == 1
+    assert figures_of(record)["pretest"]["caution"].startswith("The bank version has only 1 item ")
 
 
 async def test_answers_in_pretest_count_in_a_later_version(
@@ -261,10 +264,10 @@ async def test_answers_in_pretest_count_in_a_later_version(
         ended.id, {}, bank_version_id=whole.id, metadata={}
     )
 
-    assert same.summary["estimate"] == ended.summary["estimate"]
-    assert same.summary["pretest"]["outcomes"]["scored"] == 4
-    assert later.summary["outcomes"]["scored"] == 16
-    assert later.summary["pretest"]["items"] == 0
+    assert figures_of(same)["estimate"] == figures_of(ended)["estimate"]
+    assert figures_of(same)["pretest"]["outcomes"]["scored"] == 4
+    assert figures_of(later)["outcomes"]["scored"] == 16
+    assert figures_of(later)["pretest"]["items"] == 0
 
 
 async def test_an_extended_session_asks_what_was_planned(

@@ -6,12 +6,13 @@ import pytest
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.records.endpoints import EndpointSettings, Price
+from app.records.figures import SessionFigures
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.run import SessionRun
 from app.storage.paging import PageRequest
 from tests.services.rankings import contest
-from tests.services.sessions import scripted
+from tests.services.sessions import figures_of, scripted
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -33,9 +34,9 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summary = SessionRun.summary
-    told: list[dict[str, Any]] = []
+    told: list[SessionFigures] = []
 
-    def noted(self: SessionRun, **when: Any) -> dict[str, Any]:
+    def noted(self: SessionRun, **when: Any) -> SessionFigures:
         told.append(summary(self, **when))
         return told[-1]
 
@@ -48,7 +49,7 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(
     assert [member.ranking_member for member in members] == [0, 1, 2]
     assert {(member.status, member.ranking_id) for member in members} == {("queued", created.id)}
     assert len({member.seed for member in members}) == 3
-    assert [member.summary for member in members] == told * 3, "worked out once for all"
+    assert [figures_of(member) for member in members] == told * 3, "worked out once for all"
     assert created.settings["budget"]["items"] == 150  # half of 100 items for each of three
 
 

@@ -14,7 +14,7 @@ STRETCH = IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, b
 LEARNED = IntervalCorrection(theta=STRETCH, n_examinees=40)
 
 
-def result(extrapolation: dict[str, Any]) -> Result:
+def result(extrapolation: Any) -> Result:
     """Of a skewed posterior, which reaches farther down."""
     return Result(
         theta=-2.0,

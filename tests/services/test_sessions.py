@@ -1,7 +1,6 @@
 """What is refused before a session is made, and what is kept of it."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
+from app.records.figures import PersonFitFigures
 from app.records.sessions import Administration, Closing, SessionFilter
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
@@ -28,7 +28,9 @@ async def test_a_new_session_is_queued_and_says_where_it_comes_from(services: Se
     assert record.status == "queued"
     assert record.provenance["bank"] == "demo"
     assert len(record.provenance["parameters_hash"]) == 64
-    assert record.provenance["endpoint"]["kind"] == "scripted"
+    origin = record.provenance["endpoint"]
+    assert origin is not None
+    assert origin["kind"] == "scripted"
     assert record.seed == record.provenance["seed"] == 11
     assert record.metadata == {"team": "a"}
 
@@ -114,7 +116,7 @@ async def test_turned_answers_show_in_the_person_fit(
     by_difficulty = np.argsort(version.bank.b)
     positions = by_difficulty[:: len(by_difficulty) // 24].tolist()
 
-    def summary(*, turned: bool) -> dict[str, Any]:
+    def summary(*, turned: bool) -> PersonFitFigures:
         asked = [
             Administration(
                 step=step,
@@ -134,8 +136,7 @@ async def test_turned_answers_show_in_the_person_fit(
         ]
         test = version.adaptive_test(plan.design)
         run = SessionRun(test=test, plan=plan, version=version, seed=1, administrations=asked)
-        fit: dict[str, Any] = run.summary(elapsed_s=1.0, final=True)["person_fit"]
-        return fit
+        return run.summary(elapsed_s=1.0, final=True)["person_fit"]
 
     leaked, honest = summary(turned=True), summary(turned=False)
 

@@ -23,7 +23,7 @@ from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_repeats_and_cache import N_ITEMS, Sampling, closings, install
@@ -134,6 +134,7 @@ async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
         )
     assert {model for _, model in honest.seen} == {"m"}
     assert other.seen == []
+    assert ended.provenance["endpoint"] is not None
     assert ended.provenance["endpoint"]["model"] == "m"
     # What asks nothing is of whoever answered.
     assert again.provenance["endpoint"] == made.provenance["endpoint"]
@@ -159,7 +160,7 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
     assert {model for _, model in honest.seen} == {"m"}
     revisions = [(closing.method or {})["endpoint_revision"] for closing in found.values()]
     assert sorted(revisions) == [1] * 3 + [2] * (N_ITEMS - 3)
-    assert ended.summary["usage"]["usd"] > 9 * 12 * 100 / 1e6
+    assert figures_of(ended)["usage"]["usd"] > 9 * 12 * 100 / 1e6
 
 
 async def test_a_judge_that_moves_marks_no_more(working: Services) -> None:
@@ -208,10 +209,10 @@ async def test_a_ranking_goes_on_without_the_endpoint_that_moves(services: Servi
             async with running_worker(services):
                 ended = await ranked(services, made.id)
         assert ended.status == "completed", ended.failure
-        order = {entry["endpoint_id"]: entry for entry in ended.summary["order"]}
+        order = {entry["endpoint_id"]: entry for entry in figures_of(ended)["order"]}
         assert "was changed from openai_chat at" in order[ids[0]]["left_behind"]
         assert [order[one]["left_behind"] for one in ids[1:]] == [None, None]
-        (decided,) = ended.summary["pairs"]
+        (decided,) = figures_of(ended)["pairs"]
         assert {decided["a"], decided["b"]} == {*ids[1:]}
         assert other.seen == []
 
@@ -247,7 +248,7 @@ async def test_no_answer_is_kept_under_an_address_that_did_not_give_it(
         n_before = len(honest.calls)
         victim = await saved(working, url, "victim")
         ended = await until(working, (await begun(working, victim, cache=True)).id)
-        kept = (ended.summary["usage"]["cache"] or {"calls": 0})["calls"]
+        kept = (figures_of(ended)["usage"]["cache"] or {"calls": 0})["calls"]
     assert ended.status == "completed", ended.failure
     assert kept <= n_before
     assert kept + len(honest.calls) - n_before == N_ITEMS

@@ -25,7 +25,7 @@ from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.manual import ManualAnswer
 from tests.servers import serving
 from tests.services.calibrations import ended, imported
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -74,7 +74,7 @@ async def test_scores_become_a_version_and_a_manual_session_an_interval(working:
         record = (await working.manual_sessions.answer(record.id, answer)).record
 
     assert (record.status, record.stop_reason) == ("completed", "max_items")
-    estimate, score = record.summary["estimate"], record.summary["score"]
+    estimate, score = figures_of(record)["estimate"], figures_of(record)["score"]
     assert estimate["se"] < 0.2
     assert abs(estimate["theta"] - THETA) < 4 * estimate["se"]
     assert score["interval"]["lo"] <= score["value"] <= score["interval"]["hi"]
@@ -135,11 +135,11 @@ async def test_answers_marked_in_parts_measure_a_live_model_in_either_kind_of_ba
     record = await until(working, created.id)
 
     assert record.status == "completed", record.failure
-    assert record.summary["outcomes"]["scored"] == 15
+    assert figures_of(record)["outcomes"]["scored"] == 15
     rows = await working.sessions.responses(created.id)
     marks = [row.closing.score for row in rows if row.closing]
     assert any(mark is not None and 0 < mark < 1 for mark in marks)
-    estimate = record.summary["estimate"]
+    estimate = figures_of(record)["estimate"]
     assert abs(estimate["theta"] - THETA) < 4 * max(estimate["se"], 0.1)
     # A fraction counts as one answer where items are right or wrong, as 1 / k where they are not.
     assert estimate["se"] < 0.2 if kind == "continuous" else estimate["se"] > 0.3

@@ -12,7 +12,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
-from app.records.response_sets import AskedJson
+from app.records.figures import AskedJson
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec

@@ -12,7 +12,7 @@ from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from tests.servers.fault_server import FaultServer
-from tests.services.sessions import scripted, spec, until
+from tests.services.sessions import figures_of, scripted, spec, until
 
 QUICK = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
 
@@ -36,14 +36,13 @@ async def test_a_live_session_runs_to_its_end_and_another_with_its_seed_likewise
 
     assert (ended.status, ended.stop_reason) == ("completed", "max_items")
     outcomes = dict.fromkeys(("unparsed", "refused", "error", "truncated"), 0)
-    assert ended.summary["outcomes"] == {"scored": 12, **outcomes}
-    assert ended.summary["estimate"]["se"] < 0.6
-    assert ended.summary["usage"]["calls"] == 12
-    assert (
-        0 < ended.summary["score"]["interval"]["lo"] < ended.summary["score"]["interval"]["hi"] < 1
-    )
+    assert figures_of(ended)["outcomes"] == {"scored": 12, **outcomes}
+    assert figures_of(ended)["estimate"]["se"] < 0.6
+    assert figures_of(ended)["usage"]["calls"] == 12
+    known = figures_of(ended)["score"]["interval"]
+    assert 0 < known["lo"] < known["hi"] < 1
     assert await asked(working, ended) == await asked(working, again)
-    assert ended.summary["estimate"] == again.summary["estimate"]
+    assert figures_of(ended)["estimate"] == figures_of(again)["estimate"]
     events = await working.sessions.events(ended.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     kinds = [event.type for event in events]
@@ -75,7 +74,7 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
 
     ended = await until(working, created.id)
 
-    outcomes = ended.summary["outcomes"]
+    outcomes = figures_of(ended)["outcomes"]
     rows = await working.sessions.responses(created.id)
     closings = [row.closing for row in rows]
     assert sum(faults.played.values()) > 5
@@ -97,7 +96,7 @@ async def test_a_wrong_key_ends_the_session_at_once(
     assert ended.stop_reason == "too_many_failures"
     assert ended.failure is not None
     assert ended.failure["code"] == "endpoint_unauthorized"
-    assert ended.summary["outcomes"]["error"] == 1
+    assert figures_of(ended)["outcomes"]["error"] == 1
     assert faults.asked["ok"] == 1
 
 
@@ -116,8 +115,10 @@ async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
     assert str(ended.stop_detail).endswith(
         "refused. Repair the endpoint, then continue the session (sextant sessions extend)."
     )
-    assert ended.summary["estimate"]["theta"] is None
-    assert ended.summary["estimate"]["reason"].startswith("Needs at least 5 scored answers, has 0")
+    assert figures_of(ended)["estimate"]["theta"] is None
+    assert figures_of(ended)["estimate"]["reason"].startswith(
+        "Needs at least 5 scored answers, has 0"
+    )
 
 
 async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
@@ -156,8 +157,8 @@ async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> N
     ended = await until(working, created.id)
 
     assert ended.stop_reason == "budget_exhausted"
-    assert 0.0004 < ended.summary["usage"]["usd"] <= 0.0005
-    assert ended.summary["estimate"]["se"] < 1
+    assert 0.0004 < figures_of(ended)["usage"]["usd"] <= 0.0005
+    assert figures_of(ended)["estimate"]["se"] < 1
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:
@@ -202,7 +203,7 @@ async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Se
     plan = {"stopping": {"se": None, "max_items": 20}, "concurrency": 1}
     straight = await working.sessions.create(spec(plan=plan))
     found = (await until(working, straight.id)).summary["estimate"]
-    assert found["theta"] == pytest.approx(ended.summary["estimate"]["theta"])
+    assert found["theta"] == pytest.approx(figures_of(ended)["estimate"]["theta"])
 
 
 async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
@@ -219,7 +220,7 @@ async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
     ended = await until(working, created.id)
 
     assert ended.status == "failed"
-    assert ended.summary["outcomes"]["unparsed"] == 6
+    assert figures_of(ended)["outcomes"]["unparsed"] == 6
     assert ended.stop_detail is not None
     assert "None of 6 answers could be scored" in ended.stop_detail
 
@@ -236,4 +237,4 @@ async def test_an_extended_session_asks_again_what_failed_for_want_of_an_answer(
 
     assert failed.status == "failed"
     assert again.status == "completed"
-    assert again.summary["outcomes"]["error"] == 0
+    assert figures_of(again)["outcomes"]["error"] == 0

@@ -15,7 +15,7 @@ from app.services.sessions.manual import ManualAnswer
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
 
@@ -49,8 +49,8 @@ async def test_a_judged_session_shows_the_judges_cost_apart(
     ended = await measured(working)
 
     assert ended.status == "completed", ended.failure
-    assert ended.summary["outcomes"]["scored"] == 12
-    usage = ended.summary["usage"]
+    assert figures_of(ended)["outcomes"]["scored"] == 12
+    usage = figures_of(ended)["usage"]
     assert usage["judge"]["calls"] == 12
     assert usage["judge"]["tokens_in"] > 12 * 50
     assert usage["judge"]["usd"] > 0
@@ -95,12 +95,12 @@ async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
     assert 1 <= len(unread) <= 15
     assert {closing.error_code for closing in unread} == {"judge_unreadable"}
     assert all(closing.score is None and closing.answer_text for closing in unread)
-    assert ended.summary["progress"]["scored"] == 30 - len(unread)
+    assert figures_of(ended)["progress"]["scored"] == 30 - len(unread)
     # With a second and third try, as by default, a fifth of bad JSON costs next to no mark.
     await judged_bank(working, "judge", name="patient", judges=["judge"])
     patient = await measured(working, bank="patient", plan=plan)
-    assert patient.summary["outcomes"]["error"] <= 2
-    assert patient.summary["usage"]["judge"]["calls"] > 30
+    assert figures_of(patient)["outcomes"]["error"] <= 2
+    assert figures_of(patient)["usage"]["judge"]["calls"] > 30
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_embeddings_mark_a_session(working: Services, judge_url: str) -> N
     ended = await measured(working)
 
     assert ended.status == "completed", ended.failure
-    usage = ended.summary["usage"]["judge"]
+    usage = figures_of(ended)["usage"]["judge"]
     assert usage["calls"] == 12
     assert usage["tokens_out"] == 0
     assert usage["usd"] == pytest.approx(usage["tokens_in"] / 1e6)
@@ -223,4 +223,4 @@ async def test_a_manual_answer_is_judged_too(working: Services, judge_url: str) 
     assert [closing.score for closing in found] == [1.0, 1.0, None]
     assert found[2].error_code == "judge_budget_exhausted"
     assert (record.status, record.stop_reason) == ("completed", "budget_exhausted")
-    assert record.summary["usage"]["judge"]["calls"] == 2
+    assert figures_of(record)["usage"]["judge"]["calls"] == 2

@@ -19,7 +19,7 @@ from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank
 from tests.services.living import BANK, living_bank
-from tests.services.sessions import scripted, spec, until
+from tests.services.sessions import figures_of, scripted, spec, until
 from tests.worker.test_recovery import worker_process
 
 #: One item at a time, so that what is asked does not hang on which answer comes first.
@@ -87,10 +87,10 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     )
     later = await measured(working)
 
-    assert mine.summary["rescore"]["mean_after"] == 1.0
+    assert figures_of(mine)["rescore"]["mean_after"] == 1.0
     rows = await working.sessions.responses(mine.id)
     assert {r.closing and r.closing.scorer_hash for r in rows} == {hash_of(ANYTHING)}
-    assert later.summary["estimate"]["theta"] == theirs.summary["estimate"]["theta"]
+    assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)
 
@@ -107,7 +107,7 @@ async def test_nor_does_one_of_another_process(services: Services, settings: Set
         here = await measured(services)
 
     for later in (there, here):
-        assert later.summary["estimate"]["theta"] == theirs.summary["estimate"]["theta"]
+        assert figures_of(later)["estimate"]["theta"] == figures_of(theirs)["estimate"]["theta"]
         await assert_marked_as_told(services, later)
 
 
@@ -134,7 +134,7 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
 
     later = await measured(working, BANK, plan=plan)
 
-    assert later.summary["pretest"]["items"] == 3
+    assert figures_of(later)["pretest"]["items"] == 3
     await assert_marked_as_told(working, later)
 
 

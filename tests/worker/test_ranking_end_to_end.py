@@ -22,6 +22,7 @@ from app.settings import Settings
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
+from tests.services.sessions import figures_of
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_recovery import worker_process
@@ -97,7 +98,7 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         ended = await ranked(services, created.id)
 
     assert ended.status == "completed", ended.failure
-    order = ended.summary["order"]
+    order = figures_of(ended)["order"]
     assert [entry["model"] for entry in order] == ["strongest", "strong", "weak", "weakest"]
     assert [(entry["rank_lo"], entry["rank_hi"]) for entry in order] == [
         (rank, rank) for rank in (1, 2, 3, 4)
@@ -106,7 +107,7 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
     takeovers = ended.lease_epoch - 1
     assert takeovers >= 1
     missing = 0
-    for entry in ended.summary["order"]:
+    for entry in figures_of(ended)["order"]:
         rows = await services.sessions.responses(entry["session_id"])
         closings = [row.closing for row in rows]
         n_items = len(rows)
@@ -122,6 +123,6 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         # At most the calls in flight are repeated after the kill, and whenever else a lease of one
         # second was lost because the machine had no time for its worker.
         assert n_items <= calls[entry["model"]] <= n_items + 2 * takeovers
-    total = ended.summary["progress"]["items"]
+    total = figures_of(ended)["progress"]["items"]
     assert 0.05 * total < missing < 0.4 * total
     assert set(calls) == {*THETAS, "judge"}

@@ -12,7 +12,7 @@ from app.records.endpoints import Price
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
-from tests.services.sessions import events_of, scripted
+from tests.services.sessions import events_of, figures_of, scripted
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 
@@ -61,15 +61,15 @@ async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: S
     assert ended.status == "completed", ended.failure
     assert ended.stop_reason == "decision_reached"
     assert places(ended) == [highest, middle, lowest]
-    assert [(entry["rank_lo"], entry["rank_hi"]) for entry in ended.summary["order"]] == [
+    assert [(entry["rank_lo"], entry["rank_hi"]) for entry in figures_of(ended)["order"]] == [
         (1, 1), (2, 2), (3, 3),
     ]  # fmt: skip
-    for entry in ended.summary["order"]:
+    for entry in figures_of(ended)["order"]:
         session = await working.sessions.get(entry["session_id"])
         assert session.status == "completed"
         assert session.stop_reason == "decision_reached"
-        assert session.summary["progress"]["items"] == entry["items"] >= 10
-        assert session.summary["estimate"]["theta"] == entry["theta"]
+        assert figures_of(session)["progress"]["items"] == entry["items"] >= 10
+        assert figures_of(session)["estimate"]["theta"] == entry["theta"]
 
 
 async def test_events_tell_how_the_order_came_about(working: Services) -> None:
@@ -82,7 +82,7 @@ async def test_events_tell_how_the_order_came_about(working: Services) -> None:
     assert events[0].type == "ranking.created"
     assert {event.type for event in events[1:-1]} == {"ranking.updated"}
     assert events[-1].type == "ranking.completed"
-    assert events[-1].data["order"] == ended.summary["order"]
+    assert events[-1].data["order"] == figures_of(ended)["order"]
 
 
 async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: str) -> None:
@@ -115,12 +115,12 @@ async def test_endpoints_with_few_marked_answers_have_no_place(working: Services
     ended = await ranked(working, created.id)
 
     assert ended.status == "completed"
-    order = ended.summary["order"]
+    order = figures_of(ended)["order"]
     assert [(entry["theta"], entry["se"], entry["group"]) for entry in order] == [(None,) * 3] * 2
     assert [(entry["rank_lo"], entry["rank_hi"]) for entry in order] == [(1, 2)] * 2
     assert all("Needs at least 5 scored answers" in entry["reason"] for entry in order)
-    assert (ended.summary["pairs"], ended.summary["ties"]) == ([], [])
-    assert ended.summary["decided"] is False
+    assert (figures_of(ended)["pairs"], figures_of(ended)["ties"]) == ([], [])
+    assert figures_of(ended)["decided"] is False
 
 
 async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
@@ -140,11 +140,11 @@ async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
 
     ended = await ranked(working, created.id)
 
-    items = {entry["model"]: entry["items"] for entry in ended.summary["order"]}
-    assert ended.summary["progress"]["items"] <= 80
+    items = {entry["model"]: entry["items"] for entry in figures_of(ended)["order"]}
+    assert figures_of(ended)["progress"]["items"] <= 80
     assert items["a"] + items["b"] > 2 * (items["c"] + items["d"])
-    assert ended.summary["usage"]["usd"] == pytest.approx(
-        sum(entry["usd"] for entry in ended.summary["order"])
+    assert figures_of(ended)["usage"]["usd"] == pytest.approx(
+        sum(entry["usd"] for entry in figures_of(ended)["order"])
     )
 
 
@@ -165,10 +165,10 @@ async def test_two_others_are_held_against_each_other_past_one_that_fails(
     low, failed, high = await member_ids(working, created.id)
     assert (ended.status, ended.stop_reason) == ("completed", "decision_reached")
     assert places(ended) == [high, low, failed]
-    assert ended.summary["decided"]
-    assert ended.summary["ties"] == []
-    assert len(ended.summary["pairs"]) == 1
-    first, second, last = ended.summary["order"]
+    assert figures_of(ended)["decided"]
+    assert figures_of(ended)["ties"] == []
+    assert len(figures_of(ended)["pairs"]) == 1
+    first, second, last = figures_of(ended)["order"]
     assert [(e["rank_lo"], e["rank_hi"], e["group"]) for e in (first, second, last)] == [
         (1, 2, 1), (2, 3, 2), (1, 3, None),
     ]  # fmt: skip
@@ -194,9 +194,9 @@ async def test_who_fails_leaves_the_others_what_it_has_not_spent(
     ended = await ranked(working, created.id)
 
     assert ended.stop_reason == "budget_exhausted"
-    assert ended.summary["progress"]["items"] == 40
-    assert len(ended.summary["ties"]) == 1
-    assert len(ended.summary["ties"][0]) == 2
+    assert figures_of(ended)["progress"]["items"] == 40
+    assert len(figures_of(ended)["ties"]) == 1
+    assert len(figures_of(ended)["ties"][0]) == 2
 
 
 async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
@@ -267,8 +267,8 @@ async def test_one_who_joins_costs_only_its_own_items(working: Services) -> None
     low, high, joined = await member_ids(working, created.id)
     assert second.status == "completed"
     assert places(second) == [high, joined, low]
-    items = {entry["session_id"]: entry["items"] for entry in second.summary["order"]}
-    for entry in first.summary["order"]:
+    items = {entry["session_id"]: entry["items"] for entry in figures_of(second)["order"]}
+    for entry in figures_of(first)["order"]:
         assert items[entry["session_id"]] == entry["items"]
     assert items[joined] >= 10
     kinds = [event.type for event in await events_of(working, "ranking", created.id)]

@@ -25,7 +25,7 @@ from app.services.container import Services
 from app.services.responses.collection import Collection
 from tests.servers import serving
 from tests.services.judged import marker
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 from tests.worker.test_live_sessions import model_at
 
 N_ITEMS = 12
@@ -81,7 +81,7 @@ async def run(
 def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
     """But for rounding: answers that are in flight together may come in any order."""
     for name in ("theta", "se"):
-        figures = (record.summary["estimate"][name] for record in (one, other))
+        figures = (figures_of(record)["estimate"][name] for record in (one, other))
         assert next(figures) == pytest.approx(next(figures), abs=1e-9)
 
 
@@ -107,12 +107,12 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
         assert len(model.calls) == 3 * N_ITEMS
 
     assert_same_estimate(second, first)
-    assert first.summary["usage"]["cache"] is None
-    usage = second.summary["usage"]
+    assert figures_of(first)["usage"]["cache"] is None
+    usage = figures_of(second)["usage"]
     assert (usage["calls"], usage["tokens_in"], usage["usd"]) == (0, 0, 0.0)
     assert usage["cache"]["calls"] == N_ITEMS
-    assert usage["cache"]["tokens_in"] == first.summary["usage"]["tokens_in"] == 10 * N_ITEMS
-    assert usage["cache"]["usd"] == pytest.approx(first.summary["usage"]["usd"])
+    assert usage["cache"]["tokens_in"] == figures_of(first)["usage"]["tokens_in"] == 10 * N_ITEMS
+    assert usage["cache"]["usd"] == pytest.approx(figures_of(first)["usage"]["usd"])
     await working.response_sets.create("all")
     collected = await working.collector.collect("all", Collection(bank="sums"))
     # One address, model and settings are one examinee, and each item counts once.
@@ -153,9 +153,9 @@ async def test_what_judges_said_is_kept_by_the_same_rules(working: Services) -> 
         assert n_judged == len(calls) == 4 * n  # each of two judgements of each of two answers
 
     assert_same_estimate(second, first)
-    saved = second.summary["usage"]["cache"]
+    saved = figures_of(second)["usage"]["cache"]
     assert saved["calls"] == 6 * n
-    usage, again = first.summary["usage"], second.summary["usage"]
+    usage, again = figures_of(first)["usage"], figures_of(second)["usage"]
     assert saved["usd"] == pytest.approx(usage["usd"] + usage["judge"]["usd"])
     assert (again["usd"], again["judge"]["calls"], again["judge"]["usd"]) == (0.0, 0, 0.0)
 
@@ -167,12 +167,12 @@ async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: 
     with serving(model.app) as url:
         ended = await run(working, url, {"preset": "ability", "repeats": 3}, n=n)
 
-    assert len(model.calls) == 3 * n == ended.summary["usage"]["calls"]
+    assert len(model.calls) == 3 * n == figures_of(ended)["usage"]["calls"]
     found = await closings(working, ended)
-    figures = ended.summary["repeats"]
+    figures = figures_of(ended)["repeats"]
     assert (figures["n"], figures["items"]) == (3, n)
     assert 1.0 < figures["estimate"]["answers_per_item"] < 3.0
-    assert figures["estimate"]["se"] < ended.summary["estimate"]["se"]
+    assert figures["estimate"]["se"] < figures_of(ended)["estimate"]["se"]
     p = np.array([chance(key) for key in found])
     # Of a mean of n sample variances of three draws each; 4 of its standard errors.
     assert figures["within_item_variance"] == pytest.approx((p * (1 - p)).mean(), abs=0.08)
@@ -187,7 +187,7 @@ async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: 
 
     again = await working.derived_sessions.rescore(ended.id, None, {})
     rescored = await until(working, again.id)
-    assert rescored.summary["rescore"]["changed"] == 0
+    assert figures_of(rescored)["rescore"]["changed"] == 0
     assert_same_estimate(rescored, ended)
 
 
@@ -202,9 +202,9 @@ async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Serv
         assert sorted(call["seed"] for call in model.calls) == [7] * N_ITEMS + [8] * N_ITEMS
         second = await run(working, url, {"repeats": 2, "cache": True}, endpoint=endpoint)
         assert len(model.calls) == 2 * N_ITEMS
-    again, once = ({**r.summary["repeats"], "estimate": None} for r in (second, first))
+    again, once = ({**figures_of(r)["repeats"], "estimate": None} for r in (second, first))
     assert again == once
-    assert second.summary["usage"]["cache"]["calls"] == 2 * N_ITEMS
+    assert figures_of(second)["usage"]["cache"]["calls"] == 2 * N_ITEMS
 
 
 async def test_how_often_an_item_is_asked_has_its_limits(services: Services) -> None:

@@ -18,7 +18,7 @@ from app.services.sessions.service import AskedAnswer
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 15}, "concurrency": 3}
 CONTAINS_IT = ScorerSpec("pattern", {"pattern": "It is"})
@@ -62,12 +62,12 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     after = await marks(working, new)
     assert [item for item, _, _ in after] == [item for item, _, _ in before]
     assert {score for _, _, score in after} == {1.0}
-    assert new.summary["estimate"]["theta"] > old.summary["estimate"]["theta"]
+    assert figures_of(new)["estimate"]["theta"] > figures_of(old)["estimate"]["theta"]
     wrong = sum(score == 0.0 for _, _, score in before)
     assert wrong > 0
-    assert new.summary["rescore"]["changed"] == wrong
-    assert new.summary["rescore"]["answers"] == 15
-    assert new.summary["rescore"]["theta_before"] == old.summary["estimate"]["theta"]
+    assert figures_of(new)["rescore"]["changed"] == wrong
+    assert figures_of(new)["rescore"]["answers"] == 15
+    assert figures_of(new)["rescore"]["theta_before"] == figures_of(old)["estimate"]["theta"]
     changes = await working.derived_sessions.changes(new.id)
     assert sum(change.is_changed for change in changes) == wrong
     assert await working.sessions.get(old.id) == old
@@ -84,15 +84,15 @@ async def test_a_judge_marks_stored_answers_within_its_budget(
     new = await until(working, (await working.derived_sessions.rescore(old.id, judge, {})).id)
 
     assert new.status == "completed", new.failure
-    assert new.summary["usage"]["judge"]["calls"] == 15
+    assert figures_of(new)["usage"]["judge"]["calls"] == 15
     assert [score for _, _, score in await marks(working, new)] == [
         score for _, _, score in await marks(working, old)
     ]
     poor = ScorerSpec("judge", {"judges": ["judge"], "budget": {"calls": 4}})
     ended = await until(working, (await working.derived_sessions.rescore(old.id, poor, {})).id)
     assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted")
-    assert ended.summary["usage"]["judge"]["calls"] == 4
-    assert ended.summary["outcomes"]["scored"] == 4
+    assert figures_of(ended)["usage"]["judge"]["calls"] == 4
+    assert figures_of(ended)["outcomes"]["scored"] == 4
 
 
 async def test_what_a_dead_judge_left_unmarked_is_marked_later(
@@ -109,7 +109,7 @@ async def test_what_a_dead_judge_left_unmarked_is_marked_later(
     new = await until(working, (await working.derived_sessions.rescore(failed.id, spare, {})).id)
 
     assert new.status == "completed", new.failure
-    assert new.summary["outcomes"]["scored"] == failed.summary["outcomes"]["error"] > 0
+    assert figures_of(new)["outcomes"]["scored"] == figures_of(failed)["outcomes"]["error"] > 0
 
 
 async def test_another_worker_goes_on_where_one_stopped(
@@ -142,9 +142,11 @@ async def test_another_worker_goes_on_where_one_stopped(
 
     assert new.status == "completed", new.failure
     assert len(await marks(services, new)) == 15
-    assert new.summary["usage"]["judge"]["calls"] == 15
+    assert figures_of(new)["usage"]["judge"]["calls"] == 15
     # Theta is that of the answers in their old order, whoever marked them.
-    assert new.summary["estimate"]["theta"] == pytest.approx(old.summary["estimate"]["theta"])
+    assert figures_of(new)["estimate"]["theta"] == pytest.approx(
+        figures_of(old)["estimate"]["theta"]
+    )
 
 
 async def test_a_score_without_an_answer_cannot_be_marked_again(working: Services) -> None:

@@ -18,7 +18,7 @@ from app.services.endpoints.specs import EndpointSpec
 from app.tracing import run_span, span, traces_sent, traces_to
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 
 RETRY = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
 
@@ -41,20 +41,20 @@ async def test_a_session_is_one_tree_whose_calls_are_those_counted(
     hashed = hashlib.sha256(created.id.encode()).hexdigest()
     assert {f"{ids(one).trace_id:032x}" for one in spans} == {hashed[:32]}
 
-    assert len(named(spans, "step")) == ended.summary["progress"]["items"]
+    assert len(named(spans, "step")) == figures_of(ended)["progress"]["items"]
     calls = named(spans, "chat m")
-    assert len(calls) == ended.summary["usage"]["calls"]
+    assert len(calls) == figures_of(ended)["usage"]["calls"]
     failed = [told(one) for one in calls if one.status.status_code is StatusCode.ERROR]
     assert {"endpoint_fault", "endpoint_rate_limited"} <= {one["error.type"] for one in failed}
     tokens = sum(told(one).get("gen_ai.usage.output_tokens", 0) for one in calls)
-    assert tokens == ended.summary["usage"]["tokens_out"]
+    assert tokens == figures_of(ended)["usage"]["tokens_out"]
     scores = [event.attributes for one in named(spans, "score") for event in one.events]
     scored = [one for one in scores if one and "gen_ai.evaluation.score.value" in one]
-    assert len(scored) == ended.summary["outcomes"]["scored"]
+    assert len(scored) == figures_of(ended)["outcomes"]["scored"]
     (run,) = named(spans, "run")
     (result,) = run.events
     assert result.attributes is not None
-    assert result.attributes["gen_ai.evaluation.score.value"] == ended.summary["score"]["value"]
+    assert result.attributes["gen_ai.evaluation.score.value"] == figures_of(ended)["score"]["value"]
 
     everything = "".join(one.to_json() for one in spans)
     prompt = faults.calls[0].body["messages"][-1]["content"]

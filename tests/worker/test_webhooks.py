@@ -32,7 +32,7 @@ from tests.databases import libpq
 from tests.servers import serving
 from tests.services.calibrations import answers, csv_of, imported
 from tests.services.rankings import contest
-from tests.services.sessions import spec, until
+from tests.services.sessions import figures_of, spec, until
 from tests.services.test_lock_order import waiting as somebody_waits
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
@@ -173,14 +173,14 @@ async def test_each_end_is_told_once_without_a_text_or_a_secret(
         ]
     )
     sent = {(body["type"], body["data"]["id"]): body["data"] for body in receiver.bodies}
-    score = ended.summary["score"]
+    score = figures_of(ended)["score"]
     assert sent["session.completed", done.id] == {
         "id": done.id,
         "endpoint_id": done.endpoint_id,
         "ranking_id": None,
         "stop_reason": "max_items",
-        "theta": ended.summary["estimate"]["theta"],
-        "se": ended.summary["estimate"]["se"],
+        "theta": figures_of(ended)["estimate"]["theta"],
+        "se": figures_of(ended)["estimate"]["se"],
         "score": score["value"],
         "score_interval": score["interval"],
     }

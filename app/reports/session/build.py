@@ -22,6 +22,7 @@ from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
+from app.records.leased import Failure
 from app.reports.figures import as_exact_as, begins_alike
 from app.reports.headline import Headline
 from app.reports.reference_strip import Reference, strip_position
@@ -107,7 +108,7 @@ class Ended:
     reason: str | None = None
     detail: str | None = None
     precision_reached: bool | None = None
-    failure: Mapping[str, str] | None = None
+    failure: Failure | None = None
 
 
 def session_report(

@@ -7,6 +7,7 @@ from typing import Any
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
 from app.records.fields import Interval
+from app.records.leased import Failure
 from app.reports.figures import whole_bank
 from app.reports.headline import Headline
 from app.reports.plain import plain
@@ -219,7 +220,7 @@ class SessionReport:
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
-    failure: Mapping[str, str] | None
+    failure: Failure | None
     warnings: tuple[Caution, ...]
     items: tuple[AskedItem, ...]
     n_asked: int

@@ -59,7 +59,7 @@ def _who(report: SessionReport) -> str:
     calibrated = "calibrated " if identity.n_uncalibrated else ""
     questions = f"the {identity.n_items:,} {calibrated}questions {bank}"
     if identity.status == "failed":
-        detail = report.stop_detail or (report.failure or {}).get("detail") or "unknown"
+        detail = report.stop_detail or (report.failure and report.failure["detail"]) or "unknown"
         return (
             f"The test of {identity.examinee} on {questions} failed after "
             f"{count(answered, 'answer')}: {detail.rstrip('.')}."

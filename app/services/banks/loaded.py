@@ -27,6 +27,7 @@ from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
 from app.records.fields import convert
+from app.records.figures import Asking
 from app.records.provisional import Provisional
 from app.records.response_sets import UNPARSED_POLICY
 from app.services.banks.origins import ASKED, Asked, RecentAgents
@@ -239,8 +240,8 @@ class LoadedVersion:
         """The same version under its bank's present settings, which can change."""
         return replace(self, **_settings(bank, self.unparsed_when_calibrated))
 
-    def asking(self) -> dict[str, Any]:
-        """How items are put and marked, JSON-able: what a session keeps to until its end."""
+    def asking(self) -> Asking:
+        """How items are put and marked: what a session keeps to until its end."""
         return {
             "bank_revision": self.bank_revision,
             "prompt": self.prompt_style.to_dict(),
@@ -253,7 +254,7 @@ class LoadedVersion:
         """The same in a few words, to be compared with how the bank was calibrated."""
         return replace(Asked.of(self.prompt_style, self.default_scorer), wanted=self.wanted_mode)
 
-    def asking_as(self, stored: Mapping[str, Any]) -> "LoadedVersion":
+    def asking_as(self, stored: Asking) -> "LoadedVersion":
         """The same version, put and marked as `asking` said when a session was made."""
         return replace(
             self,

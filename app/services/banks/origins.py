@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.items import ScorerSpec
-from app.records.response_sets import AskedJson
+from app.records.figures import AskedJson, RecentFigures
 
 #: Part of a bank version's knowledge: how the answers behind its parameters were obtained.
 ASKED = "asked"
@@ -87,8 +87,8 @@ class RecentAgents:
         scores = tuple(agent["score"] for agent in agents if agent["day"] >= since)
         return cls(since=since, scores=scores) if len(scores) >= _LEAST else None
 
-    def rank(self, score: float) -> dict[str, Any]:
-        """Where a score stands among them, as JSON."""
+    def rank(self, score: float) -> RecentFigures:
+        """Where a score stands among them."""
         weaker = sum(other < score for other in self.scores)
         n_agents = len(self.scores)
         return {"since": self.since, "agents": n_agents, "better_than": weaker / n_agents}

@@ -18,6 +18,7 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import Bank, BankVersion, VersionItem
 from app.records.endpoints import Price
+from app.records.figures import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
 from app.services.banks.draft import quarantined
 from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion
@@ -210,7 +211,7 @@ class VersionService:
             self._versions[version_id] = kept
             return kept
 
-    async def load_as(self, version_id: str, asking: Mapping[str, Any]) -> LoadedVersion:
+    async def load_as(self, version_id: str, asking: Asking) -> LoadedVersion:
         """A version in memory as a session asks it, whatever its bank's settings are by now."""
         kept = self._versions.get(version_id) or await self.load(version_id)
         return kept.asking_as(asking)

@@ -11,7 +11,8 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.calibrations import FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.response_sets import AskedJson, ResponseSet
+from app.records.figures import AskedJson
+from app.records.response_sets import ResponseSet
 from app.services.banks.spec import BankSpec, check_spec, is_bank_id
 from app.storage.unit_of_work import UnitOfWork
 

@@ -14,14 +14,15 @@ from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.figures import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork
 
 
-def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
-    """Where answers come from, for their provenance: no secrets, plain JSON values."""
+def origin_of(endpoint: Endpoint | NewEndpoint) -> Origin:
+    """Where answers come from, for their provenance: no secrets."""
     settings = endpoint.settings
-    who = {
+    who: Origin = {
         "id": endpoint.id,
         "revision": endpoint.revision,
         "name": settings.name,
@@ -41,7 +42,7 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
     }
 
 
-def as_begun(endpoint: Endpoint, origin: Mapping[str, Any]) -> Endpoint:
+def as_begun(endpoint: Endpoint, origin: Origin | None) -> Endpoint:
     """The endpoint as it is now, but asked for what it was asked when `origin` was noted.
 
     Raises:
@@ -49,7 +50,7 @@ def as_begun(endpoint: Endpoint, origin: Mapping[str, Any]) -> Endpoint:
             goes to another.
     """
     present = endpoint.settings
-    began = {**origin_of(endpoint), **origin}
+    began: Mapping[str, Any] = {**origin_of(endpoint), **(origin or {})}
     if (present.kind, present.base_url) != (began["kind"], began["base_url"]):
         raise EndpointMovedError(
             f"The endpoint was changed from {began['kind']} at {began['base_url']!r} to "
@@ -76,13 +77,14 @@ def _parameters_hash(settings: EndpointSettings) -> str:
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
-def price_in(provenance: Mapping[str, Any]) -> Price | None:
+def price_in(provenance: Provenance) -> Price | None:
     """The price of a session's endpoint when the session was made, by which it chooses items.
 
     Later changes of the endpoint do not count, so that the choices of a session can be repeated.
     """
-    price = (provenance["endpoint"] or {}).get("price")
-    return price and Price(**price)
+    origin = provenance["endpoint"]
+    price = None if origin is None else origin.get("price")
+    return None if price is None else Price(**price)
 
 
 _SIMULATED = "scripted"
@@ -95,8 +97,8 @@ def capabilities_of(kind: str) -> frozenset[str]:
     return frozenset({"completions", *(["embeddings"] if kind in EMBEDDING_KINDS else [])})
 
 
-def described(found: Mapping[str, Endpoint]) -> dict[str, Any]:
-    """Who marks, for a session's provenance: no secrets, plain JSON values."""
+def described(found: Mapping[str, Endpoint]) -> dict[str, Origin]:
+    """Who marks, for a session's provenance: no secrets."""
     return {reference: origin_of(endpoint) for reference, endpoint in found.items()}
 
 

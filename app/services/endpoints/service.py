@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 from weakref import WeakValueDictionary
 
 from app.acting import maker, owner
@@ -35,6 +34,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
+from app.records.figures import Origin
 from app.records.projects import DaySpend
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
 from app.services.endpoints.origin import as_begun, origin_of
@@ -246,9 +246,7 @@ class EndpointService:
             endpoint = await uow.endpoints.get(endpoint_id)
             return endpoint, await uow.spend.today(endpoint.id)
 
-    async def ready(
-        self, endpoint_id: str, origin: Mapping[str, Any] | None = None
-    ) -> ReadyEndpoint:
+    async def ready(self, endpoint_id: str, origin: Origin | None = None) -> ReadyEndpoint:
         """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
 
         It is asked as `origin` says (see `origin_of`), which was noted when the work began.
@@ -258,7 +256,7 @@ class EndpointService:
             EndpointMovedError: It has another address or kind than the work began with.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin or {}))
+        return self._ready(as_begun(await self.get(endpoint_id, archived=True), origin))
 
     async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
         """The same endpoint with its present secrets, time limit, limits and prices.

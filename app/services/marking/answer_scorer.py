@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -100,8 +100,8 @@ class AnswerScorer:
             "version": scorer.version,
             "spec_hash": spec_hash,
             **(mark.evidence or {}),
-            "usage": asdict(tools.spent),
-            **({"cached": asdict(tools.saved)} if tools.saved.calls else {}),
+            "usage": tools.spent.figures(),
+            **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
         }
         return clean_score(mark, spec_hash, marking)
 

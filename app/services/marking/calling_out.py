@@ -15,6 +15,7 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.records.endpoints import Price
+from app.records.figures import CallsFigures, Origin
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import Call, RateLimited, persist
@@ -37,6 +38,15 @@ class Spending:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = 0.0
+
+    def figures(self) -> CallsFigures:
+        """As it is stored."""
+        return {
+            "calls": self.calls,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "usd": self.usd,
+        }
 
     def add(self, other: "Spending") -> None:
         """Count `other` in."""
@@ -121,7 +131,7 @@ class ScorerCalls:
         *,
         endpoints: EndpointService,
         transport: Transport,
-        resolved: Mapping[str, Mapping[str, Any]],
+        resolved: Mapping[str, Origin],
         seed: int = 0,
         stored: Iterable[Mapping[str, Any] | None] = (),
         keeping: Callable[[RateLimited], Cached] | None = None,
@@ -171,10 +181,9 @@ class ScorerCalls:
         """
         found = self._opened.get(endpoint)
         if found is None:
-            origin = self._resolved.get(endpoint, {"id": endpoint})
-            ready = await retry_outages(
-                lambda: self._endpoints.ready(origin["id"], origin), on_wait
-            )
+            origin = self._resolved.get(endpoint)
+            endpoint_id = endpoint if origin is None else origin["id"]
+            ready = await retry_outages(lambda: self._endpoints.ready(endpoint_id, origin), on_wait)
             limited = RateLimited(ready, self._endpoints, self.transport)
             found = Opened(limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found

@@ -19,6 +19,7 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.records.fields import finite, interval
+from app.records.figures import CallsFigures, RankedFigures, RankingFigures
 from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
@@ -209,13 +210,13 @@ class RankingRun:
             failure={"code": StopReason.TOO_MANY_FAILURES.value, "detail": detail},
         )
 
-    def summary(self) -> dict[str, Any]:
-        """The figures of `GET /v1/rankings/{id}` as of now, JSON-able."""
+    def summary(self) -> RankingFigures:
+        """The figures of `GET /v1/rankings/{id}` as of now."""
         state = self.state
         closed = self._closed()
         placed = self._placed(closed)
         ranked = self._ranks(placed, closed)
-        ids = [member.record.endpoint_id for member in self._members]
+        ids = [member.record.endpoint_id or "" for member in self._members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
         }
@@ -226,7 +227,7 @@ class RankingRun:
         }
         # Who has no result has no rank either, and decides nothing about others.
         untold = {i for i, test in enumerate(state.members) if no_result(test.n_scored) is not None}
-        order = []
+        order: list[RankedFigures] = []
         for position in (*(placed[at] for at in ranked.order), *behind):
             member, test = self._members[position], state.members[position]
             lo, hi = ranks.get(position, (1, len(self._members)))
@@ -276,7 +277,9 @@ class RankingRun:
             "decided": untold.isdisjoint(placed)
             and all(pair.decided for pair in ranked.neighbours),
             "progress": {
-                key: sum(entry[key] for entry in order) for key in ("items", "scored", "in_flight")
+                "items": sum(entry["items"] for entry in order),
+                "scored": sum(entry["scored"] for entry in order),
+                "in_flight": sum(entry["in_flight"] for entry in order),
             },
             "usage": self._usage(),
         }
@@ -357,7 +360,7 @@ class RankingRun:
         blocked = None if member.has_ended else member.run.blocked()
         return member.record.stop_detail if blocked is None else blocked.detail
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> CallsFigures:
         meters = [member.run.meter for member in self._members]
         spent = [meter.usd for meter in meters]
         return {
@@ -380,7 +383,7 @@ class RankingRun:
         return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()
 
 
-def _event_of(summary: Mapping[str, Any], end: RankingEnd | None) -> SessionEvent:
+def _event_of(summary: RankingFigures, end: RankingEnd | None) -> SessionEvent:
     """What those who watch are told after a step, or at the end."""
     shown = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
     if end is None:

@@ -10,6 +10,7 @@ from typing_extensions import override
 from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
+from app.records.figures import RankingFigures
 from app.records.rankings import RankingEnd, RankingRecord, RankingStep
 from app.records.sessions import (
     UNDERWAY,
@@ -91,7 +92,11 @@ class RankingRunner(LeasedRunner[RankingRecord]):
                 return
             until = waiting.until.isoformat()
             told = {"until": until, "reason": waiting.reason, "error_code": waiting.error_code}
-            summary = {**record.summary, "waiting_until": until, "waiting_reason": waiting.reason}
+            summary: RankingFigures = {
+                **record.summary,
+                "waiting_until": until,
+                "waiting_reason": waiting.reason,
+            }
             events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
 
             async def stored() -> None:

@@ -19,6 +19,7 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
+from app.records.figures import RankingFigures
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -235,8 +236,12 @@ class RankingService:
         if waiting is None:
             return record
         until, reason = waiting
-        told = {"waiting_until": until.isoformat(), "waiting_reason": reason}
-        return replace(record, summary={**record.summary, **told})
+        summary: RankingFigures = {
+            **record.summary,
+            "waiting_until": until.isoformat(),
+            "waiting_reason": reason,
+        }
+        return replace(record, summary=summary)
 
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None

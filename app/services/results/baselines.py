@@ -15,8 +15,6 @@ from app.storage.identifiers import may_name
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
-_KEPT = ("estimate", "score", "progress", "profile")
-
 
 @dataclass(frozen=True, eq=False)
 class BaselineService:
@@ -105,8 +103,16 @@ class BaselineService:
             bank_version_id=record.bank_version_id,
             seed=record.seed,
             design=record.design,
-            provenance={name: record.provenance.get(name, {}) for name in ("asked", "asking")},
-            summary={name: record.summary.get(name) for name in _KEPT},
+            provenance={
+                "asked": record.provenance.get("asked", {}),
+                "asking": record.provenance["asking"],
+            },
+            summary={
+                "estimate": record.summary["estimate"],
+                "score": record.summary["score"],
+                "progress": record.summary["progress"],
+                "profile": record.summary.get("profile"),
+            },
             residuals=dict(measured.residuals),
             cautions={
                 metric: cautions_of(record, is_score=metric == "score")

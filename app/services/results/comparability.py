@@ -1,9 +1,10 @@
 """Whether the sessions that a result compares were asked alike."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.printable import percent
+from app.records.figures import WaysAsked
 from app.records.sessions import SessionRecord
 from app.reports.figures import uncounted, unscored
 
@@ -24,7 +25,7 @@ class Asked(Protocol):
     """A session, or what was kept of one."""
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> WaysAsked:
         """Of the session."""
 
     @property

@@ -2,12 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from app.engine.inference.comparison import Difference, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
+from app.records.figures import ExtrapolationFigures
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -27,7 +27,7 @@ class Compared:
     score: float | None
     common: float | None = None
     theta: float | None = None
-    extrapolation: dict[str, Any] | None = None
+    extrapolation: ExtrapolationFigures | None = None
     usd_per_item: float | None = None
     latency_ms: dict[str, float] | None = None
 
@@ -208,7 +208,7 @@ def _side(found: _Session, scores: list[float]) -> Compared:
     return Compared(
         id=found.record.id,
         label=found.measured.label,
-        score=(result.score or {}).get("value"),
+        score=None if result.score is None else result.score["value"],
         common=_mean(scores),
         theta=result.theta,
         extrapolation=result.extrapolation,

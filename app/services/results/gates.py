@@ -13,6 +13,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
+from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -49,7 +50,7 @@ class Gate:
     value: float | None
     result: GateResult | None
     detail: str
-    extrapolation: dict[str, Any] | None = None
+    extrapolation: ExtrapolationFigures | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +242,8 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
     advice = alone.advice
     if len(one.residuals) > len(before.residuals):
         advice = "Ask more questions, of the baseline, too, to decide."
-    heavy = record.metric == "score" and (before.result.score or {}).get("method") == COMBINED
+    known = before.result.score
+    heavy = record.metric == "score" and known is not None and known["method"] == COMBINED
     return replace(
         alone,
         value=found.delta,
@@ -328,7 +330,8 @@ async def _to_decide(
 def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
     """Whether a score's interval is not made for an examinee unlike those calibrated."""
     return record.metric == "score" and any(
-        (result.extrapolation or {}).get("caution")
+        result.extrapolation is not None
+        and result.extrapolation["caution"]
         and result.score is not None
         and result.score["method"] not in (COMBINED, DESIGN, ALL_ITEMS)
         for result in results

@@ -8,6 +8,7 @@ from app.engine.prediction.ability import Stated
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
+from app.records.fields import ends
 from app.records.sessions import SessionRecord
 from app.services.results.comparability import apart, left_unmarked, scores_left_out
 from app.services.sessions.result import Result, result_of
@@ -184,6 +185,8 @@ def _stated(result: Result, learned: IntervalCorrection | None, metric: str) -> 
         return None if result.theta is None else result.ability(learned).stated()
     if (score := result.score) is None:
         return None
-    known = score["interval"]
-    own = (known["hi"] - known["lo"]) / 2 / Z_95
+    lo, hi = ends(score["interval"])
+    if lo is None or hi is None:
+        return None
+    own = (hi - lo) / 2 / Z_95
     return Stated(theta=score["value"], middle=score["value"], own=own)

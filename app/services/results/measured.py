@@ -17,6 +17,7 @@ from app.engine.inference.comparison import (
 )
 from app.engine.inference.diagnostics import residuals
 from app.engine.prediction.ability import Ability
+from app.records.fields import ends
 from app.records.gates import Baseline
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -73,10 +74,10 @@ class Measured:
         told = self.result.score
         if told is None:
             return None
-        known = told["interval"]
-        return MeasuredScore(
-            n_items=self.result.n_scored, value=told["value"], lo=known["lo"], hi=known["hi"]
-        )
+        lo, hi = ends(told["interval"])
+        if lo is None or hi is None:
+            return None
+        return MeasuredScore(n_items=self.result.n_scored, value=told["value"], lo=lo, hi=hi)
 
     @property
     def ability(self) -> Ability | None:
@@ -90,7 +91,8 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
     if first is None or second is None or one.version.item_ids != other.version.item_ids:
         return None
     # Room for answers without a score is none that both share.
-    has_room = any((side.result.score or {}).get("nonresponse") for side in (one, other))
+    scores = [side.result.score for side in (one, other)]
+    has_room = any(score is not None and score.get("nonresponse") for score in scores)
     shared = 0.0 if has_room else alike(one, other)
     return of_scores(first, second, confidence=confidence, correlation=shared)
 

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
+from app.records.figures import CallsFigures
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
@@ -30,7 +31,7 @@ from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.marking.calling_out import Spending
 from app.services.outages import OnWait
-from app.services.sessions.figures import total
+from app.services.sessions.figures import saved, total
 from app.tracing import note_evaluation, span
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
@@ -335,6 +336,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
     first = (scored or list(closings))[0]
     mean = None if not scored else math.fsum(c.score or 0.0 for c in scored) / len(scored)
     latencies = [c.latency_ms for c in closings if c.latency_ms is not None]
+    cached = saved((c.method or {}).get("cached") for c in closings)
     return replace(
         first,
         score=mean,
@@ -347,7 +349,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
         method={
             **{name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL},
             "mode": "generate",
-            **({"cached": saved} if (saved := saved_by_cache(closings)) else {}),
+            **({} if cached is None else {"cached": cached}),
             "repeats": [_comparable(closing) for closing in closings],
         },
     )
@@ -384,16 +386,8 @@ def _marking(closings: Sequence[Closing]) -> dict[str, Any] | None:
     return {**found[0], **parts}
 
 
-def _sum(usages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum(usages: Iterable[CallsFigures]) -> CallsFigures:
     spent = Spending()
     for usage in usages:
         spent.add(Spending(**usage))
-    return asdict(spent)
-
-
-def saved_by_cache(closings: Sequence[Closing]) -> dict[str, Any] | None:
-    """What calls would have taken that were not made; None where none was saved."""
-    found = [c.method["cached"] for c in closings if c.method and "cached" in c.method]
-    if not found:
-        return None
-    return {name: total(each[name] for each in found) for name in found[0]}
+    return spent.figures()

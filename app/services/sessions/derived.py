@@ -11,6 +11,7 @@ from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
+from app.records.figures import Asking, Origin, Provenance
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import require_usable
@@ -35,18 +36,6 @@ def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -
     """A new session made from another one: like it in all that is not said."""
     said = {"ranking_id": None, "ranking_member": None, **said, "metadata": dict(metadata)}
     return convert(NewSession, parent, id=new_id("ses"), parent_id=parent.id, **said)
-
-
-def _markers_of(parent: SessionRecord) -> dict[str, Any]:
-    """The scorers' endpoints of an older session, which its copies keep."""
-    stored: dict[str, Any] = parent.provenance.get("scorer_endpoints", {})
-    return stored
-
-
-def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
-    """What marked all answers of an older session that its copies repeat, if one scorer did."""
-    name = "rescored_with"
-    return {name: parent.provenance[name]} if name in parent.provenance else {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -110,7 +99,11 @@ class DerivedSessions:
             stops_when=stops_when(plan.design, reachable, version.n_active),
             metadata=metadata,
             provenance=self._provenance(
-                parent, version, _markers_of(parent), endpoint, reachable_se=reachable
+                parent,
+                version,
+                parent.provenance.get("scorer_endpoints", {}),
+                endpoint,
+                reachable_se=reachable,
             ),
         )
         test = await self.versions.adaptive_test(version, plan.design, price)
@@ -147,6 +140,13 @@ class DerivedSessions:
         plan = SessionPlan.of_new({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
+        provenance = self._provenance(
+            parent, version, parent.provenance.get("scorer_endpoints", {})
+        )
+        if "rescored_with" in parent.provenance:
+            provenance["rescored_with"] = parent.provenance["rescored_with"]
+        n_closed = sum(item.closing is not None for item in administrations)
+        provenance["left_out"] = n_closed - len(closed)
         new = _child(
             parent,
             relation="replay",
@@ -155,11 +155,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             stops_when=stops_when(plan.design, None, version.n_active),
             metadata=metadata,
-            provenance={
-                **self._provenance(parent, version, _markers_of(parent)),
-                **_rescored_with(parent),
-                "left_out": sum(item.closing is not None for item in administrations) - len(closed),
-            },
+            provenance=provenance,
         )
         run = await open_run(self.versions, new, as_asked(closed), version=version, plan=plan)
         refitted = {
@@ -173,9 +169,11 @@ class DerivedSessions:
             stop_detail=f"Replay of {parent.id}: its {len(closed)} answers, estimated again.",
             precision_reached=run.precision_reached,
         )
+        step = run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending)
         async with self.database.unit_of_work() as uow:
-            await uow.sessions.add(new, summary={}, administrations=list(refitted.values()))
-            step = run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending)
+            await uow.sessions.add(
+                new, summary=step.summary, administrations=list(refitted.values())
+            )
             await uow.sessions.advance({new.id: step}, 0)
             return await uow.sessions.get(new.id)
 
@@ -198,7 +196,7 @@ class DerivedSessions:
         if not closed:
             raise InvalidStateError(f"Session {session_id} holds no answers to score again.")
         present = await self.versions.load(parent.bank_version_id)
-        asking = {
+        asking: Asking = {
             **parent.provenance["asking"],
             "bank_revision": present.bank_revision,
             "default_scorer": scorer_json(scorer or present.default_scorer),
@@ -258,10 +256,10 @@ class DerivedSessions:
         self,
         parent: SessionRecord,
         version: LoadedVersion,
-        markers: Mapping[str, Any],
+        markers: Mapping[str, Origin],
         endpoint: Endpoint | None = None,
         reachable_se: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Provenance:
         """What a copy is made of and under; it draws as the session did.
 
         Without an `endpoint` it asks nobody, so it is of whoever the session asked.
@@ -274,8 +272,10 @@ class DerivedSessions:
             private_endpoints=self.sessions.may_call_private,
             reachable_se=reachable_se,
         )
-        asked = () if endpoint else ("endpoint", "asked")
-        return made | {name: parent.provenance.get(name, made[name]) for name in asked}
+        if endpoint is None:
+            made["endpoint"] = parent.provenance.get("endpoint")
+            made["asked"] = parent.provenance.get("asked", {})
+        return made
 
     async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
         if parent.endpoint_id is None:
@@ -283,7 +283,7 @@ class DerivedSessions:
         endpoint = await self.endpoints.get(parent.endpoint_id, archived=True)
         if not endpoint.settings.is_called:
             return endpoint
-        return as_begun(endpoint, parent.provenance["endpoint"] or {})
+        return as_begun(endpoint, parent.provenance["endpoint"])
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:

@@ -20,8 +20,8 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, NewEndpoint, Price
+from app.records.figures import AskedJson, Origin, Provenance
 from app.records.provisional import provisional_words
-from app.records.response_sets import AskedJson
 from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import capabilities_of, origin_of
@@ -78,11 +78,11 @@ def provenance_of(
     endpoint: Endpoint | NewEndpoint | None,
     *,
     seed: int,
-    markers: Mapping[str, Any],
+    markers: Mapping[str, Origin],
     private_endpoints: bool,
     reachable_se: float | None = None,
-) -> dict[str, Any]:
-    """What a session is made of and under, JSON-able.
+) -> Provenance:
+    """What a session is made of and under.
 
     Args:
         version: What is asked, as it is asked.
@@ -93,7 +93,7 @@ def provenance_of(
         reachable_se: See `check_reachable`.
     """
     known = version.uncertainty
-    return {
+    made: Provenance = {
         "code_version": _code_version(),
         "bank": version.bank_name,
         "bank_version_id": version.id,
@@ -102,7 +102,6 @@ def provenance_of(
         "scale": version.bank.scale,
         "response_model": version.response_model,
         "provisional": version.provisional,
-        **({"uncertainty": provisional_words(known)} if known and known.matters else {}),
         "n_items": version.n_active,
         "n_never_asked": int((~version.active).sum()),
         "n_uncalibrated": len(version.pretest),
@@ -111,12 +110,16 @@ def provenance_of(
         "asked_when_calibrated": dict(version.asked_when_calibrated),
         "unparsed_when_calibrated": version.unparsed_when_calibrated,
         "prompt_template_hash": version.prompt_style.template_hash,
-        "endpoint": endpoint and origin_of(endpoint),
+        "endpoint": None if endpoint is None else origin_of(endpoint),
         "scorer_endpoints": dict(markers),
         "private_endpoints": private_endpoints,
         "seed": seed,
-        **({} if reachable_se is None else {"reachable_se": reachable_se}),
     }
+    if known and known.matters:
+        made["uncertainty"] = provisional_words(known)
+    if reachable_se is not None:
+        made["reachable_se"] = reachable_se
+    return made
 
 
 @cache

@@ -1,14 +1,14 @@
 """When failures end a session, and how its end is told."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from scipy.special import bdtrc
 
 from app.engine import Stop, StopReason
 from app.errors import InvalidInputError, ScorerBudgetError, SextantError
 from app.items import Outcome
+from app.records.figures import ResultFigures
+from app.records.leased import Failure
 from app.records.sessions import Advance, Closing, Ending, SessionEvent, SessionRecord
 
 #: Ends that are answers of their own: any other needs something to stand on.
@@ -162,7 +162,8 @@ def ending_of(
             StopReason.TOO_MANY_FAILURES,
             f"None of {closed} answers could be scored; the last: {_reason(missed)} {todo}",
         )
-    detail, failure = stop.detail, None
+    detail = stop.detail
+    failure: Failure | None = None
     if is_failed:
         failure = {
             "code": (last_failure and last_failure.error_code) or "too_many_failures",
@@ -203,7 +204,7 @@ def abandoned(record: SessionRecord, ending: Ending) -> Advance:
     )
 
 
-def ended_event(ending: Ending, figures: Mapping[str, Any]) -> SessionEvent:
+def ended_event(ending: Ending, figures: ResultFigures) -> SessionEvent:
     """The event that ends a session's list of events."""
     return SessionEvent(
         f"session.{ending.status}",

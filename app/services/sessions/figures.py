@@ -16,7 +16,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -38,20 +38,31 @@ from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
 from app.items import Outcome
 from app.records.fields import finite, interval
+from app.records.figures import (
+    CacheFigures,
+    EstimateFigures,
+    ExtrapolationFigures,
+    PersonFitFigures,
+    ProfileFigures,
+    RepeatsEstimateFigures,
+    RepeatsFigures,
+    RightFigures,
+    SessionFigures,
+    TaskFigures,
+    UsageFigures,
+)
 from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.marking.calling_out import Spending
 
 #: Marked answers from which on a result is told.
 MIN_MARKED = KNOTS[0]
-#: Parts of a session's figures that are a result.
-_RESULTS = ("score", "profile")
 
 
 def person_fit_of(
     version: LoadedVersion, responses: Sequence[Response], theta: float | FloatArray
-) -> dict[str, Any]:
-    """The fit of these answers at the final estimate, JSON-able."""
+) -> PersonFitFigures:
+    """The fit of these answers at the final estimate."""
     # Curves that no reference model taught are given, and taken as they are.
     asked = version.bank, responses, theta, version.n_reference or None
     fit, turned = person_fit(*asked), inversions(*asked)
@@ -79,8 +90,8 @@ def position_of(
     test: AdaptiveTest,
     state: CatState,
     target: Mapping[str, float] | None = None,
-) -> dict[str, Any] | None:
-    """The extrapolation as JSON; None where the version has learned nothing to judge it by."""
+) -> ExtrapolationFigures | None:
+    """The extrapolation; None where the version has learned nothing to judge it by."""
     learned = version.curves
     if learned is None or (placing := learned.placing) is None:
         return None
@@ -96,7 +107,12 @@ def position_of(
         predictor.estimate(state.responses), placing.of(state.responses), learned.population
     )
     return {
-        **asdict(found),
+        "position": found.position,
+        "sd": found.sd,
+        "percentile": found.percentile,
+        "standing": found.standing,
+        "difference": found.difference,
+        "odds": found.odds,
         "agrees": found.agrees,
         "detail": found.detail,
         "caution": found.caution,
@@ -112,8 +128,8 @@ def profile_of(
     test: AdaptiveTest,
     state: CatState,
     target: Mapping[str, float] | None = None,
-) -> dict[str, Any] | None:
-    """The profile as JSON; None where the version measures one ability.
+) -> ProfileFigures | None:
+    """The profile; None where the version measures one ability.
 
     Args:
         version: What is asked.
@@ -128,7 +144,7 @@ def profile_of(
     profile = belief.profile
     asked = Counter(tag for response in state.responses for tag in version.tags[response.item])
     asked[WHOLE_BANK] = state.n_scored
-    tasks = []
+    tasks: list[TaskFigures] = []
     for name, predictor in list(test.tasks.items())[: _MOST_TASKS + 1]:
         if name == WHOLE_BANK and (target is None or set(target) == {WHOLE_BANK}):
             continue
@@ -179,7 +195,7 @@ def no_result(marked: int) -> str | None:
     return f"Needs at least {MIN_MARKED} scored answers, has {marked}."
 
 
-def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
+def right_in(scores: Sequence[float]) -> RightFigures:
     """How many answers are right, where all are right or wrong, and their mean score.
 
     Both are null without a scored answer, the number also where one has a score in between.
@@ -190,28 +206,23 @@ def right_in(scores: Sequence[float]) -> dict[str, float | int | None]:
     return {"right": int(sum(scores)) if whole else None, "mean": sum(scores) / len(scores)}
 
 
-def shown(figures: Mapping[str, Any], withheld: str | None = None) -> dict[str, Any]:
+def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
     """A session's figures as people may read them: without a result that has nothing under it."""
-    estimate = figures["estimate"]
-    reason = no_result(figures["progress"]["scored"])
-    if reason is None and withheld is None:
-        return {**figures, "estimate": {**estimate, "reason": None}}
-    nothing: dict[str, Any] = {
-        "theta": None,
-        "se": None,
-        "interval": None,
-        "interval_raw": None,
-        "at_bound": False,
-        "reason": reason or withheld,
-    }
-    if reason is None:
-        return {**figures, "estimate": {**estimate, **nothing}}
-    nothing["extrapolation"] = None
-    return {
-        **figures,
-        "estimate": {**estimate, **nothing},
-        **{part: None for part in _RESULTS if part in figures},
-    }
+    too_few = no_result(figures["progress"]["scored"])
+    estimate: EstimateFigures = {**figures["estimate"], "reason": too_few or withheld}
+    if estimate["reason"] is not None:
+        estimate = {
+            **estimate,
+            "theta": None,
+            "se": None,
+            "interval": None,
+            "interval_raw": None,
+            "at_bound": False,
+        }
+    if too_few is None:
+        return {**figures, "estimate": estimate}
+    estimate["extrapolation"] = None
+    return {**figures, "estimate": estimate, "score": None, "profile": None}
 
 
 class SpareTime:
@@ -277,7 +288,7 @@ class Meter:
         self._latencies: list[float] = []
         self._scores: dict[int, list[float]] = {}
         self._n_repeats = 1
-        self._saved: dict[str, Any] | None = None
+        self._saved: CacheFigures | None = None
 
     def take(self, closing: Closing, item: int | None) -> None:
         """An answer came, or none; `item` is its position, None if it is not of the test."""
@@ -297,18 +308,16 @@ class Meter:
         elif self.usd is not None:
             self.usd += closing.usd or 0.0
         method = closing.method or {}
-        for part in (method, closing.marking or {}):
-            if cached := part.get("cached"):
-                before = self._saved or dict.fromkeys(cached, 0)
-                self._saved = {name: total((before[name], cached[name])) for name in cached}
+        cached = (part.get("cached") for part in (method, closing.marking or {}))
+        self._saved = saved((self._saved, *cached))
         repeats = method.get("repeats")
         if repeats and item is not None:
             self._n_repeats = max(self._n_repeats, len(repeats))
             if scores := [each["score"] for each in repeats if each["score"] is not None]:
                 self._scores[item] = scores
 
-    def figures(self, elapsed_s: float) -> dict[str, Any]:
-        """What `GET /v1/sessions/{id}` shows, JSON-able."""
+    def figures(self, elapsed_s: float) -> UsageFigures:
+        """What it took so far."""
         n, latency = len(self._latencies), None
         if n:  # which half of the answers, and all but a twentieth, did not take longer than
             shares = {"p50": 0.5, "p95": 0.95}
@@ -320,7 +329,7 @@ class Meter:
             "usd": self.usd,
             "seconds": round(elapsed_s, 3),
             "latency_ms": latency,
-            "judge": None if self._marking is None else asdict(self._marking),
+            "judge": None if self._marking is None else self._marking.figures(),
             "cache": self._saved,
         }
 
@@ -330,8 +339,8 @@ class Meter:
             self._budget.usd is not None and closing.usd is None
         )
 
-    def repeats(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
-        """Figures of repeated items, JSON-able; None where none was repeated."""
+    def repeats(self, test: AdaptiveTest, state: CatState) -> RepeatsFigures | None:
+        """Figures of repeated items; None where none was repeated."""
         if self._n_repeats == 1:
             return None
         given = list(self._scores.values())
@@ -344,7 +353,7 @@ class Meter:
             "estimate": self._estimate(test, state),
         }
 
-    def _estimate(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
+    def _estimate(self, test: AdaptiveTest, state: CatState) -> RepeatsEstimateFigures | None:
         """Theta where each item counts as the answers that it got, as far as these differ."""
         estimator, belief = test.estimator, state.belief
         if not isinstance(estimator, GridEstimator) or not isinstance(belief, GridBelief):
@@ -366,6 +375,19 @@ def total(values: Iterable[Any]) -> Any:
     """Their sum; None where one is unknown, for a low sum would not say so."""
     known = list(values)
     return None if None in known else sum(known)
+
+
+def saved(found: Iterable[CacheFigures | None]) -> CacheFigures | None:
+    """What calls would have taken that were not made; None where none was saved."""
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    return {
+        "calls": sum(each["calls"] for each in known),
+        "tokens_in": total(each["tokens_in"] for each in known),
+        "tokens_out": total(each["tokens_out"] for each in known),
+        "usd": total(each["usd"] for each in known),
+    }
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from app.engine import Design
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Outcome
+from app.records.figures import PretestFigures
 from app.records.sessions import Closing
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
@@ -85,8 +86,8 @@ class PretestItems:
         self.pending.remove(position)
         self._outcomes[closing.outcome] += 1
 
-    def figures(self) -> dict[str, Any]:
-        """What `GET /v1/sessions/{id}` shows of them, JSON-able."""
+    def figures(self) -> PretestFigures:
+        """What `GET /v1/sessions/{id}` shows of them."""
         caution = None
         if self._n_planned < self._wanted:
             there = f"only {self._n_planned}" if self._n_planned else "no"

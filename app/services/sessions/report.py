@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from app.errors import InvalidStateError
 from app.exchange.every_eval_ever import (
@@ -17,6 +16,7 @@ from app.exchange.every_eval_ever import (
 from app.items import ItemContent
 from app.records.banks import BankVersion
 from app.records.fields import convert, ends
+from app.records.figures import EstimateFigures, ScoreFigures
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unscored, whole_bank
 from app.reports.headline import headline_of
@@ -260,7 +260,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
     )
 
 
-def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
+def _theta(estimate: EstimateFigures, caution: str | None) -> Measured | None:
     if estimate["theta"] is None:
         return None
     lo, hi = ends(estimate["interval"])
@@ -274,7 +274,7 @@ def _theta(estimate: dict[str, Any], caution: str | None) -> Measured | None:
     )
 
 
-def _score(score: dict[str, Any] | None, caution: str | None) -> Measured | None:
+def _score(score: ScoreFigures | None, caution: str | None) -> Measured | None:
     if score is None:
         return None
     lo, hi = ends(score["interval"])

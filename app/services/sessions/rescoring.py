@@ -5,12 +5,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import SextantError
 from app.items import Answer, FinishReason, Outcome, ScorerSpec
+from app.records.figures import RescoreFigures
 from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -96,7 +96,7 @@ class Rescoring:
         async with self.database.unit_of_work() as uow:
             ours = await uow.sessions.administrations(record.id)
         figures = _figures(parent, changes(version, sources, ours, withheld=record.withheld))
-        await self.write(record, replace(last, summary={**last.summary, RESCORE: figures}))
+        await self.write(record, replace(last, summary={**last.summary, "rescore": figures}))
 
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
         """The older session, its closings by our steps in order of arrival, and our own items."""
@@ -218,8 +218,8 @@ def changes(
     ]
 
 
-def _figures(parent: SessionRecord, found: Sequence[Change]) -> dict[str, Any]:
-    """What marking again has changed, JSON-able."""
+def _figures(parent: SessionRecord, found: Sequence[Change]) -> RescoreFigures:
+    """What marking again has changed."""
     both = [
         (change.before.score, change.after.score)
         for change in found

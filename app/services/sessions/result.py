@@ -1,9 +1,7 @@
 """What an ended session found out, read from its stored figures, and why to trust that less."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import IntervalCorrection
@@ -12,6 +10,12 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.printable import percent
 from app.records.fields import ends, interval
+from app.records.figures import (
+    ExtrapolationFigures,
+    ResultFigures,
+    ScoreFigures,
+    SessionFigures,
+)
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import (
     asked_caution,
@@ -40,10 +44,10 @@ class Result:
     theta: float | None
     se: float | None
     interval: tuple[float | None, float | None]
-    score: dict[str, Any] | None
+    score: ScoreFigures | None
     n_scored: int
     reason: str | None = None
-    extrapolation: dict[str, Any] | None = None
+    extrapolation: ExtrapolationFigures | None = None
 
     @property
     def place(self) -> Place | None:
@@ -94,7 +98,7 @@ def result_of(record: SessionRecord) -> Result:
     return result_in(record.summary)
 
 
-def result_in(summary: Mapping[str, Any]) -> Result:
+def result_in(summary: ResultFigures) -> Result:
     """The result that the figures of an ended session tell."""
     estimate = summary["estimate"]
     return Result(
@@ -108,7 +112,7 @@ def result_in(summary: Mapping[str, Any]) -> Result:
     )
 
 
-def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any] | None:
+def score_in(summary: ResultFigures, tag: str = WHOLE_BANK) -> ScoreFigures | None:
     """`value`, `interval`, `method` of the score of a tag's items; None without one.
 
     A score that is known, for everything was asked, lies between itself and itself.
@@ -116,14 +120,16 @@ def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any
     A session tells the score that it was about, and where the bank measures several abilities
     those of the tags, and of the whole bank if it was about another.
     """
-    score: dict[str, Any] | None = summary["score"]
+    score = summary["score"]
     if score is None:
         return None
     about = score.get("target") or {WHOLE_BANK: 1.0}
     if set(about) == {tag}:
         return {**score, "interval": score["interval"] or interval(score["value"], score["value"])}
-    tasks = (summary.get("profile") or {}).get("tasks", ())
-    found = next((task for task in tasks if task["tag"] == tag), None)
+    profile = summary.get("profile")
+    found = (
+        next((task for task in profile["tasks"] if task["tag"] == tag), None) if profile else None
+    )
     if found is None:
         return None
     return {
@@ -141,11 +147,11 @@ _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
 def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
     """What is to be said beside a session's predicted score, or its theta; None if nothing is."""
     known, summary = session.provenance, session.summary
-    extrapolation: Mapping[str, Any] = summary["estimate"].get("extrapolation") or {}
+    extrapolation = summary["estimate"].get("extrapolation")
     told = (
         _of_state(session.status),
         provisional_caution(known.get("uncertainty"), provisional=known["provisional"]),
-        extrapolation.get("caution"),
+        extrapolation["caution"] if extrapolation else None,
         _of_asking(session),
         unparsed_caution(known["asking"]["unparsed_policy"], known.get("unparsed_when_calibrated")),
         unscored(summary).wrong_words,
@@ -167,7 +173,7 @@ def _of_asking(session: SessionRecord) -> str | None:
     return asked_caution(asked, session.provenance.get("asked_when_calibrated", {}))
 
 
-def _of_unmarked(summary: Mapping[str, Any], *, is_score: bool) -> str | None:
+def _of_unmarked(summary: SessionFigures, *, is_score: bool) -> str | None:
     share = unscored(summary).share_left_out
     if not share:
         return None

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,12 @@ from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
 from app.records.fields import ends, finite, interval
+from app.records.figures import (
+    ExtrapolationFigures,
+    ProfileFigures,
+    ScoreFigures,
+    SessionFigures,
+)
 from app.records.sessions import (
     Administration,
     Advance,
@@ -86,9 +91,9 @@ class SessionRun:
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
         self.meter = Meter(plan.design.budget)
-        self.score: dict[str, Any] | None
-        self._profile: dict[str, Any] | None
-        self._population_position: dict[str, Any] | None
+        self.score: ScoreFigures | None
+        self._profile: ProfileFigures | None
+        self._population_position: ExtrapolationFigures | None
         self.forget_figures()
         self._pretest = PretestItems(plan.pretest, plan.design.stopping, seed=seed)
         self.state: CatState = test.start()
@@ -124,7 +129,7 @@ class SessionRun:
         return wanted is None or self.test.predict(self.state).margin <= wanted
 
     @property
-    def population_position(self) -> dict[str, Any] | None:
+    def population_position(self) -> ExtrapolationFigures | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
         if self._population_position is None and has_result and self._may_predict(final=False):
@@ -198,8 +203,8 @@ class SessionRun:
         belief = self.state.belief
         return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
 
-    def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
-        """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
+    def summary(self, *, elapsed_s: float, final: bool = False) -> SessionFigures:
+        """The figures of `GET /v1/sessions/{id}` as of now."""
         estimate = self.test.estimate(self.state)
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
@@ -214,7 +219,7 @@ class SessionRun:
                     else None
                 )
             self._predicted_at_s = elapsed_s
-        figures: dict[str, Any] = {
+        figures: SessionFigures = {
             "estimate": {
                 "theta": finite(estimate.theta),
                 "se": finite(estimate.se),
@@ -287,7 +292,12 @@ class SessionRun:
             events.append(
                 SessionEvent(
                     "estimate.updated",
-                    {key: figures[key] for key in ("estimate", "score", "progress", "usage")},
+                    {
+                        "estimate": figures["estimate"],
+                        "score": figures["score"],
+                        "progress": figures["progress"],
+                        "usage": figures["usage"],
+                    },
                 )
             )
         events.extend(
@@ -351,7 +361,7 @@ class SessionRun:
     def _may_predict(self, *, final: bool) -> bool:
         return final or self.version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
 
-    def _predicted(self) -> dict[str, Any]:
+    def _predicted(self) -> ScoreFigures:
         predicted, n_items = self.test.predict(self.state), self.test.n_counted
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target

@@ -147,8 +147,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                         SESSIONS_FINISHED.labels(ending.status).inc()
                         how = {"status": ending.status, "stop_reason": ending.stop_reason}
                         logger.info("session_ended", **how)
-                        score = (step_on.summary["score"] or {}).get("value")
-                        note_evaluation("score", score, ending.stop_reason or ending.status)
+                        score = step_on.summary["score"]
+                        value = None if score is None else score["value"]
+                        note_evaluation("score", value, ending.stop_reason or ending.status)
                         return
                 for item in asked:
                     calls.begin(item.step, self.ask(live, item.step))
@@ -185,9 +186,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             version = await self.versions.load_as(record.bank_version_id, asking)
         else:
             version = version.asking_as(asking)
-        endpoint = await self.endpoints.ready(
-            record.endpoint_id, record.provenance["endpoint"] or {}
-        )
+        endpoint = await self.endpoints.ready(record.endpoint_id, record.provenance["endpoint"])
         async with self.leasing.database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
         run = await open_run(

@@ -19,6 +19,7 @@ from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.fields import shallow
+from app.records.figures import Origin
 from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
@@ -173,7 +174,7 @@ class SessionService:
         plan: SessionPlan,
         *,
         seed: int,
-        markers: Mapping[str, Any],
+        markers: Mapping[str, Origin],
         prompt: Mapping[str, Any] = MappingProxyType({}),
         reachable_se: float | None = None,
     ) -> SessionDraft:
@@ -268,7 +269,7 @@ class SessionService:
             self.manual.keep(record, run)
         return record
 
-    async def markers_of(self, version: LoadedVersion) -> dict[str, Any]:
+    async def markers_of(self, version: LoadedVersion) -> dict[str, Origin]:
         """Endpoints of a version's own scorers; who may ask is not told which those are."""
         try:
             return await self.markers(version.calling_scorers)
@@ -280,7 +281,7 @@ class SessionService:
                 "cannot serve. The bank is withheld: a key that may write it sees which."
             ) from exc
 
-    async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
+    async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Origin]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""
         if not specs:
             return {}
@@ -417,7 +418,8 @@ class SessionService:
         record = await self.get(session_id)
         if record.status in UNDERWAY:
             return record
-        lapsed = (record.failure or {}).get("code") == LeaseLapsedError.code
+        failure = record.failure
+        lapsed = failure is not None and failure["code"] == LeaseLapsedError.code
         async with self.database.unit_of_work() as uow:
             record = await uow.sessions.transition(
                 session_id,

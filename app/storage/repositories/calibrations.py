@@ -18,7 +18,7 @@ from app.records.calibrations import (
     FittedItems,
 )
 from app.records.fields import convert
-from app.records.leased import UNDERWAY
+from app.records.leased import UNDERWAY, Failure
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
@@ -215,7 +215,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         await self._note(parent_id, "progress", progress)
         return parent_id if done == len(parts) else None
 
-    async def fail(self, claimed: CalibrationRecord, failure: Mapping[str, JsonValue]) -> None:
+    async def fail(self, claimed: CalibrationRecord, failure: Failure) -> None:
         """Write why nothing came out; a part takes its calibration and the other parts with it."""
         parent_id = claimed.parent_id
         await self._hold(parent_id)
@@ -285,7 +285,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
             await self._db.execute(row.with_for_update())
 
-    async def _note(self, calibration_id: str, what: str, data: Mapping[str, JsonValue]) -> None:
+    async def _note(self, calibration_id: str, what: str, data: Mapping[str, object]) -> None:
         """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])

@@ -9,7 +9,7 @@ from typing_extensions import override
 from app.items import JsonValue
 from app.records.banks import InstallationRecord
 from app.records.fields import convert
-from app.records.leased import UNDERWAY
+from app.records.leased import UNDERWAY, Failure
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.banks import InstallationRow
@@ -71,7 +71,7 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         ended = {"worker_id": None, "result": dict(result)}
         await self._finish(claimed_id, epoch, "completed", **ended)
 
-    async def fail(self, claimed_id: str, epoch: int, failure: Mapping[str, JsonValue]) -> None:
+    async def fail(self, claimed_id: str, epoch: int, failure: Failure) -> None:
         """Write why nothing came out."""
         ended = {"worker_id": None, "failure": dict(failure)}
         await self._finish(claimed_id, epoch, "failed", **ended)

@@ -28,6 +28,7 @@ from app.errors import (
 from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import convert, shallow
+from app.records.figures import SessionFigures
 from app.records.sessions import (
     ALL_SESSIONS,
     ENDED,
@@ -90,7 +91,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self,
         new: NewSession,
         *,
-        summary: dict[str, JsonValue],
+        summary: SessionFigures,
         administrations: Sequence[Administration] = (),
     ) -> None:
         """Store a new session.
