@@ -202,7 +202,7 @@ def clean_score(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = N
     if isinstance(mark, Scored):
         mark = replace(mark, extracted=_clean(mark.extracted))
     else:
-        mark = replace(mark, reason=_text(mark.reason))
+        mark = replace(mark, reason=_clean(mark.reason))
     return Marked(mark, scorer_hash, _clean(marking))
 
 
@@ -210,17 +210,13 @@ def _clean(value: Any) -> Any:
     """JSON-able `value` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
     match value:
         case str():
-            return _text(value)
+            return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
         case list() | tuple():
             return [_clean(entry) for entry in value]
         case dict():
-            return {_text(key): _clean(entry) for key, entry in value.items()}
+            return {_clean(key): _clean(entry) for key, entry in value.items()}
         case _:
             return value
-
-
-def _text(text: str) -> str:
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 #: Trials that may wait.

@@ -13,6 +13,7 @@ from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.rankings.run import Member, RankingPlan, RankingRun
 from app.services.sessions.manual import (
     ITEMS_PER_RUN,
+    KEPT_ITEMS,
     LATE,
     Awaited,
     Held,
@@ -100,8 +101,8 @@ class ManualRankings(ManualSessions):
                     ranking = await uow.rankings.get(ranking_id)
                     awaited = await uow.sessions.awaited_in(ranking_id)
                 break
-            if awaited:
-                self._keep(ranking_id, replace(held, revision=ranking.event_seq))
+            if awaited and held.n_items <= KEPT_ITEMS:
+                self._runs[ranking_id] = replace(held, revision=ranking.event_seq)
         asked = {(of, item.step) for of, member in step.members.items() for item in member.asked}
         return awaited, [(of, one) for of, one in awaited if (of.id, one.step) in asked]
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -115,13 +116,22 @@ class Asker:
             on_wait: Told of waits.
         """
         if self.style.mode == LOGLIKELIHOOD:
-            return await _settled(self._compare(item, rng, on_wait))
+            try:
+                options = option_texts(item.content, self.style)
+            except InvalidInputError as error:
+                return Closing(
+                    outcome=Outcome.ERROR,
+                    error_code=UNUSABLE_OPTIONS,
+                    reason=error.detail,
+                    attempts=0,
+                )
+            return await self._closed(item, self._compare(options, rng, on_wait), on_wait)
         request = self.request(item, hints)
         if self.repeats == 1:
-            return await _settled(self._complete(item, request, rng, on_wait))
+            return await self._closed(item, self._complete(request, rng, on_wait), on_wait)
         calls = [
-            _settled(self._complete(item, _again(request, repeat), rng, on_wait))
-            for repeat in range(self.repeats)
+            self._closed(item, self._complete(_again(request, nth), rng, on_wait), on_wait, nth)
+            for nth in range(self.repeats)
         ]
         return combined(await asyncio.gather(*calls))
 
@@ -157,17 +167,46 @@ class Asker:
         params = self.endpoint.config.sampling
         return replace(params, stop=tuple(dict.fromkeys((*params.stop, *self.style.stop))))
 
-    async def _complete(
+    async def _closed(
         self,
         item: BankItem,
-        request: CompletionRequest,
-        rng: np.random.Generator,
+        asking: Coroutine[Any, Any, "_Obtained"],
         on_wait: OnWait | None,
+        repeat: int = 0,
     ) -> Closing:
+        """How an answer ended and was scored; a failure is a closing without a score."""
+        try:
+            obtained = await asking
+            with span("score", {"sextant.scorer": item.scorer.name}):
+                closing = await self.marker.close(
+                    item,
+                    obtained.answer,
+                    unparsed_is_wrong=self.unparsed_is_wrong,
+                    on_wait=on_wait,
+                    repeat=repeat,
+                )
+                note_evaluation(item.scorer.name, closing.score, closing.outcome)
+        except ExamineeError as error:
+            return Closing(
+                outcome=Outcome.ERROR,
+                error_code=error.code,
+                reason=error.detail,
+                attempts=error.attempts,
+            )
+        return replace(
+            closing,
+            latency_ms=obtained.latency_s * 1000,
+            attempts=obtained.attempts,
+            method=obtained.method,
+            **obtained.paid,
+        )
+
+    async def _complete(
+        self, request: CompletionRequest, rng: np.random.Generator, on_wait: OnWait | None
+    ) -> "_Obtained":
         completion, attempts = await persist(
             lambda: self.examinee.complete(request), self.endpoint.retry, rng, on_wait
         )
-        spent = self._spent([completion])
         if not completion.cached:
             ENDPOINT_LATENCY.observe(completion.latency_s)
         answer = Answer(
@@ -176,24 +215,12 @@ class Asker:
             reasoning=completion.reasoning,
             finish=completion.finish,
         )
-        return replace(
-            await self._marked(item, answer, on_wait, request.repeat),
-            latency_ms=completion.latency_s * 1000,
-            attempts=attempts - completion.cached,
-            method=spent.method({}),
-            **spent.paid,
-        )
+        return self._obtained(answer, completion.latency_s, attempts, [completion])
 
     async def _compare(
-        self, item: BankItem, rng: np.random.Generator, on_wait: OnWait | None
-    ) -> Closing:
+        self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
+    ) -> "_Obtained":
         """Ask how likely each option is; the likeliest is the answer."""
-        try:
-            options = option_texts(item.content, self.style)
-        except InvalidInputError as error:
-            return Closing(
-                outcome=Outcome.ERROR, error_code=UNUSABLE_OPTIONS, reason=error.detail, attempts=0
-            )
         found, attempts = await self._likelihoods(options, rng, on_wait)
         latency_s = max(each.latency_s for each in found)
         ENDPOINT_LATENCY.observe(latency_s)
@@ -204,49 +231,40 @@ class Asker:
         best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]
         # Two that are equally likely are no choice: read as such, this has no mark.
         answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
-        spent = self._spent(found)
-        return replace(
-            await self._marked(item, answer, on_wait),
-            latency_ms=latency_s * 1000,
-            attempts=attempts - sum(each.cached for each in found),
-            method=spent.method(
+        compared = {
+            "mode": LOGLIKELIHOOD,
+            "normalise": self.style.normalise,
+            "options": [
                 {
-                    "mode": LOGLIKELIHOOD,
-                    "normalise": self.style.normalise,
-                    "options": [
-                        {
-                            "option": choice_letter(at),
-                            "logprob": each.logprob,
-                            "tokens": each.n_tokens,
-                            "bytes": option.n_bytes,
-                        }
-                        for at, (each, option) in enumerate(zip(found, options, strict=True))
-                    ],
+                    "option": choice_letter(at),
+                    "logprob": each.logprob,
+                    "tokens": each.n_tokens,
+                    "bytes": option.n_bytes,
                 }
-            ),
-            **spent.paid,
-        )
+                for at, (each, option) in enumerate(zip(found, options, strict=True))
+            ],
+        }
+        return self._obtained(answer, latency_s, attempts, found, compared)
 
-    async def _marked(
-        self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int = 0
-    ) -> Closing:
-        with span("score", {"sextant.scorer": item.scorer.name}):
-            closing = await self.marker.close(
-                item,
-                answer,
-                unparsed_is_wrong=self.unparsed_is_wrong,
-                on_wait=on_wait,
-                repeat=repeat,
-            )
-            note_evaluation(item.scorer.name, closing.score, closing.outcome)
-        return closing
-
-    def _spent(self, found: Sequence[Completion | Likelihood]) -> "_Spent":
-        return _Spent(
-            paid=self._cost([each for each in found if not each.cached]),
-            saved=self._cost(kept) if (kept := [each for each in found if each.cached]) else None,
-            n_saved=len(kept),
-            origin={name: value for each in found for name, value in each.origin.items()},
+    def _obtained(
+        self,
+        answer: Answer,
+        latency_s: float,
+        attempts: int,
+        calls: Sequence[Completion | Likelihood],
+        method: Mapping[str, Any] = MappingProxyType({}),
+    ) -> "_Obtained":
+        """An answer, with whose it is and what its calls took; kept answers took nothing."""
+        kept = [call for call in calls if call.cached]
+        told = {**method, **{name: value for call in calls for name, value in call.origin.items()}}
+        if kept:
+            told["cached"] = {"calls": len(kept), **self._cost(kept)}
+        return _Obtained(
+            answer=answer,
+            latency_s=latency_s,
+            attempts=attempts - len(kept),
+            method=told or None,
+            paid=self._cost([call for call in calls if not call.cached]),
         )
 
     def _cost(self, found: Sequence[Completion | Likelihood]) -> dict[str, Any]:
@@ -296,34 +314,15 @@ def _again(request: CompletionRequest, repeat: int) -> CompletionRequest:
     return replace(request, params=params, repeat=repeat)
 
 
-async def _settled(asking: Coroutine[Any, Any, Closing]) -> Closing:
-    """How it ended; a failure is a closing without a score."""
-    try:
-        return await asking
-    except ExamineeError as error:
-        return Closing(
-            outcome=Outcome.ERROR,
-            error_code=error.code,
-            reason=error.detail,
-            attempts=error.attempts,
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Obtained:
+    """An answer that came, and what its calls took."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """What the calls for an answer took, and what kept answers saved."""
-
+    answer: Answer
+    latency_s: float
+    attempts: int
+    method: dict[str, Any] | None
     paid: dict[str, Any]
-    saved: dict[str, Any] | None
-    n_saved: int
-    origin: Mapping[str, Any]
-
-    def method(self, told: dict[str, Any]) -> dict[str, Any] | None:
-        """`told` with whose answer it is and what was saved; None where nothing is to be told."""
-        told = {**told, **self.origin}
-        if self.saved is not None:
-            told = {**told, "cached": {"calls": self.n_saved, **self.saved}}
-        return told or None
 
 
 def combined(closings: Sequence[Closing]) -> Closing:

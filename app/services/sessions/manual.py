@@ -25,7 +25,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 #: Runs kept between answers are on banks of so many items together, as the versions kept in memory
 #: may have: each keeps its own version there. What is left of a run counts as so many items.
-_KEPT_ITEMS = 1_000_000
+KEPT_ITEMS = 1_000_000
 ITEMS_PER_RUN = 4_000
 #: How an item ends that was not answered in time.
 LATE = Closing(
@@ -166,7 +166,7 @@ class ManualSessions:
     endpoints: EndpointService
     transport: Transport
     _runs: LRUCache[str, Held[Any]] = field(
-        init=False, default_factory=lambda: LRUCache(_KEPT_ITEMS, lambda held: held.n_items)
+        init=False, default_factory=lambda: LRUCache(KEPT_ITEMS, lambda held: held.n_items)
     )
     # Of answers in this process the second waits here, not in a transaction.
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(
@@ -176,7 +176,9 @@ class ManualSessions:
     def keep(self, record: SessionRecord, run: SessionRun) -> None:
         """Go on with a run once its session is answered next."""
         run.forget_figures()
-        self._keep(record.id, Held(record.revision, run, ITEMS_PER_RUN + run.version.bank.n_items))
+        n_items = ITEMS_PER_RUN + run.version.bank.n_items
+        if n_items <= KEPT_ITEMS:
+            self._runs[record.id] = Held(record.revision, run, n_items)
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for; of several the one that was asked first.
@@ -274,10 +276,6 @@ class ManualSessions:
             if awaited:
                 self.keep(record, held.run)
         return record, awaited, [(record, item) for item in awaited if item.step in steps]
-
-    def _keep(self, work_id: str, held: Held[Any]) -> None:
-        if held.n_items <= _KEPT_ITEMS:
-            self._runs[work_id] = held
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
         async with self.database.reading() as uow:

@@ -22,7 +22,7 @@ from app.engine import (
     Usage,
 )
 from app.engine.multidimensional.belief import ProfileBelief
-from app.engine.prediction.p_irt import ALL_ITEMS
+from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.items import Outcome
@@ -90,6 +90,7 @@ class SessionRun:
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
+        self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
         self.meter = Meter(plan.design.budget)
         self.score: ScoreFigures | None
         self._profile: ProfileFigures | None
@@ -132,7 +133,7 @@ class SessionRun:
     def population_position(self) -> ExtrapolationFigures | None:
         """Where the examinee stands among those calibrated, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
-        if self._population_position is None and has_result and self._may_predict(final=False):
+        if self._population_position is None and has_result and self._predicts_live:
             target = self._design.selection.target
             self._population_position = position_of(self.version, self.test, self.state, target)
         return self._population_position
@@ -209,15 +210,14 @@ class SessionRun:
         is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
         if final or is_old or self._spare.is_left():
             with self._spare.spent():
-                may_predict = self._may_predict(final=final)
-                self.score = self._predicted() if may_predict else None
                 target = self._design.selection.target
+                self.score = self._population_position = None
+                if final or self._predicts_live:
+                    self.score = self._score(self.test.predict(self.state))
+                    self._population_position = position_of(
+                        self.version, self.test, self.state, target
+                    )
                 self._profile = profile_of(self.version, self.test, self.state, target)
-                self._population_position = (
-                    position_of(self.version, self.test, self.state, target)
-                    if may_predict
-                    else None
-                )
             self._predicted_at_s = elapsed_s
         figures: SessionFigures = {
             "estimate": {
@@ -358,11 +358,7 @@ class SessionRun:
             self._outcomes[closing.outcome] += 1
         self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
 
-    def _may_predict(self, *, final: bool) -> bool:
-        return final or self.version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
-
-    def _predicted(self) -> ScoreFigures:
-        predicted, n_items = self.test.predict(self.state), self.test.n_counted
+    def _score(self, predicted: Prediction) -> ScoreFigures:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}
@@ -370,7 +366,7 @@ class SessionRun:
             "value": predicted.value,
             "interval": None if is_known else interval(predicted.lo, predicted.hi),
             "equivalent_random_items": equivalent_random_items(
-                predicted.value, predicted.margin, n_items
+                predicted.value, predicted.margin, self.test.n_counted
             ),
             "interval_raw": predicted.raw and interval(*predicted.raw),
             "nonresponse": predicted.nonresponse,

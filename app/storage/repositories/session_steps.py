@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, insert, literal, select, text
 
 from app.records.fields import shallow
-from app.records.sessions import Administration, Advance, Closing, NewSession
+from app.records.sessions import Administration, Advance, NewSession
 from app.storage.rows.base import Base
 from app.storage.rows.sessions import SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
@@ -136,7 +136,7 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
         "failure": ending.failure if ending else None,
         "ended": ending is not None,
         "closed": [
-            {"nth": nth, "step": number, **closing_values(closing)}
+            {"nth": nth, "step": number, **shallow(closing)}
             for nth, (number, closing) in enumerate(step.closed.items(), 1)
         ],
         "asked": [shallow(item) for item in step.asked],
@@ -145,11 +145,6 @@ def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
             for nth, event in enumerate(step.events, 1)
         ],
     }
-
-
-def closing_values(closing: Closing | None) -> dict[str, Any]:
-    """Columns of a closing."""
-    return shallow(closing) if closing else {}
 
 
 def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
@@ -163,7 +158,7 @@ def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
         "information": item.information,
         "probability": item.probability,
         "arrival": item.arrival,
-        **closing_values(item.closing),
+        **(shallow(item.closing) if item.closing else {}),
     }
 
 
