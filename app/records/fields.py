@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.items import JsonValue
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -29,6 +31,11 @@ def convert(kind: type[T], source: object, **said: Any) -> T:
     return kind(
         **{name: getattr(source, name) for name in _names(kind) if name not in said}, **said
     )
+
+
+def restored(kind: type[T], stored: Mapping[str, JsonValue], **said: Any) -> T:
+    """A dataclass as its fields are stored in JSON, but for those said."""
+    return kind(**{**stored, **said})
 
 
 @lru_cache(maxsize=256)

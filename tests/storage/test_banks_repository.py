@@ -1,11 +1,12 @@
 """Banks, items and versions in Postgres."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
 
+from app.engine.lint import Finding
 from app.errors import (
     NotFoundError,
 )
@@ -128,6 +129,16 @@ async def test_a_version_gives_its_numbers_back_bit_for_bit(database: Database) 
 async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Database) -> None:
     known, unknown = an_item("known"), an_item("unknown")
     bank = await stored_bank(database, known, unknown)
+    found = Finding(
+        code="missing_key",
+        severity="error",
+        item_id="unknown",
+        field="key",
+        value="",
+        message="It has no key.",
+    )
+    flag = asdict(found)
+    del flag["item_id"]
     pretest = VersionItem(
         position=1,
         item_id=unknown.id,
@@ -138,7 +149,7 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         d=None,
         k=None,
         status="pretest",
-        flags=[{"code": "missing_key"}],
+        flags=[flag],
     )
     version = a_version(bank)
     async with database.unit_of_work() as uow:
@@ -147,8 +158,8 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         assert (await uow.versions.columns(version.id)).keys == ("known",)
         everything = PageRequest(limit=5, descending=False)
         first, stored = (await uow.versions.items(version.id, everything)).items
-        assert stored == replace(pretest, flags=({"code": "missing_key"},))
-        assert await uow.versions.flags(version.id) == [("unknown", {"code": "missing_key"})]
+        assert stored == replace(pretest, flags=(flag,))
+        assert await uow.versions.findings(version.id) == [found]
         flagged = await uow.versions.items(version.id, everything, flagged=True)
         assert flagged.items == (stored,)
         behind = PageRequest(limit=1, after=first.item_id, descending=False)

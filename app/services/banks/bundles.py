@@ -75,7 +75,7 @@ class Bundles:
         found = await self._versions.get(bank, version)
         async with self._database.unit_of_work() as uow:
             owner = await uow.banks.of_version(found.id)
-            flags = await uow.versions.flags(found.id)
+            findings = await uow.versions.findings(found.id)
             origin = dict(found.knowledge.get(ORIGIN, {}))
             if found.calibration is not None and "id" in found.calibration:
                 with seeing(owner.project_id):
@@ -93,7 +93,10 @@ class Bundles:
                 f"Bank {owner.name!r} is withheld: a bundle would give its questions away. Export "
                 "its parameters alone with --format csv."
             )
-        head = [line({"bank": _settings(owner)}), line({"version": _known(found, flags, origin)})]
+        head = [
+            line({"bank": _settings(owner)}),
+            line({"version": _known(found, findings, origin)}),
+        ]
         return BankFile(
             found,
             f"{owner.name}-v{found.number}.{SUFFIX}",
@@ -249,7 +252,7 @@ def _settings(bank: Bank) -> dict[str, Any]:
 
 def _known(
     version: BankVersion,
-    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    findings: Sequence[Finding],
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
     return {
@@ -257,11 +260,7 @@ def _known(
         "allow": version.lint["allow"],
         "keep": version.lint["keep"],
         # What parameters and texts show is found again; what answers have shown is carried on.
-        "findings": [
-            asdict(Finding(item_id=key, **flag))
-            for key, flag in flags
-            if flag["code"] in OF_ANSWERS
-        ],
+        "findings": [asdict(finding) for finding in findings if finding.code in OF_ANSWERS],
         "knowledge": {name: part for name, part in version.knowledge.items() if name != ORIGIN},
         "origin": dict(origin),
     }

@@ -14,7 +14,7 @@ from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
-from app.engine.lint import QUARANTINED
+from app.engine.lint import QUARANTINED, Finding
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
 from app.engine.prediction.correction import IntervalCorrection, correction_in
@@ -181,12 +181,12 @@ class LoadedVersion:
         version: BankVersion,
         columns: VersionColumns,
         pretest: Sequence[PretestItem] = (),
-        flags: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        findings: Sequence[Finding] = (),
         own_scorers: Sequence[ScorerSpec] = (),
     ) -> "LoadedVersion":
-        """From what is stored; `flags` are the findings about items, by key."""
+        """From what is stored."""
         barring = QUARANTINED - set(version.lint.get("allow", ()))
-        faulty = {key for key, flag in flags if flag["code"] in barring}
+        faulty = {finding.item_id for finding in findings if finding.code in barring}
         faulty -= set(version.lint.get("keep", ()))
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False

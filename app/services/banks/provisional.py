@@ -10,7 +10,7 @@ from app.adapters.prompting import PromptStyle
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.pipeline.provisional import without_answers
 from app.engine.bank import ItemBank
-from app.engine.lint import OF_ANSWERS, Finding
+from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError
 from app.records.banks import Bank, ItemOutline
 from app.records.provisional import PROVISIONAL
@@ -47,7 +47,7 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
             "from_version, or others, not both."
         )
     columns = await uow.versions.columns(version.id)
-    flags = await uow.versions.flags(version.id)
+    findings = await uow.versions.findings(version.id)
     loaded = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
     return replace(
         request,
@@ -58,9 +58,7 @@ async def from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Bank
         allow={*request.allow, *version.lint["allow"]},
         keep={*request.keep, *version.lint["keep"]},
         # What parameters and texts show is found again; what answers have shown is carried on.
-        findings=[
-            Finding(item_id=key, **flag) for key, flag in flags if flag["code"] in OF_ANSWERS
-        ],
+        findings=[finding for finding in findings if finding.code in OF_ANSWERS],
         calibration=version.calibration,
         knowledge=version.knowledge,
     )

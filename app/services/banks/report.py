@@ -12,7 +12,7 @@ import numpy as np
 from app.acting import seeing
 from app.calibration.fit.item_fit import misfits
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.lint import Finding, lint, quarantine
+from app.engine.lint import lint, quarantine
 from app.engine.prediction.correction import IntervalCorrection, correction_in
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, CardRow, Figures
@@ -61,7 +61,7 @@ class VersionReports:
         record: CalibrationRecord | None = None
         fitted: FittedItems | None = None
         async with self.database.unit_of_work() as uow:
-            flags = await uow.versions.flags(found.id)
+            findings = await uow.versions.findings(found.id)
             if found.calibration is not None and "id" in found.calibration:
                 lender = await uow.banks.of_version(found.id)
                 with seeing(lender.project_id):
@@ -88,7 +88,7 @@ class VersionReports:
                 identity,
                 loaded.bank,
                 loaded.active,
-                [Finding(item_id=key, **flag) for key, flag in flags],
+                findings,
                 calibration=made_elsewhere(found.knowledge, loaded.keys)
                 if record is None or fitted is None
                 else _stored(record, fitted),

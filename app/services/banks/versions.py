@@ -2,9 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
@@ -130,9 +129,9 @@ class VersionService:
         """
         found = await self.get(bank, version)
         async with self._database.unit_of_work() as uow:
-            flags = await uow.versions.flags(found.id)
+            findings = await uow.versions.findings(found.id)
         loaded = await self.load(found.id)
-        return await asyncio.to_thread(_validated, found, loaded.keys, flags, allow, keep)
+        return await asyncio.to_thread(_validated, found, loaded.keys, findings, allow, keep)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
         """Information of the active items over theta."""
@@ -201,10 +200,10 @@ class VersionService:
                     version = await uow.versions.get(version_id)
                     columns = await uow.versions.columns(version_id)
                     pretest = await uow.versions.pretest_items(version_id)
-                    flags = await uow.versions.flags(version_id)
+                    findings = await uow.versions.findings(version_id)
                     scorers = await uow.versions.own_scorers(version_id)
                 kept = await asyncio.to_thread(
-                    LoadedVersion.of, found, version, columns, pretest, flags, scorers
+                    LoadedVersion.of, found, version, columns, pretest, findings, scorers
                 )
             elif kept.bank_revision != found.revision:
                 kept = kept.under(found)
@@ -317,12 +316,11 @@ class VersionService:
 def _validated(
     version: BankVersion,
     keys: Iterable[str],
-    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    findings: Sequence[Finding],
     allow: Collection[str],
     keep: Collection[str],
 ) -> Validation:
-    findings = [Finding(item_id=key, **flag) for key, flag in flags]
-    known = {*keys, *(key for key, _ in flags)}
+    known = {*keys, *(finding.item_id for finding in findings)}
     return Validation(version, findings, quarantined(findings, known, allow, keep))
 
 

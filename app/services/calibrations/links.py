@@ -92,7 +92,7 @@ def require_family(version: LoadedVersion) -> None:
 def continued(
     request: BankImport,
     before: BankVersion,
-    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    findings: Sequence[Finding],
     settings: Mapping[str, Any],
 ) -> BankImport:
     """What is published as the next version on the scale of `before`, going on as that one did.
@@ -103,15 +103,15 @@ def continued(
     Args:
         request: The parameters and what is known of them.
         before: The version that the calibration checked for drift.
-        flags: Its findings, by key.
+        findings: Of that version.
         settings: Of the calibration.
     """
     judged = {finding.item_id for finding in request.findings if finding.code == DRIFT}
     kept = set(before.lint["keep"])
     old = [
-        Finding(item_id=key, **flag)
-        for key, flag in flags
-        if flag["code"] == DRIFT and key not in judged | kept
+        finding
+        for finding in findings
+        if finding.code == DRIFT and finding.item_id not in judged | kept
     ]
     return replace(
         request,

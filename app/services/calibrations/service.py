@@ -330,8 +330,8 @@ class CalibrationService:
         link = result.get("link") or {}
         if link.get("check_drift"):
             before = await uow.versions.get(link["bank_version_id"])
-            flags = await uow.versions.flags(before.id)
-            request = continued(request, before, flags, record.settings)
+            findings = await uow.versions.findings(before.id)
+            request = continued(request, before, findings, record.settings)
         if (started_from := record.settings.get("prior_version_id")) is not None:
             request = revised(request, await uow.versions.get(started_from))
         spec = BankSpec(name=publication.bank)

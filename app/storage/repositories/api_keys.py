@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
 
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import convert, not_none
+from app.records.fields import convert, not_none, restored
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
@@ -71,7 +71,7 @@ class ApiKeyRepository(Repository):
         found = await self._db.scalar(
             select(ApiKeyRow.limits).where(ApiKeyRow.id == key_id, _of(project_id))
         )
-        return Limits(**(found or {}))
+        return restored(Limits, found or {})
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
         """Let a key use so much."""

@@ -10,7 +10,7 @@ from sqlalchemy import Text, bindparam, func, or_, select, text, update
 from app.errors import NotFoundError
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
-from app.records.fields import convert, shallow
+from app.records.fields import convert, restored, shallow
 from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
@@ -125,7 +125,7 @@ class BankRepository(Repository):
             .where(withheld, ItemRow.scorer.is_not(None))
         )
         rows = (await self._db.execute(default.union(own))).scalars()
-        return [ScorerSpec(**row) for row in rows]
+        return [restored(ScorerSpec, row) for row in rows]
 
     async def of_version(self, version_id: str) -> Bank:
         """The bank of a version, also when it is archived."""
@@ -150,7 +150,7 @@ def bank_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_bank(row: BankRow) -> Bank:
     """Row to value."""
-    scorer = ScorerSpec(**row.default_scorer)
+    scorer = restored(ScorerSpec, row.default_scorer)
     return convert(Bank, row, metadata=row.details, default_scorer=scorer)
 
 

@@ -1,6 +1,6 @@
 """Ended sessions as a source of recorded answers, and which of them a set has taken over."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, false, func, insert, literal, select, text
@@ -9,7 +9,6 @@ from app.records.banks import PRETEST
 from app.records.response_sets import SIMULATED, EndedSession, GivenAnswer, Source, examinee_of
 from app.records.sessions import ENDED
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
-from app.storage.rows.base import Json
 from app.storage.rows.calibrations import CollectedSessionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
@@ -137,7 +136,9 @@ class CollectedRepository(Repository):
         return {row.session_id: row.root_id for row in rows}
 
 
-def _first(repeats: Sequence[Json] | None, score: float | None) -> float | None:
+def _first(
+    repeats: Sequence[Mapping[str, float | None]] | None, score: float | None
+) -> float | None:
     """The score of one answer: of an item asked several times, that of the first with a score."""
     if not repeats:
         return score

@@ -21,7 +21,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.fields import convert, not_none
+from app.records.fields import convert, not_none, restored
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
 from app.storage.scoping import Repository, of_opened
@@ -189,18 +189,18 @@ def _columns(settings: EndpointSettings) -> dict[str, Any]:
 
 
 def _endpoint(row: EndpointRow) -> Endpoint:
-    sampling = dict(row.sampling)
+    stop: Any = row.sampling.get("stop", ())
     return convert(
         Endpoint,
         row,
         settings=convert(
             EndpointSettings,
             row,
-            sampling=GenerationParams(**sampling | {"stop": tuple(sampling.get("stop", ()))}),
+            sampling=restored(GenerationParams, row.sampling, stop=tuple(stop)),
             reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
-            limits=Limits(**row.limits),
-            price=Price(**row.price),
-            retry=RetryPolicy(**row.retry),
+            limits=restored(Limits, row.limits),
+            price=restored(Price, row.price),
+            retry=restored(RetryPolicy, row.retry),
             metadata=row.details,
         ),
         sealed=SealedSecrets(

@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.acting import maker, owner
 from app.errors import NotFoundError
-from app.records.fields import convert, shallow
+from app.records.fields import convert, restored, shallow
 from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.projects import require_space
@@ -60,7 +60,7 @@ class GateRepository(Repository):
 
 
 def _gate(row: GateRow) -> GateRecord:
-    return convert(GateRecord, row, baseline=row.baseline and Baseline(**row.baseline))
+    return convert(GateRecord, row, baseline=row.baseline and restored(Baseline, row.baseline))
 
 
 class BaselineRepository(Repository):
@@ -109,4 +109,4 @@ class BaselineRepository(Repository):
 
 
 def _baseline(row: BaselineRow) -> NamedBaseline:
-    return convert(NamedBaseline, row, baseline=Baseline(**row.baseline))
+    return convert(NamedBaseline, row, baseline=restored(Baseline, row.baseline))

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
 from app.errors import InvalidStateError, StorageFullError, TooManySessionsError
-from app.records.fields import convert, not_none
+from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.bulk import require_revision
 from app.storage.paging import Page, PageRequest, read_page
@@ -201,7 +201,12 @@ class ProjectRepository(Repository):
 
 
 def _read(row: ProjectRow) -> Project:
-    return convert(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))
+    return convert(
+        Project,
+        row,
+        limits=restored(Limits, row.limits),
+        retention=restored(Retention, row.retention),
+    )
 
 
 _OWN_KEY = and_(ApiKeyRow.id == bindparam("key_id"), ApiKeyRow.project_id == ProjectRow.id)
@@ -286,7 +291,7 @@ async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
     """Of the project that is acted for, and of the key that acts, if it is one of it."""
     of = {"project_id": owner(), "key_id": maker()}
     limits, own = (await db.execute(_LIMITS, of)).one()
-    return Limits(**limits), Limits(**own or {})
+    return restored(Limits, limits), restored(Limits, own or {})
 
 
 async def allotment(

@@ -7,6 +7,7 @@ from itertools import chain
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from app.engine.lint import Finding
 from app.errors import NotFoundError
 from app.items import JsonValue, ScorerSpec
 from app.records.banks import (
@@ -32,7 +33,6 @@ from app.storage.repositories.banks import (
 )
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
-from app.storage.rows.base import Json
 from app.storage.scoping import FOR_USERS, Repository, of_opened
 
 _ADD_VERSION_ITEMS = text("""
@@ -272,8 +272,8 @@ class VersionRepository(Repository):
         )
         return list(await self._db.scalars(query))
 
-    async def flags(self, version_id: str) -> list[tuple[str, Json]]:
-        """Key and finding, for every finding of a version in order of position."""
+    async def findings(self, version_id: str) -> list[Finding]:
+        """What was found about the items of a version, by their keys, in order of position."""
         query = (
             select(ItemRow.key, VersionItemRow.flags)
             .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
@@ -282,7 +282,7 @@ class VersionRepository(Repository):
             .execution_options(yield_per=STREAMED)
         )
         rows = await self._db.stream(query)
-        return [(key, flag) async for key, flags in rows for flag in flags]
+        return [Finding(item_id=key, **flag) async for key, flags in rows for flag in flags]
 
     async def pretest_items(self, version_id: str) -> list[PretestItem]:
         """The items of a version that have no parameters, by position."""

@@ -8,8 +8,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from app.acting import maker, owner, request_id
+from app.items import JsonValue
 
-Json = dict[str, Any]
+Json = dict[str, JsonValue]
 
 
 class Base(DeclarativeBase):
@@ -28,6 +29,7 @@ class Base(DeclarativeBase):
         str: Text(),
         datetime: DateTime(timezone=True),
         Json: JSONB(none_as_null=True),
+        dict[str, str]: JSONB(none_as_null=True),
         list[Any]: JSONB(none_as_null=True),
         list[str]: ARRAY(Text()),
         list[float]: ARRAY(DOUBLE_PRECISION()),

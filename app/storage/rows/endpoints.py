@@ -141,7 +141,7 @@ class IdempotencyRow(Base):
     #: Id that the audit trail's row of the first call has, if it changed anything.
     audit_id: Mapped[str | None]
     response_status: Mapped[int | None]
-    response_headers: Mapped[Json | None]
+    response_headers: Mapped[dict[str, str] | None]
     response_body: Mapped[bytes | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
 
