@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.acting import maker, owner
-from app.items import ItemContent, ScorerSpec
+from app.items import BY_KIND, ItemContent, ScorerSpec
 from app.records.leased import LeasedRecord
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
@@ -14,33 +14,40 @@ ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
 
 #: The visibility of a bank whose content everybody may see; of any other it stays inside.
 OPEN = "open"
+_BY_KIND = ScorerSpec(BY_KIND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bank:
-    """A named collection of items with the way they are put and marked.
+class BankSpec:
+    """A bank as its owner describes it: its name, and the way its items are put and scored.
 
     Attributes:
         visibility: `open`, or `withheld`: content and targets stay inside.
         shared: Other projects may look at it and measure on it.
-        default_scorer: Marks the items that name none.
+        default_scorer: Scores the items that name none.
         prompt: Fields of the prompt style: system, prefix, choice_instruction, free_instruction.
         unparsed_policy: What an answer that no extractor can read counts as: `missing` or `wrong`.
         pretest_items: Items in pretest that a session is given if it does not say how many.
     """
 
-    id: str
     name: str
     description: str = ""
     licence: str | None = None
     source: str | None = None
-    visibility: str = "open"
+    visibility: str = OPEN
     shared: bool = False
-    default_scorer: ScorerSpec
+    default_scorer: ScorerSpec = _BY_KIND
     prompt: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str = "missing"
     pretest_items: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bank(BankSpec):
+    """A stored bank: a named collection of items."""
+
+    id: str
     revision: int
     project_id: str = field(default_factory=owner)
     created_by: str | None = field(default_factory=maker)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from app.fair_semaphore import FairSemaphore
 from app.records.api_keys import AuditEntry, AuditFilter
 from app.storage.database import Database
-from app.storage.paging import Page, PageRequest
 
 #: Entries of one read.
 _PAGE = 250
@@ -18,15 +17,6 @@ class AuditService:
     """Reads the audit trail; `app.storage.auditing` writes it."""
 
     database: Database
-
-    async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
-        """One page of the entries that pass the filter.
-
-        Raises:
-            NotFoundError: `request.after` is no entry.
-        """
-        async with self.database.reading() as uow:
-            return await uow.audit.page(request, wanted)
 
     async def all(self, wanted: AuditFilter) -> AsyncIterator[Sequence[AuditEntry]]:
         """All entries that pass the filter, the oldest first, a page at a time.

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from app import scorers
 from app.adapters.guard import AddressGuard
@@ -50,50 +49,99 @@ from app.storage.database import Database
 from app.storage.secrets import SecretBox
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The services of one process, with what they share."""
 
-    settings: Settings
-    database: Database
-    secrets: SecretBox
-    secret_keys: SecretKeys
-    transport: Transport
-    api_keys: ApiKeyService
-    logins: Logins
-    projects: ProjectService
-    audit: AuditService
-    endpoints: EndpointService
-    scorer_guard: ScorerGuard
-    banks: BankService
-    items: ItemService
-    versions: VersionService
-    item_uses: ItemUses
-    bank_exports: BankExports
-    bundles: Bundles
-    catalog: CatalogService
-    version_reports: VersionReports
-    joins: JoinChecks
-    recalibration_advice: RecalibrationAdvice
-    forms: FormService
-    session_reports: SessionReports
-    response_sets: ResponseSetService
-    drift: DriftService
-    collector: Collector
-    calibrations: CalibrationService
-    result_banks: ResultBanks
-    sessions: SessionService
-    derived_sessions: DerivedSessions
-    rankings: RankingService
-    manual_sessions: ManualRankings
-    simulations: SimulationService
-    comparisons: ComparisonService
-    gates: GateService
-    baselines: BaselineService
-    scorer_trials: ScorerTrials
-    previews: Previews
-    leaderboards: LeaderboardService
-    webhooks: WebhookService
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        queue: Queue,
+        transport: Transport,
+        guard: AddressGuard,
+    ) -> None:
+        reader = Reader(settings.import_memory_bytes)
+        self.settings, self.database, self.transport = settings, database, transport
+        self.secrets = SecretBox(settings)
+        self.secret_keys = SecretKeys(database, self.secrets)
+        self.api_keys = ApiKeyService(database)
+        self.logins = Logins(database, self.api_keys)
+        self.projects = ProjectService(database)
+        self.audit = AuditService(database)
+        self.endpoints = EndpointService(database, self.secrets, transport, guard)
+        self.scorer_guard = ScorerGuard(database)
+        self.banks = BankService(database, reader)
+        self.items = ItemService(database, reader)
+        self.versions = VersionService(database)
+        self.item_uses = ItemUses(database)
+        self.bank_exports = BankExports(database, self.versions)
+        self.bundles = Bundles(database, self.banks, self.versions, settings.import_memory_bytes)
+        self.response_sets = ResponseSetService(database, reader)
+        self.calibrations = CalibrationService(
+            database=database,
+            response_sets=self.response_sets,
+            banks=self.banks,
+            versions=self.versions,
+            queue=queue,
+        )
+        self.catalog = CatalogService(
+            database=database,
+            banks=self.banks,
+            calibrations=self.calibrations,
+            queue=queue,
+            guard=guard,
+            folder=settings.catalog,
+        )
+        self.joins = JoinChecks(database, self.versions, self.response_sets)
+        self.recalibration_advice = RecalibrationAdvice(database, self.versions)
+        self.version_reports = VersionReports(
+            database, self.versions, self.joins, self.recalibration_advice
+        )
+        self.forms = FormService(self.versions)
+        self.collector = Collector(database)
+        self.drift = DriftService(versions=self.versions, response_sets=self.response_sets)
+        self.result_banks = ResultBanks(
+            database=database, reader=reader, banks=self.banks, calibrations=self.calibrations
+        )
+        self.manual_sessions = ManualRankings(
+            database=database,
+            versions=self.versions,
+            endpoints=self.endpoints,
+            transport=transport,
+        )
+        self.sessions = SessionService(
+            database=database,
+            versions=self.versions,
+            endpoints=self.endpoints,
+            manual=self.manual_sessions,
+            queue=queue,
+            private_endpoints=settings.calls_private,
+        )
+        self.session_reports = SessionReports(database, self.versions, self.sessions, self.joins)
+        self.derived_sessions = DerivedSessions(
+            database=database,
+            versions=self.versions,
+            endpoints=self.endpoints,
+            queue=queue,
+            sessions=self.sessions,
+        )
+        self.rankings = RankingService(
+            database=database,
+            versions=self.versions,
+            endpoints=self.endpoints,
+            sessions=self.sessions,
+            queue=queue,
+        )
+        self.simulations = SimulationService(self.versions, self.endpoints)
+        self.comparisons = ComparisonService(database, self.versions)
+        self.gates = GateService(database, self.sessions, self.versions)
+        self.baselines = BaselineService(database, self.versions)
+        self.scorer_trials = ScorerTrials(database, self.endpoints, transport)
+        self.previews = Previews(database=database, endpoints=self.endpoints, transport=transport)
+        self.leaderboards = LeaderboardService(database)
+        self.webhooks = WebhookService(
+            database, self.secrets, guard, calls_private=settings.calls_private
+        )
 
 
 @asynccontextmanager
@@ -108,101 +156,11 @@ async def open_services(
     guard = AddressGuard(
         allow_private=settings.calls_private, allowed_networks=settings.allowed_networks
     )
-    secrets = SecretBox(settings)
     async with Transport(guard=guard) as transport:
-        endpoints = EndpointService(database, secrets, transport, guard)
-        api_keys = ApiKeyService(database)
-        reader = Reader(settings.import_memory_bytes)
-        banks = BankService(database, reader)
-        versions = VersionService(database)
-        response_sets = ResponseSetService(database, reader)
-        joins = JoinChecks(database, versions, response_sets)
-        recalibration_advice = RecalibrationAdvice(database, versions)
-        manual_sessions = ManualRankings(
-            database=database, versions=versions, endpoints=endpoints, transport=transport
-        )
-        sessions = SessionService(
-            database=database,
-            versions=versions,
-            endpoints=endpoints,
-            manual=manual_sessions,
-            queue=queue,
-            private_endpoints=settings.calls_private,
-        )
-        calibrations = CalibrationService(
-            database=database,
-            response_sets=response_sets,
-            banks=banks,
-            versions=versions,
-            queue=queue,
-        )
+        services = Services(settings, database, queue, transport, guard)
         try:
-            yield Services(
-                settings=settings,
-                database=database,
-                secrets=secrets,
-                secret_keys=SecretKeys(database, secrets),
-                transport=transport,
-                api_keys=api_keys,
-                logins=Logins(database, api_keys),
-                projects=ProjectService(database),
-                audit=AuditService(database),
-                endpoints=endpoints,
-                scorer_guard=ScorerGuard(database),
-                banks=banks,
-                items=ItemService(database, reader),
-                versions=versions,
-                item_uses=ItemUses(database),
-                bank_exports=BankExports(database, versions),
-                bundles=Bundles(database, banks, versions, settings.import_memory_bytes),
-                catalog=CatalogService(
-                    database=database,
-                    banks=banks,
-                    calibrations=calibrations,
-                    queue=queue,
-                    guard=guard,
-                    folder=settings.catalog,
-                ),
-                version_reports=VersionReports(database, versions, joins, recalibration_advice),
-                joins=joins,
-                recalibration_advice=recalibration_advice,
-                forms=FormService(versions),
-                session_reports=SessionReports(database, versions, sessions, joins),
-                response_sets=response_sets,
-                collector=Collector(database),
-                drift=DriftService(versions=versions, response_sets=response_sets),
-                calibrations=calibrations,
-                result_banks=ResultBanks(
-                    database=database, reader=reader, banks=banks, calibrations=calibrations
-                ),
-                sessions=sessions,
-                derived_sessions=DerivedSessions(
-                    database=database,
-                    versions=versions,
-                    endpoints=endpoints,
-                    queue=queue,
-                    sessions=sessions,
-                ),
-                rankings=RankingService(
-                    database=database,
-                    versions=versions,
-                    endpoints=endpoints,
-                    sessions=sessions,
-                    queue=queue,
-                ),
-                manual_sessions=manual_sessions,
-                simulations=SimulationService(versions, endpoints),
-                comparisons=ComparisonService(database, versions),
-                gates=GateService(database, sessions, versions),
-                baselines=BaselineService(database, versions),
-                scorer_trials=ScorerTrials(database, endpoints, transport),
-                previews=Previews(database=database, endpoints=endpoints, transport=transport),
-                leaderboards=LeaderboardService(database),
-                webhooks=WebhookService(
-                    database, secrets, guard, calls_private=settings.calls_private
-                ),
-            )
+            yield services
         finally:
-            await endpoints.budgets.close()
+            await services.endpoints.budgets.close()
             await scorers.aclose()
             close_processes()

@@ -11,10 +11,9 @@ from app.acting import maker, owner, present
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import parse_endpoint_url
 from app.errors import InvalidInputError
-from app.records.webhooks import Delivery, Webhook
+from app.records.webhooks import Webhook
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
 
 _PREFIX: Final = "whsec_"
@@ -70,30 +69,6 @@ class WebhookService:
         async with self.database.unit_of_work() as uow:
             await uow.webhooks.add(made, new_id("whd"))
         return made
-
-    async def page(self, request: PageRequest) -> Page[Webhook]:
-        """One page of webhooks."""
-        async with self.database.reading() as uow:
-            return await uow.webhooks.page(request)
-
-    async def delete(self, webhook_id: str) -> None:
-        """Remove a webhook with its deliveries."""
-        async with self.database.unit_of_work() as uow:
-            await uow.webhooks.delete(webhook_id)
-
-    async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
-        """One page of what was, or is to be, delivered to a webhook."""
-        async with self.database.reading() as uow:
-            return await uow.webhooks.deliveries(webhook_id, request)
-
-    async def send_again(self, webhook_id: str, delivery_id: str) -> Delivery:
-        """Have a delivery sent once more, at once, under the same id.
-
-        Raises:
-            InvalidStateError: The webhook is disabled.
-        """
-        async with self.database.unit_of_work() as uow:
-            return await uow.webhooks.queue_again(webhook_id, delivery_id)
 
 
 def signing_key(secret: str) -> bytes:

@@ -14,8 +14,8 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.main import create_app
+from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker

@@ -21,8 +21,8 @@ from app.engine.multidimensional.knowledge import (
 )
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
+from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.worker.loop import running_worker
 from tests.api.calls import answered, ended, posted, problem_of

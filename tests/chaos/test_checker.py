@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from app.exchange.item_record import parse_item
+from app.records.banks import BankSpec
 from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.endpoints.specs import EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database

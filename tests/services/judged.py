@@ -8,10 +8,9 @@ from app.calling import RetryPolicy
 from app.engine.bank import ItemBank
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
-from app.records.banks import BankVersion
+from app.records.banks import BankSpec, BankVersion
 from app.records.endpoints import Endpoint, EndpointSettings, Price
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from app.demo.bank import demo_bank
 from app.engine.bank import ItemBank
-from app.records.banks import BankVersion
+from app.records.banks import BankSpec, BankVersion
 from app.services.banks.imports import BankImport, demo_import
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 
 BANK = "living"

@@ -26,10 +26,11 @@ from app.errors import (
 )
 from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import BankSpec
 from app.services.banks.draft import parameters_hash, response_model_of
 from app.services.banks.imports import BankImport, Renamed
 from app.services.banks.service import BankService
-from app.services.banks.spec import BankSpec, item_scorer
+from app.services.banks.spec import item_scorer
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 from app.storage.paging import PageRequest

@@ -17,8 +17,8 @@ from app.errors import FileFormatError, InvalidInputError, InvalidStateError, No
 from app.exchange.bundles import line
 from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
+from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services, open_services
 from app.services.responses.confined_reading import SentFile

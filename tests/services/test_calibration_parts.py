@@ -75,7 +75,8 @@ async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Service
     await runner_of(services).drive(running)
     assert await claimed(services, parts[1]) is None
     assert (await kinds(services, made.id))[-1] == "cancelled"
-    await services.calibrations.delete(made.id)
+    async with services.database.unit_of_work() as uow:
+        await uow.calibrations.delete(made.id)
     with pytest.raises(NotFoundError):
         await services.calibrations.get(made.id)
 

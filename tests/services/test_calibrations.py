@@ -392,7 +392,8 @@ async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
     await services.banks.delete_bank(second.id, second.revision, erases=erases)
     assert (await services.calibrations.get(record.id)).bank_version_id == first.id
     with pytest.raises(InvalidStateError, match="was made of it"):
-        await services.calibrations.delete(record.id)
+        async with services.database.unit_of_work() as uow:
+            await uow.calibrations.delete(record.id)
     await services.version_reports.report("first", None)
     bank = (await services.banks.get_bank("first")).bank
     await services.banks.delete_bank(bank.id, bank.revision, erases=erases)
@@ -400,7 +401,8 @@ async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
         with pytest.raises(NotFoundError):
             await services.calibrations.get(record.id)
     else:
-        await services.calibrations.delete(record.id)
+        async with services.database.unit_of_work() as uow:
+            await uow.calibrations.delete(record.id)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.errors import ConflictError, InvalidInputError, NotFoundError
-from app.services.banks.spec import BankSpec
+from app.records.banks import BankSpec
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database

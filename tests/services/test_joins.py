@@ -6,11 +6,11 @@ import numpy as np
 
 from app.engine.bank import ItemBank
 from app.exchange.results.recorded import SourceFile
+from app.records.banks import BankSpec
 from app.reports.joins import join_sentence
 from app.reports.session.page import render as session_page
 from app.reports.version.page import render
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.imports import AnswerImport
 from tests.services.sessions import answered, spec

@@ -8,12 +8,12 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidInputError
 from app.exchange.item_record import parse_item
+from app.records.banks import BankSpec
 from app.records.provisional import PROVISIONAL, Provisional
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import level_in
 from app.services.banks.service import ImportReport
-from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.responses.collection import Collection

@@ -14,10 +14,9 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.item_record import parse_item
 from app.exchange.matrices import write_csv
-from app.records.banks import BankVersion, VersionItem
+from app.records.banks import BankSpec, BankVersion, VersionItem
 from app.records.calibrations import CalibrationRecord
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.storage.paging import PageRequest

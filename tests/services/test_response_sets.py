@@ -151,12 +151,15 @@ async def test_an_item_name_that_cannot_be_stored_is_refused(sets: ResponseSetSe
         await sets.import_set("s", table(line, "x.jsonl"))
 
 
-async def test_sets_are_listed_and_deleted_with_their_answers(sets: ResponseSetService) -> None:
+async def test_sets_are_listed_and_deleted_with_their_answers(
+    database: Database, sets: ResponseSetService
+) -> None:
     first = await sets.create("one", description="d", metadata={"k": "v"})
     await sets.import_set("two", table("model,q1\nm1,1\n"))
     with pytest.raises(AlreadyExistsError):
         await sets.create("one")
-    page = await sets.list_page(PageRequest())
+    async with database.reading() as uow:
+        page = await uow.response_sets.list_page(PageRequest())
     assert [found.name for found in page.items] == ["two", "one"]
     assert page.items[1] == first
     two = await sets.get("two")

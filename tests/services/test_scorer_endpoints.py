@@ -7,10 +7,10 @@ import pytest
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import Answer, ItemContent, ScorerSpec
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.marking.answer_scorer import AnswerScorer, hash_of
 from app.services.marking.calling_out import ScorerCalls

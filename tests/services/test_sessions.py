@@ -9,11 +9,11 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import PersonFitFigures
 from app.records.sessions import Administration, Closing, SessionFilter
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan

@@ -15,10 +15,9 @@ from app.engine.simulation.simulate import draw_scores
 from app.exchange.item_record import ItemRecord
 from app.exchange.matrices import write_csv
 from app.items import ItemContent, ScorerSpec
-from app.records.banks import BankVersion
+from app.records.banks import BankSpec, BankVersion
 from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec

@@ -11,11 +11,11 @@ from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.figures import AskedJson
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest

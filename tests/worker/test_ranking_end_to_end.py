@@ -15,8 +15,8 @@ from app.engine.bank import ItemBank
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.exchange.item_record import ItemRecord
 from app.items import ScorerSpec
+from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.settings import Settings
 from tests.servers import serving

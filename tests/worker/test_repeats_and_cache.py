@@ -17,10 +17,10 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import BankSpec
 from app.records.endpoints import Price
 from app.records.sessions import Closing, SessionRecord
 from app.services.banks.imports import BankImport
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from tests.servers import serving

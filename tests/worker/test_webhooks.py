@@ -95,7 +95,8 @@ async def hook(services: Services, url: str, *events: str) -> Webhook:
 
 
 async def deliveries(services: Services, webhook: Webhook) -> list[Delivery]:
-    page = await services.webhooks.deliveries(webhook.id, PageRequest(100, descending=False))
+    async with services.database.reading() as uow:
+        page = await uow.webhooks.deliveries(webhook.id, PageRequest(100, descending=False))
     return list(page.items)
 
 
@@ -218,7 +219,8 @@ async def test_what_receivers_do_to_a_delivery(
     async with running_worker(services):
         found = await settled(services, *webhooks.values())
         one = {name: of_one[0] for name, of_one in zip(names, found, strict=True)}
-        await services.webhooks.send_again(webhooks["ok"].id, one["ok"].id)
+        async with services.database.unit_of_work() as uow:
+            await uow.webhooks.queue_again(webhooks["ok"].id, one["ok"].id)
         await settled(services, webhooks["ok"])
 
     assert [attempts_told(outcome) for outcome in outcomes] == [
@@ -237,10 +239,12 @@ async def test_what_receivers_do_to_a_delivery(
     assert "loopback address" in str(one.pop("forbidden").error)
     attempts = {name: sent.attempts for name, sent in one.items()} | {"ok": 2}
     assert receiver.ids == {name: [one[name].id] * times for name, times in attempts.items()}
-    listed = (await services.webhooks.page(PageRequest())).items
+    async with services.database.reading() as uow:
+        listed = (await uow.webhooks.page(PageRequest())).items
     assert [one.id for one in listed if one.disabled_at] == [webhooks["gone"].id]
-    with pytest.raises(InvalidStateError, match="disabled, for its receiver answered 410"):
-        await services.webhooks.send_again(webhooks["gone"].id, one["gone"].id)
+    async with services.database.unit_of_work() as uow:
+        with pytest.raises(InvalidStateError, match="disabled, for its receiver answered 410"):
+            await uow.webhooks.queue_again(webhooks["gone"].id, one["gone"].id)
     manual = await services.sessions.create(spec(mode="manual", endpoint=None))
     await services.sessions.cancel(manual.id)
     assert len(await deliveries(services, webhooks["ok"])) == 2

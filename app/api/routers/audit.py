@@ -53,7 +53,8 @@ Wanted = Annotated[AuditFilter, Depends(_wanted)]
 @router.get("", responses=errors(NotFoundError))
 async def list_audit(page: Paging, wanted: Wanted, opened: AllServices) -> ListRead[AuditRead]:
     """Changes, the newest first: all of them for admins of all projects, else one's project's."""
-    return list_of(await opened.audit.page(page, wanted), AuditRead.read)
+    async with opened.database.reading() as uow:
+        return list_of(await uow.audit.page(page, wanted), AuditRead.read)
 
 
 @router.get(

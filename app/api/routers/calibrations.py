@@ -100,7 +100,8 @@ async def get_calibration(
 )
 async def delete_calibration(calibration_id: CalibrationId, opened: AllServices) -> None:
     """Delete an ended calibration that no bank version was made of."""
-    await opened.calibrations.delete(calibration_id)
+    async with opened.database.unit_of_work() as uow:
+        await uow.calibrations.delete(calibration_id)
 
 
 @router.get(

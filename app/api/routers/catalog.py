@@ -63,7 +63,8 @@ async def list_installations(
     status: Annotated[WorkStatus | None, Query()] = None,
 ) -> ListRead[InstallationRead]:
     """Installations, the newest first."""
-    found = await opened.catalog.list_page(page, status=status)
+    async with opened.database.reading() as uow:
+        found = await uow.installations.list_page(page, status=status)
     return list_of(found, InstallationRead.of)
 
 
@@ -72,7 +73,8 @@ async def get_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
     """Where an installation stands, and what came out of it."""
-    return InstallationRead.of(await opened.catalog.get(installation_id))
+    async with opened.database.reading() as uow:
+        return InstallationRead.of(await uow.installations.get(installation_id))
 
 
 @router.post(
@@ -84,4 +86,5 @@ async def cancel_installation(
     installation_id: InstallationId, opened: AllServices
 ) -> InstallationRead:
     """End an installation; its worker stops within seconds, and no bank is made."""
-    return InstallationRead.of(await opened.catalog.cancel(installation_id))
+    async with opened.database.unit_of_work() as uow:
+        return InstallationRead.of(await uow.installations.cancel(installation_id))

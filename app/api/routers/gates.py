@@ -107,7 +107,8 @@ async def list_baselines(
     ] = None,
 ) -> ListRead[BaselineRead]:
     """Baselines, by name."""
-    found = await opened.baselines.page(PageRequest(limit=limit, after=after))
+    async with opened.database.reading() as uow:
+        found = await uow.baselines.page(PageRequest(limit=limit, after=after))
     return list_of(found, BaselineRead.of, identify=lambda one: one.name)
 
 

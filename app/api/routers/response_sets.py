@@ -67,7 +67,8 @@ async def create_response_set(
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_response_sets(page: Paging, opened: AllServices) -> ListRead[ResponseSetRead]:
     """Response sets, the newest first."""
-    found = await opened.response_sets.list_page(page)
+    async with opened.database.reading() as uow:
+        found = await uow.response_sets.list_page(page)
     return list_of(found, ResponseSetRead.of)
 
 

@@ -43,13 +43,15 @@ async def create_webhook(body: WebhookCreate, opened: AllServices) -> WebhookRea
 @router.get("", dependencies=ADMIN, responses=errors(NotFoundError))
 async def list_webhooks(page: Paging, opened: AllServices) -> ListRead[WebhookRead]:
     """Webhooks of the project, the newest first."""
-    return list_of(await opened.webhooks.page(page), WebhookRead.read)
+    async with opened.database.reading() as uow:
+        return list_of(await uow.webhooks.page(page), WebhookRead.read)
 
 
 @router.delete("/{webhook_id}", status_code=204, dependencies=ADMIN)
 async def delete_webhook(webhook_id: WebhookId, opened: AllServices) -> None:
     """Delete a webhook with its deliveries, also those that wait."""
-    await opened.webhooks.delete(webhook_id)
+    async with opened.database.unit_of_work() as uow:
+        await uow.webhooks.delete(webhook_id)
 
 
 @router.get("/{webhook_id}/deliveries", dependencies=ADMIN, responses=errors(NotFoundError))
@@ -57,7 +59,8 @@ async def list_deliveries(
     webhook_id: WebhookId, page: Paging, opened: AllServices
 ) -> ListRead[DeliveryRead]:
     """What was, or is to be, delivered, the newest first; kept for 30 days."""
-    return list_of(await opened.webhooks.deliveries(webhook_id, page), DeliveryRead.read)
+    async with opened.database.reading() as uow:
+        return list_of(await uow.webhooks.deliveries(webhook_id, page), DeliveryRead.read)
 
 
 @router.post(
@@ -69,4 +72,5 @@ async def send_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, opened: AllServices
 ) -> DeliveryRead:
     """Have a delivery sent once more at once, under the same id, whatever became of it."""
-    return DeliveryRead.read(await opened.webhooks.send_again(webhook_id, delivery_id))
+    async with opened.database.unit_of_work() as uow:
+        return DeliveryRead.read(await uow.webhooks.queue_again(webhook_id, delivery_id))

@@ -14,10 +14,10 @@ from app.exchange.items import read_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
+from app.records.banks import BankSpec
 from app.records.provisional import PROVISIONAL
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import describe_guesses
-from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.confined_reading import SentFile
 from app.services.responses.imports import AnswerImport

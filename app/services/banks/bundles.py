@@ -21,7 +21,7 @@ from app.errors import FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import item_line
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
 from app.items import ItemContent, ScorerSpec
-from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
+from app.records.banks import OPEN, Bank, BankSpec, BankVersion, Item, VersionItem
 from app.records.provisional import PROVISIONAL, Provisional
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.confined_tests import Materials
@@ -31,7 +31,6 @@ from app.services.banks.imports import BankImport, item_fields, parameters_of
 from app.services.banks.origins import RecentAgents
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.spec import BankSpec
 from app.services.banks.versions import VersionService
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
 from app.storage.database import Database

@@ -12,11 +12,10 @@ from app.calibration.pipeline.provisional import without_answers
 from app.engine.bank import ItemBank
 from app.engine.lint import OF_ANSWERS
 from app.errors import ConflictError, InvalidInputError
-from app.records.banks import Bank, ItemOutline
+from app.records.banks import Bank, BankSpec, ItemOutline
 from app.records.provisional import PROVISIONAL
 from app.services.banks.imports import BankImport, parameters_of
 from app.services.banks.loaded import LoadedVersion
-from app.services.banks.spec import BankSpec
 from app.storage.unit_of_work import UnitOfWork
 
 

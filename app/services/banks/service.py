@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.demo.bank import demo_bank
@@ -13,7 +13,7 @@ from app.engine.multidimensional.curve_knowledge import CURVES
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.mapped_items import FieldMap
 from app.fair_semaphore import FairSemaphore
-from app.records.banks import Bank, BankVersion, VersionItem
+from app.records.banks import Bank, BankSpec, BankVersion, VersionItem
 from app.services.banks.draft import (
     content_findings,
     draft_version,
@@ -33,7 +33,6 @@ from app.services.banks.imports import (
 from app.services.banks.overviews import BankOverview, list_banks, overviews
 from app.services.banks.provisional import asking_as, from_version, with_guesses, with_texts
 from app.services.banks.spec import (
-    BankSpec,
     Faults,
     check_spec,
     faults_of,
@@ -128,8 +127,7 @@ class BankService:
             await require_usable(scorer)
         async with self._database.unit_of_work() as uow:
             old = await uow.banks.find(bank, for_update=True)
-            spec = BankSpec(**{f.name: getattr(old, f.name) for f in fields(BankSpec)})
-            changed = replace(spec, **changes)
+            changed = replace(old, **changes)
             check_spec(changed)
             if old.shared and not changed.shared and await uow.banks.used_elsewhere(old.id):
                 raise InvalidStateError(

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from app import scorers
 from app.adapters.prompting import PromptStyle
@@ -14,7 +12,8 @@ from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import ItemRecord
 from app.items import BY_KIND, ItemContent, ScorerSpec
-from app.records.banks import OPEN, Bank
+from app.records.banks import OPEN, Bank, BankSpec
+from app.records.fields import shallow
 from app.storage.identifiers import new_id
 
 #: Items in pretest that one session may be given.
@@ -27,24 +26,7 @@ UNPARSED_POLICIES = ("missing", "wrong")
 # A name stands in URLs, where `/` and `:` part things and an id names a bank too.
 _ID = "bnk_[0-9a-z]{26}"
 _NAME = re.compile(rf"(?!\s|{_ID}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{{1,200}}(?<!\s)")
-_BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BankSpec:
-    """A bank as its owner describes it; see `Bank`."""
-
-    name: str
-    description: str = ""
-    licence: str | None = None
-    source: str | None = None
-    visibility: str = "open"
-    shared: bool = False
-    default_scorer: ScorerSpec = _BY_KIND
-    prompt: Mapping[str, Any] = field(default_factory=dict)
-    unparsed_policy: str = "missing"
-    pretest_items: int = 0
-    metadata: Mapping[str, str] = field(default_factory=dict)
+_CHOICE, _EXACT = ScorerSpec("choice"), ScorerSpec("exact")
 
 
 def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemContent) -> ScorerSpec:
@@ -74,13 +56,7 @@ def new_bank(spec: BankSpec) -> Bank:
     """
     check_spec(spec)
     now = datetime.now(UTC)
-    return Bank(
-        id=new_id("bnk"),
-        revision=1,
-        created_at=now,
-        updated_at=now,
-        **{f.name: getattr(spec, f.name) for f in fields(spec)},
-    )
+    return Bank(id=new_id("bnk"), revision=1, created_at=now, updated_at=now, **shallow(spec))
 
 
 def check_spec(spec: BankSpec) -> None:

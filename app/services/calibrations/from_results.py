@@ -18,14 +18,14 @@ from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.results.found import Agreement, Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
-from app.records.banks import OPEN, Bank
+from app.records.banks import OPEN, Bank, BankSpec
 from app.records.calibrations import CalibrationRecord
 from app.records.figures import AskedJson
 from app.records.response_sets import ResponseSet
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.origins import Asked
 from app.services.banks.service import BankService, ImportReport
-from app.services.banks.spec import BankSpec, calls_out, require_usable
+from app.services.banks.spec import calls_out, require_usable
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader

@@ -13,12 +13,11 @@ from app.calibration.pipeline.parts import parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
-from app.records.banks import Bank, BankVersion
+from app.records.banks import Bank, BankSpec, BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.response_sets import ResponseSet, asked_in, policy_of
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
-from app.services.banks.spec import BankSpec
 from app.services.banks.versions import VersionService
 from app.services.calibrations.links import (
     NothingNewError,
@@ -236,16 +235,6 @@ class CalibrationService:
         """
         async with self.database.unit_of_work() as uow:
             return await uow.calibrations.cancel(calibration_id)
-
-    async def delete(self, calibration_id: str) -> None:
-        """Remove an ended calibration that no bank version was made of.
-
-        Raises:
-            NotFoundError: No such calibration.
-            InvalidStateError: It has not ended, or a bank version was made of it.
-        """
-        async with self.database.unit_of_work() as uow:
-            await uow.calibrations.delete(calibration_id)
 
     async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
         """Make a bank version of a calibration: all of it is written, or nothing.

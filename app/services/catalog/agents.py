@@ -16,10 +16,10 @@ from app.exchange.catalog.agents import read_agents
 from app.exchange.catalog.entry import AgentsEntry, Responses
 from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, TrialTable
-from app.records.banks import BankVersion
+from app.records.banks import BankSpec, BankVersion
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.origins import REFERENCE_AGENTS
-from app.services.banks.spec import BankSpec, new_bank
+from app.services.banks.spec import new_bank
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication, output_of
 from app.services.calibrations.service import CalibrationService

@@ -12,8 +12,7 @@ from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
 from app.exchange.catalog.build import check
 from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
-from app.records.banks import BankVersion
-from app.services.banks.spec import BankSpec
+from app.records.banks import BankSpec, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
 #: Part of what a version knows: where it was installed from.

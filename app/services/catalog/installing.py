@@ -10,12 +10,12 @@ from app.adapters.guard import AddressGuard
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
-from app.records.banks import BankVersion
+from app.records.banks import BankSpec, BankVersion
 from app.records.figures import AskedJson
 from app.services.banks.imports import BankImport
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
-from app.services.banks.spec import BankSpec, calls_out, require_usable
+from app.services.banks.spec import calls_out, require_usable
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.agents import prepare_agents
 from app.services.catalog.files import (

@@ -17,7 +17,6 @@ from app.services.catalog.installing import prepare, write
 from app.services.leased import Queue
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -88,32 +87,6 @@ class CatalogService:
             made = await uow.installations.add(new_id("ins"), listed.entry.name)
             await self.queue.enqueue(uow, made.id)
             return made
-
-    async def get(self, installation_id: str) -> InstallationRecord:
-        """One installation.
-
-        Raises:
-            NotFoundError: No such installation.
-        """
-        async with self.database.reading() as uow:
-            return await uow.installations.get(installation_id)
-
-    async def list_page(
-        self, request: PageRequest, *, status: str | None = None
-    ) -> Page[InstallationRecord]:
-        """One page of installations."""
-        async with self.database.reading() as uow:
-            return await uow.installations.list_page(request, status=status)
-
-    async def cancel(self, installation_id: str) -> InstallationRecord:
-        """End an installation; nothing of it stays but what was fetched.
-
-        Raises:
-            NotFoundError: No such installation.
-            InvalidStateError: It has ended.
-        """
-        async with self.database.unit_of_work() as uow:
-            return await uow.installations.cancel(installation_id)
 
     async def install_now(
         self, name: str, report: Report, folder: Path | None = None

@@ -25,7 +25,6 @@ from app.services.responses.imports import (
 from app.services.responses.sheets import CODE_OF, FRACTION, NOT_RUN, RIGHT, WRONG, Sheet, table_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 #: Imports, and files of each, that a set remembers.
@@ -126,11 +125,6 @@ class ResponseSetService:
         """A set by id or name."""
         async with self.database.unit_of_work() as uow:
             return await uow.response_sets.find(response_set)
-
-    async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
-        """One page of sets."""
-        async with self.database.unit_of_work() as uow:
-            return await uow.response_sets.list_page(request)
 
     async def delete(self, response_set: str, revision: int) -> None:
         """Remove a set with all its answers.

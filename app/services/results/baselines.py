@@ -12,7 +12,6 @@ from app.services.sessions.derived import EXTEND
 from app.services.sessions.result import cautions_of
 from app.storage.database import Database
 from app.storage.identifiers import may_name
-from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -51,11 +50,6 @@ class BaselineService:
         """
         async with self.database.reading() as uow:
             return await uow.baselines.get(name)
-
-    async def page(self, request: PageRequest) -> Page[NamedBaseline]:
-        """The project's baselines, by name."""
-        async with self.database.reading() as uow:
-            return await uow.baselines.page(request)
 
     async def delete(self, name: str, *, is_admin: bool) -> None:
         """Forget a name. Gates that were made against it stay as they are.

@@ -36,11 +36,12 @@ from app.api.schemas.common import (
 )
 from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec
+from app.records.banks import BankSpec
 from app.records.fields import shallow
 from app.services.banks.imports import BankImport, Renamed, Tally
 from app.services.banks.overviews import BankOverview
 from app.services.banks.provisional import Difficulty
-from app.services.banks.spec import MAX_PER_SESSION, BankSpec
+from app.services.banks.spec import MAX_PER_SESSION
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import View
 from app.validation import NAME_IN_URL
