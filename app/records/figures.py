@@ -4,7 +4,7 @@ What each means is said once, in `app.api.schemas.sessions.figures`. What may be
 in sessions older than it.
 """
 
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from app.items import JsonObject
 from app.records.fields import IntervalJson
@@ -263,6 +263,42 @@ class RankingFigures(TypedDict, total=False):
     usage: CallsFigures
     waiting_until: str | None
     waiting_reason: str | None
+
+
+class Plan(TypedDict, total=False):
+    """How a session is run: the sections of a design, and what goes beyond it."""
+
+    preset: str
+    estimator: JsonObject
+    selection: JsonObject
+    stopping: JsonObject
+    prediction: JsonObject
+    budget: JsonObject
+    concurrency: int
+    failures: JsonObject
+    pretest: JsonObject
+    repeats: int
+    cache: bool
+    answer_within: float
+    idle_timeout: float
+
+
+class PromptChanges(TypedDict, total=False):
+    """What a session does otherwise than its bank."""
+
+    mode: Literal["generate", "loglikelihood"]
+    shots: int
+    system: str
+
+
+class RankingSettings(TypedDict):
+    """How a ranking is run."""
+
+    rules: JsonObject
+    budget: JsonObject
+    asking: Plan
+    prompt: PromptChanges
+    by_hand: NotRequired[bool]
 
 
 class Asking(TypedDict):

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent_meant
-from app.records.figures import ResultFigures, WaysAsked
+from app.records.figures import Plan, ResultFigures, WaysAsked
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50
@@ -38,7 +37,7 @@ class Baseline:
     bank: str
     bank_version_id: str
     seed: int
-    design: dict[str, Any]
+    design: Plan
     provenance: WaysAsked
     summary: ResultFigures
     residuals: dict[str, float]

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from app.records.figures import RankingFigures
+from app.records.figures import RankingFigures, RankingSettings
 from app.records.leased import Failure, LeasedRecord
 from app.records.sessions import Advance, SessionEvent
 
@@ -25,7 +24,7 @@ class RankingRecord(LeasedRecord):
     bank_name: str
     bank_version: int
     withheld: bool
-    settings: dict[str, Any]
+    settings: RankingSettings
     seed: int
     metadata: dict[str, str]
     summary: RankingFigures

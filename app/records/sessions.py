@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
-from app.records.figures import Provenance, SessionFigures
+from app.records.figures import Plan, Provenance, SessionFigures
 from app.records.leased import Failure, LeasedRecord
 
 SessionState = Literal[
@@ -106,7 +106,7 @@ class SessionRecord(LeasedRecord):
     bank_version: int
     bank_visibility: str
     withheld: bool
-    design: dict[str, Any]
+    design: Plan
     stops_when: str
     seed: int
     parent_id: str | None
@@ -170,7 +170,7 @@ class NewSession:
     status: str
     endpoint_id: str | None
     bank_version_id: str
-    design: dict[str, Any]
+    design: Plan
     stops_when: str
     seed: int
     parent_id: str | None = None

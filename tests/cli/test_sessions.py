@@ -10,6 +10,7 @@ import pytest
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
+from app.records.figures import Plan
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from tests.cli.shell import done, refused, told
@@ -97,7 +98,7 @@ async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) 
     own = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "data_dir": tmp_path})
     async with serving_sextant(own, worker=False) as local:
         _, secret = await local.services.api_keys.create(name="test", scopes=[Scope.READ])
-        plan = {"stopping": {"max_items": 3, "min_items": 1}}
+        plan: Plan = {"stopping": {"max_items": 3, "min_items": 1}}
         made = await local.services.sessions.create(
             SessionSpec(mode="manual", bank="demo", plan=plan)
         )

@@ -10,6 +10,7 @@ from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.records.figures import Plan
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
@@ -18,7 +19,7 @@ from app.services.sessions.figures import SpareTime
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 
-FOR_SCORE = {
+FOR_SCORE: Plan = {
     "selection": {"criterion": "v_optimal"},
     "stopping": {"se": None, "max_items": 40},
     "concurrency": 3,

@@ -15,6 +15,7 @@ from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.items import ScorerSpec
 from app.records.endpoints import Endpoint, Limits, Price
+from app.records.figures import Plan
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
@@ -120,7 +121,7 @@ async def test_an_extended_session_asks_what_the_older_one_asked_or_is_refused(
         endpoint = await saved(working, url)
         stopping = {"se": None, "min_items": 1, "max_items": 4}
         made = await until(working, (await begun(working, endpoint, stopping=stopping)).id)
-        further = {"stopping": {**stopping, "max_items": N_ITEMS}}
+        further: Plan = {"stopping": {**stopping, "max_items": N_ITEMS}}
         await changed(working, endpoint, model="n")
         extended = await working.derived_sessions.extend(made.id, further, {})
         ended = await until(working, extended.id)

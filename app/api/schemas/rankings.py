@@ -193,7 +193,7 @@ class RankingCreate(OnBank):
             ],
             rules=convert(RankingRules, self, holm=self.correction == "holm"),
             budget=convert(RankingBudget, self.budget),
-            prompt=self.prompt.model_dump(exclude_none=True),
+            prompt=self.prompt.changes(),
             asking={name: section for name, section in asking.items() if section is not None},
         )
 

@@ -6,7 +6,6 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from app.engine import Stop, StopReason
 from app.engine.prediction.ability import Stated
@@ -19,7 +18,13 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.records.fields import finite, interval
-from app.records.figures import CallsFigures, RankedFigures, RankingFigures
+from app.records.figures import (
+    CallsFigures,
+    PromptChanges,
+    RankedFigures,
+    RankingFigures,
+    RankingSettings,
+)
 from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
@@ -46,11 +51,11 @@ class RankingPlan:
     asking: SessionPlan = field(
         default_factory=lambda: SessionPlan.from_dict({"preset": "ability"})
     )
-    prompt: Mapping[str, Any] = field(default_factory=dict)
+    prompt: PromptChanges = field(default_factory=PromptChanges)
     by_hand: bool = False
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
+    def from_dict(cls, stored: RankingSettings) -> "RankingPlan":
         """From what `to_dict` made."""
         rules = stored["rules"]
         names = {
@@ -65,15 +70,17 @@ class RankingPlan:
             by_hand="by_hand" in stored,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {
+    def to_dict(self) -> RankingSettings:
+        """As it is stored."""
+        made: RankingSettings = {
             "rules": asdict(self.rules),
             "budget": asdict(self.budget),
             "asking": self.asking.to_dict(),
-            "prompt": dict(self.prompt),
-            **({"by_hand": True} if self.by_hand else {}),
+            "prompt": self.prompt,
         }
+        if self.by_hand:
+            made["by_hand"] = True
+        return made
 
 
 @dataclass(frozen=True, slots=True)

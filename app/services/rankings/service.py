@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.figures import RankingFigures
+from app.records.figures import Plan, PromptChanges, RankingFigures
 from app.records.rankings import RankingRecord
 from app.records.sessions import Examinee, SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -54,8 +54,8 @@ class RankingSpec:
     bank: str | None = None
     rules: RankingRules = field(default_factory=RankingRules)
     budget: RankingBudget = field(default_factory=RankingBudget)
-    asking: Mapping[str, Any] = field(default_factory=dict)
-    prompt: Mapping[str, Any] = field(default_factory=dict)
+    asking: Plan = field(default_factory=Plan)
+    prompt: PromptChanges = field(default_factory=PromptChanges)
     seed: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,7 +107,7 @@ class RankingService:
         _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         markers = await self.sessions.markers_of(version)
-        prompt = {**self._in_common(version, settings), **spec.prompt}
+        prompt: PromptChanges = {**self._in_common(version, settings), **spec.prompt}
         members = [
             await self.sessions.draft(
                 endpoint,
@@ -194,11 +194,12 @@ class RankingService:
         async with self.database.reading() as uow:
             members = await uow.sessions.of_ranking(ranking_id)
         asked = members[0].provenance.get("asked", {})
+        prompt = {**before.prompt, **({"mode": asked["mode"]} if "mode" in asked else {})}
         draft = await self.sessions.draft(
             joining,
             version,
             plan.asking,
-            prompt={**before.prompt, **({"mode": asked["mode"]} if "mode" in asked else {})},
+            prompt=cast(PromptChanges, prompt),
             seed=_seed_of(record.seed, len(in_it)),
             markers=await self.sessions.markers_of(version),
         )
@@ -284,7 +285,7 @@ class RankingService:
 
     def _in_common(
         self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]
-    ) -> dict[str, str]:
+    ) -> PromptChanges:
         """The way in which all of them can be asked: letters compare with letters alone."""
         if version.prompt_style.mode != LOGLIKELIHOOD or not endpoints[0].is_called:
             return {}

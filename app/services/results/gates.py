@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 from app.engine.design.design import Preset
 from app.engine.inference.comparison import OF_RELEASES
@@ -13,7 +13,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
-from app.records.figures import ExtrapolationFigures
+from app.records.figures import ExtrapolationFigures, Plan
 from app.records.gates import Baseline, GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -260,9 +260,9 @@ def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> Ses
     With one seed two models alike are asked mostly the same questions, and what they share of the
     error cancels from their difference.
     """
-    plan = dict(session.plan)
+    plan = session.plan
     if plan.get("preset") is None:
-        kept = {name: baseline.design[name] for name in _ASKING if name in baseline.design}
+        kept = cast(Plan, {name: part for name, part in baseline.design.items() if name in _ASKING})
         # A cut was what another gate stopped at.
         kept["stopping"] = {**kept.get("stopping", {}), "cut_score": None}
         plan = {**kept, **plan}
@@ -302,14 +302,14 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
 
 def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
     """The same session, made to decide this gate as far as it leaves that open."""
-    plan = dict(session.plan)
+    plan = session.plan
     if spec.metric == "theta":
-        stopping: dict[str, Any] = dict(plan.get("stopping") or {})
+        stopping = dict(plan.get("stopping") or {})
         if stopping.get("cut_score") is not None:
             return session
         stopping["cut_score"] = {"theta": spec.threshold, "confidence": spec.confidence}
         return replace(session, plan={**plan, "stopping": stopping})
-    selection: dict[str, Any] = dict(plan.get("selection") or {})
+    selection = dict(plan.get("selection") or {})
     if "criterion" in selection or plan.get("preset") not in (None, Preset.SCORE):
         return session
     if spec.tag is not None:

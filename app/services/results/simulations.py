@@ -1,8 +1,7 @@
 """Forecasts: what sessions on a bank version will take, from simulated tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent
 from app.records.endpoints import Limits, Price
+from app.records.figures import Plan
 from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -30,7 +30,7 @@ class SimulationSpec:
 
     bank_version_id: str | None = None
     bank: str | None = None
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
     n_examinees: int = 100
     population: str | None = None
     thetas: Sequence[float] = ()

@@ -23,7 +23,7 @@ from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
-from app.records.figures import CallsFigures
+from app.records.figures import CallsFigures, PromptChanges
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
@@ -40,7 +40,7 @@ UNUSABLE_OPTIONS = "options_unusable"
 
 
 def chosen_style(
-    style: PromptStyle, prompt: Mapping[str, Any], *, kind: str, tells: Callable[[], bool]
+    style: PromptStyle, prompt: PromptChanges, *, kind: str, tells: Callable[[], bool]
 ) -> PromptStyle:
     """How an endpoint is asked.
 
@@ -57,7 +57,9 @@ def chosen_style(
     """
     if "shots" in prompt:
         style = style.with_shots(prompt["shots"])
-    style = replace(style, **{name: prompt[name] for name in ("mode", "system") if name in prompt})
+    style = replace(
+        style, mode=prompt.get("mode", style.mode), system=prompt.get("system", style.system)
+    )
     if style.mode != LOGLIKELIHOOD or tells():
         return style
     if prompt.get("mode") != LOGLIKELIHOOD:

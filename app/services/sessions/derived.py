@@ -11,7 +11,7 @@ from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
-from app.records.figures import Asking, Origin, Provenance
+from app.records.figures import Asking, Origin, Plan, Provenance
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import require_usable
@@ -49,7 +49,7 @@ class DerivedSessions:
     sessions: SessionService
 
     async def extend(
-        self, session_id: str, changes: Mapping[str, Any], metadata: Mapping[str, str]
+        self, session_id: str, changes: Plan, metadata: Mapping[str, str]
     ) -> SessionRecord:
         """A new session that goes on where an ended one stopped, under a changed design.
 
@@ -113,7 +113,7 @@ class DerivedSessions:
     async def replay(
         self,
         session_id: str,
-        changes: Mapping[str, Any],
+        changes: Plan,
         *,
         bank_version_id: str | None,
         metadata: Mapping[str, str],

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version as installed_version
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, NewEndpoint, Price
-from app.records.figures import AskedJson, Origin, Provenance
+from app.records.figures import AskedJson, Origin, Plan, PromptChanges, Provenance
 from app.records.provisional import provisional_words
 from app.records.sessions import Administration, Examinee, NewSession
 from app.services.banks.loaded import LoadedVersion
@@ -40,9 +39,9 @@ class SessionSpec:
     examinee: Examinee | None = None
     bank_version_id: str | None = None
     bank: str | None = None
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
     unparsed_policy: str | None = None
-    prompt: Mapping[str, Any] = field(default_factory=dict)
+    prompt: PromptChanges = field(default_factory=PromptChanges)
     seed: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -231,9 +230,7 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
     return found
 
 
-async def check_reachable(
-    asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
-) -> float | None:
+async def check_reachable(asked: Plan, plan: SessionPlan, version: LoadedVersion) -> float | None:
     """Refuse an SE that was asked for and that no test on this bank can reach.
 
     The preset's own target is never refused, written out or not: there the limit on items is the

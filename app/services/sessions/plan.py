@@ -6,9 +6,8 @@ and stored like any other and cost like any other, but no figure of the test kno
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from app.engine import Design
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Outcome
-from app.records.figures import PretestFigures
+from app.records.figures import Plan, PretestFigures
 from app.records.sessions import Closing
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
@@ -140,13 +139,13 @@ class SessionPlan:
             )
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "SessionPlan":
+    def from_dict(cls, stored: Plan) -> "SessionPlan":
         """From what `to_dict` made.
 
         Raises:
             InvalidInputError: A value that makes no sense, with JSON pointers.
         """
-        parts = dict(stored)
+        parts: dict[str, Any] = dict(stored)
         failures = parts.pop("failures", {})
         pretest = dict(parts.pop("pretest", {}))
         pretest["positions"] = tuple(pretest.get("positions", ()))
@@ -155,7 +154,7 @@ class SessionPlan:
         return cls(design, limits, PretestPlan(**pretest), **answering)
 
     @classmethod
-    def of_new(cls, asked: Mapping[str, Any]) -> "SessionPlan":
+    def of_new(cls, asked: Plan) -> "SessionPlan":
         """From a request: of a test that is to begin, or whose answers are estimated anew.
 
         Raises:
@@ -165,9 +164,9 @@ class SessionPlan:
         plan.design.estimator.require_useful()
         return plan
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able; what a session stores."""
-        return {
+    def to_dict(self) -> Plan:
+        """What a session stores."""
+        made = {
             **self.design.to_dict(),
             "failures": asdict(self.limits),
             "pretest": {**asdict(self.pretest), "positions": list(self.pretest.positions)},
@@ -175,3 +174,4 @@ class SessionPlan:
             "cache": self.cache,
             **{name: seconds for name in _PATIENCE if (seconds := getattr(self, name)) is not None},
         }
+        return cast(Plan, made)

@@ -1,9 +1,7 @@
 """One item put to an endpoint before a test is paid: what is sent, what comes, how it is marked."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.items import ItemContent
+from app.records.figures import PromptChanges
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
@@ -35,7 +34,7 @@ class PreviewSpec:
     bank: str
     item: str
     endpoint: str | EndpointSpec
-    prompt: Mapping[str, Any] = field(default_factory=dict)
+    prompt: PromptChanges = field(default_factory=PromptChanges)
     send: bool = True
 
 

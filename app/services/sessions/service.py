@@ -3,8 +3,6 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
 
 from app.acting import maker, owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
@@ -19,7 +17,7 @@ from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.fields import shallow
-from app.records.figures import Origin
+from app.records.figures import Origin, PromptChanges
 from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
@@ -175,7 +173,7 @@ class SessionService:
         *,
         seed: int,
         markers: Mapping[str, Origin],
-        prompt: Mapping[str, Any] = MappingProxyType({}),
+        prompt: PromptChanges | None = None,
         reachable_se: float | None = None,
     ) -> SessionDraft:
         """A session of an endpoint, or a manual one; nothing is stored.
@@ -203,7 +201,7 @@ class SessionService:
         if settings is not None:
             style = chosen_style(
                 version.prompt_style,
-                prompt,
+                prompt or {},
                 kind=settings.kind,
                 tells=lambda: self.endpoints.tells_likelihoods(settings),
             )

@@ -10,9 +10,9 @@ from sqlalchemy.orm import InstrumentedAttribute
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
-from app.items import JsonValue
 from app.records.banks import OPEN
 from app.records.fields import shallow
+from app.records.figures import RankingSettings
 from app.records.rankings import RankingRecord, RankingStep
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent
@@ -46,7 +46,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         ranking_id: str,
         *,
         bank_version_id: str,
-        settings: Mapping[str, JsonValue],
+        settings: RankingSettings,
         seed: int,
         metadata: Mapping[str, str],
     ) -> None:
@@ -159,7 +159,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             await SessionRepository(self._db).advance(step.members, epoch)
 
     async def reopen(
-        self, ranking_id: str, *, settings: Mapping[str, JsonValue], event: SessionEvent
+        self, ranking_id: str, *, settings: RankingSettings, event: SessionEvent
     ) -> None:
         """Go on with a completed ranking, because somebody joins."""
         await self._db.execute(
@@ -272,7 +272,7 @@ def _read(row: Mapping[Any, Any]) -> RankingRecord:
     return RankingRecord(**row)
 
 
-def _waits(settings: Mapping[str, JsonValue]) -> str:
+def _waits(settings: RankingSettings) -> str:
     """State in which a ranking waits for a worker, or by hand for its client."""
     return "running" if "by_hand" in settings else "queued"
 

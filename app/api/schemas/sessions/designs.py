@@ -3,7 +3,7 @@
 The engine's parts describe the sections. It checks them once the preset has filled them in.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from app.engine.design.parts import (
 )
 from app.engine.design.selection import SelectionDesign
 from app.items import JsonObject
+from app.records.figures import Plan
 from app.services.sessions.endings import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
@@ -65,10 +66,11 @@ class DesignInput(Input):
     )
     failures: FailuresInput | None = None
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         """The sections given, as the engine's design reads them."""
         given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
-        return {name: section for name, section in given.items() if section is not None}
+        sections = {name: section for name, section in given.items() if section is not None}
+        return cast(Plan, sections)
 
 
 class Design(DesignInput):

@@ -46,7 +46,7 @@ class PreviewCreate(ChosenEndpoint):
             bank=bank,
             item=item,
             endpoint=self.chosen(),
-            prompt=self.prompt.model_dump(exclude_none=True),
+            prompt=self.prompt.changes(),
             send=self.send,
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, override
@@ -44,6 +44,7 @@ from app.api.schemas.sessions.figures import (
 from app.engine import StopReason
 from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow
+from app.records.figures import Plan, PromptChanges
 from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
 from app.reports.figures import asked_caution, unparsed_caution
 from app.reports.headline import TrustLevel, headline_of
@@ -84,6 +85,10 @@ class PromptChange(Input):
         default=None, description="The first so many of the bank's examples."
     )
     system: LongText | None = Field(default=None, description="System prompt; empty for none.")
+
+    def changes(self) -> PromptChanges:
+        """The same for the service."""
+        return cast(PromptChanges, self.model_dump(exclude_none=True))
 
 
 _Word = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
@@ -180,10 +185,15 @@ class SessionCreate(DesignInput, OnBank):
     metadata: Metadata = Field(default_factory=dict)
 
     @override
-    def plan(self) -> dict[str, Any]:
-        given = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
-        given |= self.model_dump(include={"answer_within", "idle_timeout"}, exclude_none=True)
-        return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
+    def plan(self) -> Plan:
+        given: Plan = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
+        if self.answer_within is not None:
+            given["answer_within"] = self.answer_within
+        if self.idle_timeout is not None:
+            given["idle_timeout"] = self.idle_timeout
+        if self.pretest is not None:
+            given["pretest"] = self.pretest.model_dump()
+        return given
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -201,7 +211,7 @@ class SessionCreate(DesignInput, OnBank):
     def to_domain(self) -> SessionSpec:
         """As the service takes it."""
         endpoint = self.endpoint.to_spec() if self.endpoint else None
-        prompt = self.prompt.model_dump(exclude_none=True)
+        prompt = self.prompt.changes()
         examinee = convert(Examinee, self.examinee) if self.examinee else None
         return convert(
             SessionSpec,
@@ -227,11 +237,14 @@ class SessionReplay(Input):
     bank_version_id: Name | None = None
     metadata: Metadata = Field(default_factory=dict)
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> Plan:
         """The sections of the design to replace."""
-        return self.model_dump(
-            include={"estimator", "prediction"}, exclude_unset=True, exclude_none=True
-        )
+        given: Plan = {}
+        if self.estimator is not None:
+            given["estimator"] = self.estimator
+        if self.prediction is not None:
+            given["prediction"] = self.prediction
+        return given
 
 
 class SessionRescore(Input):
