@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.acting import maker, owner
-from app.items import BY_KIND, ItemContent, ScorerSpec
+from app.items import BY_KIND, ItemContent, JsonValue, ScorerSpec
 from app.records.leased import LeasedRecord
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
@@ -224,5 +224,5 @@ class InstallationRecord(LeasedRecord):
     """One installation as stored; names as in the table `installations`."""
 
     entry: str
-    progress: dict[str, Any]
-    result: dict[str, Any] | None
+    progress: dict[str, JsonValue]
+    result: dict[str, JsonValue] | None

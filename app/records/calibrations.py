@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.leased import LeasedRecord
+from app.items import JsonValue
+from app.records.leased import Failure, LeasedRecord
 
 #: States that never change again.
 ENDED = ("completed", "failed", "cancelled")
@@ -43,8 +44,8 @@ class CalibrationRecord(LeasedRecord):
     bank_version_id: str | None
     settings: dict[str, Any]
     publication: dict[str, Any] | None
-    publication_failure: dict[str, Any] | None
-    progress: dict[str, Any]
+    publication_failure: Failure | None
+    progress: dict[str, JsonValue]
     result: dict[str, Any] | None
 
 

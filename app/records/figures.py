@@ -109,6 +109,14 @@ class ProgressFigures(StepsFigures, RightFigures):
     expected_items: int | None
 
 
+class Cost(TypedDict):
+    """What answers cost, where it is known."""
+
+    tokens_in: int | None
+    tokens_out: int | None
+    usd: float | None
+
+
 class CallsFigures(TypedDict):
     """What calls took."""
 
@@ -118,13 +126,10 @@ class CallsFigures(TypedDict):
     usd: float | None
 
 
-class CacheFigures(TypedDict):
+class CacheFigures(Cost):
     """What kept answers took when they were made."""
 
     calls: int
-    tokens_in: int | None
-    tokens_out: int | None
-    usd: float | None
 
 
 class UsageFigures(CallsFigures):
@@ -163,6 +168,38 @@ class PretestFigures(TypedDict):
     in_flight: int
     outcomes: dict[str, int]
     caution: str | None
+
+
+class OptionFigures(TypedDict):
+    """How likely an option was."""
+
+    option: str
+    logprob: float
+    tokens: int
+    bytes: int
+
+
+class Method(TypedDict, total=False):
+    """How an answer was obtained, where not written and read once."""
+
+    mode: str
+    normalise: str
+    options: list[OptionFigures]
+    repeats: list[JsonObject]
+    cached: CacheFigures
+    reported: JsonObject
+    endpoint_revision: int | None
+    usage: str
+
+
+class Marking(TypedDict):
+    """How a scorer that calls out scored an answer; what it found besides stands beside this."""
+
+    scorer: str
+    version: str
+    spec_hash: str
+    usage: CallsFigures
+    cached: NotRequired[CallsFigures]
 
 
 class InversionsFigures(TypedDict):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
-from app.records.figures import Plan, Provenance, SessionFigures
+from app.records.figures import Marking, Method, Plan, Provenance, SessionFigures
 from app.records.leased import Failure, LeasedRecord
 
 SessionState = Literal[
@@ -212,8 +212,8 @@ class Closing:
     theta: float | None = None
     se: float | None = None
     scorer_hash: str | None = None
-    marking: dict[str, Any] | None = None
-    method: dict[str, Any] | None = None
+    marking: Marking | None = None
+    method: Method | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

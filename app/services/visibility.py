@@ -16,7 +16,7 @@ from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
 from app.records.banks import OPEN, Bank, Item
-from app.records.figures import Provenance, RankingFigures
+from app.records.figures import Method, Provenance, RankingFigures
 from app.records.leased import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import Closing, SessionRecord
@@ -212,6 +212,7 @@ def _redacted_closing(closing: Closing) -> Closing:
 
     Nor the scorer's hash: few parameters can be guessed, and tried.
     """
+    told = {name: known for name, known in (closing.method or {}).items() if name in _OF_CALL}
     return replace(
         closing,
         extracted=None,
@@ -222,8 +223,7 @@ def _redacted_closing(closing: Closing) -> Closing:
         reasoning=None,
         scorer_hash=None,
         marking=None,
-        method={name: known for name, known in (closing.method or {}).items() if name in _OF_CALL}
-        or None,
+        method=cast(Method, told) or None,
     )
 
 

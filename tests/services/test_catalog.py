@@ -45,7 +45,7 @@ async def banks(services: Services) -> list[str]:
 async def test_a_bank_is_made_of_the_files_in_a_folder(services: Services, tmp_path: Path) -> None:
     phases: list[str] = []
     version, result = await services.catalog.install_now(
-        "small", lambda told: phases.append(told["phase"]), write_files(tmp_path / "from")
+        "small", lambda told: phases.append(str(told["phase"])), write_files(tmp_path / "from")
     )
     assert phases == ["fetching", "joining", "writing"]
     assert result["items"] == {"active": 5, "quarantined": 1, "pretest": 0}
@@ -168,7 +168,7 @@ async def test_agents_come_from_a_checkout_its_data_or_the_folder_of_the_file(
     (folder / "responses.jsonl").write_bytes(solved())  # one more than are expected
     install = services.catalog.install_now
     phases: list[str] = []
-    first, result = await install("agents", lambda told: phases.append(told["phase"]), folder)
+    first, result = await install("agents", lambda told: phases.append(str(told["phase"])), folder)
     assert list(dict.fromkeys(phases)) == ["fetching", "calibrating", "testing", "writing"]
     assert result["files"]["responses"]["origin"] == "responses.jsonl of a folder"
     bank = (await services.banks.get_bank("agents")).bank

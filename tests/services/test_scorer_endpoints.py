@@ -9,6 +9,7 @@ from app.exchange.item_record import ItemRecord
 from app.items import Answer, ItemContent, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
+from app.records.figures import CallsFigures, Marking
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.container import Services
@@ -78,12 +79,18 @@ async def test_a_callback_without_a_key_is_refused(services: Services) -> None:
 async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Services) -> None:
     judge = await marker(services, NOWHERE)
     scorer = ScorerSpec("judge", {"judges": [judge.id], "budget": {"calls": 3}})
-    usage = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
+    usage: CallsFigures = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
+    marking: Marking = {
+        "scorer": "judge",
+        "version": "1",
+        "spec_hash": hash_of(scorer),
+        "usage": usage,
+    }
     calls = ScorerCalls(
         endpoints=services.endpoints,
         transport=services.transport,
         resolved={},
-        stored=[{"spec_hash": hash_of(scorer), "usage": usage}, None],
+        stored=[marking, None],
     )
     answer_marker = AnswerScorer(calls)
     content = ItemContent(prompt="?", target=("!",))

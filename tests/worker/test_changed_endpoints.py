@@ -159,7 +159,7 @@ async def test_a_new_key_and_price_reach_a_session_and_its_model_stays(working: 
     keys = [key for key, _ in honest.seen]
     assert keys == ["Bearer key-of-the-first"] * 3 + ["Bearer key-of-the-next"] * (N_ITEMS - 3)
     assert {model for _, model in honest.seen} == {"m"}
-    revisions = [(closing.method or {})["endpoint_revision"] for closing in found.values()]
+    revisions = [(closing.method or {})["endpoint_revision"] or 0 for closing in found.values()]
     assert sorted(revisions) == [1] * 3 + [2] * (N_ITEMS - 3)
     assert figures_of(ended)["usage"]["usd"] > 9 * 12 * 100 / 1e6
 

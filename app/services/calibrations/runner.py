@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from app.errors import (
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedItems
+from app.records.leased import Failure
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Output, Publication, output_of
 from app.services.calibrations.service import CalibrationService
@@ -119,7 +119,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         record: CalibrationRecord,
         fruit: Output,
         publication: Publication | None = None,
-        unpublished: Mapping[str, Any] | None = None,
+        unpublished: Failure | None = None,
     ) -> None:
         """Store what came out, and with it the version that was asked for, or why there is none."""
         async with self.leasing.database.unit_of_work() as uow:

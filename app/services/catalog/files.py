@@ -12,6 +12,7 @@ from app.adapters.guard import AddressGuard
 from app.errors import DownloadError, InvalidInputError
 from app.exchange.catalog.build import check
 from app.exchange.catalog.entry import AgentsEntry, Entry, Files, Listed, Source, wanted_files
+from app.items import JsonValue
 from app.records.banks import BankSpec, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
@@ -19,7 +20,7 @@ from app.storage.unit_of_work import UnitOfWork
 INSTALLED = "installed"
 #: Told of each phase, with what is known of it: `fetching`; `joining`, or `calibrating` and
 #: `testing`; `writing`.
-Report = Callable[[Mapping[str, Any]], None]
+Report = Callable[[Mapping[str, JsonValue]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

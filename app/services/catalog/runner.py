@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from typing_extensions import override
@@ -14,6 +13,7 @@ from app.errors import (
     InvalidInputError,
     SextantError,
 )
+from app.items import JsonValue
 from app.records.banks import OPEN, InstallationRecord
 from app.services.catalog.files import Prepared
 from app.services.catalog.installing import write
@@ -58,7 +58,7 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
         await uow.installations.fail(record.id, record.lease_epoch, failure_of(error))
 
     async def _prepared(self, record: InstallationRecord) -> Prepared:
-        latest: dict[str, Any] = {}
+        latest: dict[str, JsonValue] = {}
         teller = asyncio.create_task(self._tell(record, latest))
         try:
             return await self.catalog.prepared(record.entry, latest.update)
@@ -66,8 +66,8 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
             teller.cancel()
             await asyncio.gather(teller, return_exceptions=True)
 
-    async def _tell(self, record: InstallationRecord, latest: Mapping[str, Any]) -> None:
-        told: dict[str, Any] = {}
+    async def _tell(self, record: InstallationRecord, latest: Mapping[str, JsonValue]) -> None:
+        told: dict[str, JsonValue] = {}
         while True:
             if latest != told:
                 told = dict(latest)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 
@@ -15,6 +15,7 @@ from app.adapters.transport import Transport
 from app.errors import BusyError
 from app.fair_semaphore import FairSemaphore
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.records.figures import Marking
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
@@ -48,7 +49,7 @@ class Marked:
 
     mark: Mark
     scorer_hash: str
-    marking: dict[str, Any] | None = None
+    marking: Marking | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ class AnswerScorer:
             "usage": tools.spent.figures(),
             **({"cached": tools.saved.figures()} if tools.saved.calls else {}),
         }
-        return clean_score(mark, spec_hash, marking)
+        return clean_score(mark, spec_hash, cast(Marking, marking))
 
     async def close(
         self,
@@ -197,7 +198,7 @@ def is_cut(text: str | None) -> bool:
     return text is not None and len(text) > MAX_CHARS and _CUT.match(text, _END) is not None
 
 
-def clean_score(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:
+def clean_score(mark: Mark, scorer_hash: str, marking: Marking | None = None) -> Marked:
     """A mark as it can be stored and shown, whatever those who were called wrote into it."""
     if isinstance(mark, Scored):
         mark = replace(mark, extracted=_clean(mark.extracted))

@@ -15,7 +15,7 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.records.endpoints import Price
-from app.records.figures import CallsFigures, Origin
+from app.records.figures import CallsFigures, Marking, Origin
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import Call, RateLimited, persist
@@ -133,7 +133,7 @@ class ScorerCalls:
         transport: Transport,
         resolved: Mapping[str, Origin],
         seed: int = 0,
-        stored: Iterable[Mapping[str, Any] | None] = (),
+        stored: Iterable[Marking | None] = (),
         keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> None:
         self._endpoints = endpoints

@@ -2,10 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from app.adapters.likelihood import (
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
 from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
-from app.items import Answer, FinishReason, Outcome, choice_letter
+from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
-from app.records.figures import CallsFigures, PromptChanges
+from app.records.figures import CallsFigures, Cost, Marking, Method, PromptChanges
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
@@ -233,7 +232,7 @@ class Asker:
         best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]
         # Two that are equally likely are no choice: read as such, this has no mark.
         answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
-        compared = {
+        compared: Method = {
             "mode": LOGLIKELIHOOD,
             "normalise": self.style.normalise,
             "options": [
@@ -254,11 +253,12 @@ class Asker:
         latency_s: float,
         attempts: int,
         calls: Sequence[Completion | Likelihood],
-        method: Mapping[str, Any] = MappingProxyType({}),
+        method: Method | None = None,
     ) -> "_Obtained":
         """An answer, with whose it is and what its calls took; kept answers took nothing."""
         kept = [call for call in calls if call.cached]
-        told = {**method, **{name: value for call in calls for name, value in call.origin.items()}}
+        origin = {name: value for call in calls for name, value in call.origin.items()}
+        told = cast(Method, {**(method or {}), **origin})
         if kept:
             told["cached"] = {"calls": len(kept), **self._cost(kept)}
         return _Obtained(
@@ -269,7 +269,7 @@ class Asker:
             paid=self._cost([call for call in calls if not call.cached]),
         )
 
-    def _cost(self, found: Sequence[Completion | Likelihood]) -> dict[str, Any]:
+    def _cost(self, found: Sequence[Completion | Likelihood]) -> Cost:
         into, out = (
             total(each.tokens_in for each in found),
             total(each.tokens_out for each in found),
@@ -323,8 +323,8 @@ class _Obtained:
     answer: Answer
     latency_s: float
     attempts: int
-    method: dict[str, Any] | None
-    paid: dict[str, Any]
+    method: Method | None
+    paid: Cost
 
 
 def combined(closings: Sequence[Closing]) -> Closing:
@@ -337,7 +337,12 @@ def combined(closings: Sequence[Closing]) -> Closing:
     first = (scored or list(closings))[0]
     mean = None if not scored else math.fsum(c.score or 0.0 for c in scored) / len(scored)
     latencies = [c.latency_ms for c in closings if c.latency_ms is not None]
-    cached = saved((c.method or {}).get("cached") for c in closings)
+    cached = saved(c.method.get("cached") for c in closings if c.method is not None)
+    of_call = {name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL}
+    method = cast(Method, {**of_call, "mode": GENERATE})
+    if cached is not None:
+        method["cached"] = cached
+    method["repeats"] = [_comparable(closing) for closing in closings]
     return replace(
         first,
         score=mean,
@@ -347,18 +352,13 @@ def combined(closings: Sequence[Closing]) -> Closing:
         latency_ms=max(latencies, default=None),
         attempts=sum(c.attempts or 0 for c in closings),
         marking=_marking(closings),
-        method={
-            **{name: kept for name, kept in (first.method or {}).items() if name in _OF_CALL},
-            "mode": "generate",
-            **({} if cached is None else {"cached": cached}),
-            "repeats": [_comparable(closing) for closing in closings],
-        },
+        method=method,
     )
 
 
 def repeats_in(closing: Closing) -> list[Closing]:
     """The single answers of a closing that `combined` made, each to be marked again."""
-    stored = (closing.method or {}).get("repeats", [])
+    stored = [] if closing.method is None else closing.method.get("repeats", [])
     told = [{name: each[name] for name in _TOLD} for each in stored]
     return [replace(closing, method=None, marking=None, **each) for each in told]
 
@@ -371,20 +371,20 @@ _TOLD = (
 )
 
 
-def _comparable(closing: Closing) -> dict[str, Any]:
-    revision = (closing.method or {}).get("endpoint_revision")
+def _comparable(closing: Closing) -> JsonObject:
+    revision = None if closing.method is None else closing.method.get("endpoint_revision")
     return {name: getattr(closing, name) for name in _TOLD} | {"endpoint_revision": revision}
 
 
-def _marking(closings: Sequence[Closing]) -> dict[str, Any] | None:
+def _marking(closings: Sequence[Closing]) -> Marking | None:
     """The first one's, with what all of them took."""
     found = [closing.marking for closing in closings if closing.marking is not None]
     if not found:
         return None
-    parts = {"usage": _sum([marking["usage"] for marking in found])}
-    if saved := [marking["cached"] for marking in found if "cached" in marking]:
-        parts["cached"] = _sum(saved)
-    return {**found[0], **parts}
+    whole: Marking = {**found[0], "usage": _sum(marking["usage"] for marking in found)}
+    if kept := [marking["cached"] for marking in found if "cached" in marking]:
+        whole["cached"] = _sum(kept)
+    return whole
 
 
 def _sum(usages: Iterable[CallsFigures]) -> CallsFigures:

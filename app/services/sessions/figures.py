@@ -40,8 +40,10 @@ from app.items import Outcome
 from app.records.fields import finite, interval
 from app.records.figures import (
     CacheFigures,
+    CallsFigures,
     EstimateFigures,
     ExtrapolationFigures,
+    Method,
     PersonFitFigures,
     ProfileFigures,
     RepeatsEstimateFigures,
@@ -307,9 +309,9 @@ class Meter:
             self.usd = None
         elif self.usd is not None:
             self.usd += closing.usd or 0.0
-        method = closing.method or {}
-        cached = (part.get("cached") for part in (method, closing.marking or {}))
-        self._saved = saved((self._saved, *cached))
+        method: Method = closing.method or {}
+        judged = None if closing.marking is None else closing.marking.get("cached")
+        self._saved = saved((self._saved, method.get("cached"), judged))
         repeats = method.get("repeats")
         if repeats and item is not None:
             self._n_repeats = max(self._n_repeats, len(repeats))
@@ -377,7 +379,7 @@ def total(values: Iterable[Any]) -> Any:
     return None if None in known else sum(known)
 
 
-def saved(found: Iterable[CacheFigures | None]) -> CacheFigures | None:
+def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures | None:
     """What calls would have taken that were not made; None where none was saved."""
     known = [each for each in found if each is not None]
     if not known:

@@ -109,6 +109,9 @@ class ManualAnswer:
         is_metered = any(budget.get(name) is not None for name in ("usd", "tokens"))
         took = (self.tokens_in, self.tokens_out, self.usd)
         said = {name: told for name in ("link", "metadata") if (told := getattr(self, name))}
+        method = closing.method
+        if said:
+            method = {**(method or {}), "reported": said}
         return replace(
             closing,
             answer_text=closing.answer_text if self.text is None else self.text,
@@ -120,7 +123,7 @@ class ManualAnswer:
             attempts=1 if is_metered or any(each is not None for each in took) else None,
             finish_reason=self.finish_reason or closing.finish_reason,
             reason=self.explanation or closing.reason,
-            method={**(closing.method or {}), "reported": said} if said else closing.method,
+            method=method,
         )
 
     def _reported(self, *, unparsed_is_wrong: bool) -> Closing:

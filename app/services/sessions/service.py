@@ -455,5 +455,5 @@ def _chars(item: Administration) -> int:
     if closing is None:
         return 0
     texts = (closing.answer_text, closing.raw_text, closing.reasoning)
-    repeats = (closing.method or {}).get("repeats")
+    repeats = None if closing.method is None else closing.method.get("repeats")
     return sum(len(text) for text in texts if text) + (len(str(repeats)) if repeats else 0)

@@ -248,7 +248,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             .values(bank_id=bank_id, bank_version_id=bank_version_id, publication_failure=null())
         )
 
-    async def note_unpublished(self, calibration_id: str, failure: Mapping[str, JsonValue]) -> None:
+    async def note_unpublished(self, calibration_id: str, failure: Failure) -> None:
         """Remember why a completed calibration did not become a version."""
         await self._db.execute(
             update(CalibrationRow)
