@@ -364,14 +364,14 @@ class Origin(TypedDict):
     parameters_hash: NotRequired[str]
 
 
-class WaysAsked(TypedDict):
+class Conditions(TypedDict):
     """In which way a session was asked."""
 
     asked: NotRequired[AskedJson]
     asking: Asking
 
 
-class Provenance(WaysAsked):
+class Provenance(Conditions):
     """What a session is made of and under."""
 
     code_version: str

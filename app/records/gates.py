@@ -5,7 +5,7 @@ from datetime import datetime
 
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent_meant
-from app.records.figures import Plan, ResultFigures, WaysAsked
+from app.records.figures import Conditions, Plan, ResultFigures
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50
@@ -38,7 +38,7 @@ class Baseline:
     bank_version_id: str
     seed: int
     design: Plan
-    provenance: WaysAsked
+    provenance: Conditions
     summary: ResultFigures
     residuals: dict[str, float]
     cautions: dict[str, str | None]

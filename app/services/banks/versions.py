@@ -77,15 +77,6 @@ class VersionService:
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
 
-    async def resolve(self, bank: str) -> str:
-        """Id of a bank's latest version.
-
-        Raises:
-            NotFoundError: No such bank.
-            InvalidStateError: The bank has no version yet.
-        """
-        return (await self._newest(bank))[1]
-
     async def _newest(self, bank: str) -> tuple[Bank, str]:
         async with self._database.reading() as uow:
             found, version_id = await uow.banks.with_newest(bank)

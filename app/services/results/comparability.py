@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from app.printable import percent
-from app.records.figures import WaysAsked
+from app.records.figures import Conditions
 from app.records.sessions import SessionRecord
 from app.reports.figures import uncounted, unscored
 
@@ -25,7 +25,7 @@ class Asked(Protocol):
     """A session, or what was kept of one."""
 
     @property
-    def provenance(self) -> WaysAsked:
+    def provenance(self) -> Conditions:
         """Of the session."""
 
     @property

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError, InvalidStateError, SextantError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
-from app.records.sessions import Administration, Closing, SessionRecord
+from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
@@ -21,7 +21,6 @@ from app.services.endpoints.service import EndpointService
 from app.services.marking.answer_scorer import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
-from app.storage.unit_of_work import UnitOfWork
 
 #: Runs kept between answers are on banks of so many items together, as the versions kept in memory
 #: may have: each keeps its own version there. What is left of a run counts as so many items.
@@ -266,19 +265,18 @@ class ManualSessions:
                     }
                     since = await uow.sessions.last_event_at(session_id)
                     waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
-                    steps = await ask_next(
-                        uow,
-                        session_id,
-                        record.lease_epoch,
+                    step = next_step(
                         held.run,
-                        {step: held.run.close(step, closing) for step, closing in given.items()},
+                        {nth: held.run.close(nth, closing) for nth, closing in given.items()},
                         elapsed_s=record.active_s + waited_s,
                     )
+                    await uow.sessions.advance({session_id: step}, record.lease_epoch)
                     record, awaited = await uow.sessions.with_awaited(session_id)
                 break
             if awaited:
                 self.keep(record, held.run)
-        return record, awaited, [(record, item) for item in awaited if item.step in steps]
+        asked = {item.step for item in step.asked}
+        return record, awaited, [(record, item) for item in awaited if item.step in asked]
 
     async def _opened(self, session_id: str) -> Held[SessionRun]:
         async with self.database.reading() as uow:
@@ -340,32 +338,19 @@ class ManualSessions:
         )
 
 
-async def ask_next(
-    uow: UnitOfWork,
-    session_id: str,
-    epoch: int,
-    run: SessionRun,
-    closed: dict[int, Closing],
-    *,
-    elapsed_s: float,
-) -> set[int]:
-    """Choose a manual session's next items and store them with what was closed, or end it.
+def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) -> Advance:
+    """What was closed of a manual session, with the items that it asks next, or its end.
 
     It ends once nothing more is to be asked and no answer is awaited.
-
-    Returns:
-        The steps that were asked now.
     """
     chosen, stop = run.choose(elapsed_s=elapsed_s)
-    step = run.step_forward(
+    return run.step_forward(
         closed=closed,
         asked=[replace(item, step_token=new_token()) for item in chosen],
         elapsed_s=elapsed_s,
         ending=None if stop is None or run.pending else run.ending(stop),
         status="awaiting_response",
     )
-    await uow.sessions.advance({session_id: step}, epoch)
-    return {item.step for item in chosen}
 
 
 def new_token() -> str:

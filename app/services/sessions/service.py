@@ -48,7 +48,7 @@ from app.services.sessions.drafts import (
     require_options,
     require_theta,
 )
-from app.services.sessions.manual import ManualSessions, ask_next
+from app.services.sessions.manual import ManualSessions, next_step
 from app.services.sessions.plan import PretestPlan, SessionPlan
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -256,12 +256,14 @@ class SessionService:
                 )
                 draft = draft.with_pretest(positions)
             new, run = draft.new, draft.run(administrations)
-            figures = run.summary(elapsed_s=new.active_s)
-            await uow.sessions.add(new, summary=figures, administrations=administrations)
             if new.mode == "live":
+                figures = run.summary(elapsed_s=new.active_s)
+                await uow.sessions.add(new, summary=figures, administrations=administrations)
                 await self.queue.enqueue(uow, new.id, is_new=True)
             else:
-                await ask_next(uow, new.id, 0, run, {}, elapsed_s=new.active_s)
+                step = next_step(run, {}, elapsed_s=new.active_s)
+                await uow.sessions.add(new, summary=step.summary, administrations=administrations)
+                await uow.sessions.advance({new.id: step}, 0)
             record = await uow.sessions.get(new.id)
         if record.status == "awaiting_response":
             self.manual.keep(record, run)
