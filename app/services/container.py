@@ -7,7 +7,6 @@ from app import scorers
 from app.adapters.guard import AddressGuard
 from app.adapters.transport import Transport
 from app.services.api_keys import ApiKeyService, Logins
-from app.services.audit import AuditService
 from app.services.banks.bundles import Bundles
 from app.services.banks.confined_tests import close_processes
 from app.services.banks.export import BankExports
@@ -67,7 +66,6 @@ class Services:
         self.api_keys = ApiKeyService(database)
         self.logins = Logins(database, self.api_keys)
         self.projects = ProjectService(database)
-        self.audit = AuditService(database)
         self.endpoints = EndpointService(database, self.secrets, transport, guard)
         self.scorer_guard = ScorerGuard(database)
         self.banks = BankService(database, reader)

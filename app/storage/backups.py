@@ -2,29 +2,47 @@
 
 A backup is one snapshot, taken while everything goes on. It is restored in one transaction into an
 empty database; where there is one already, into a new database that then takes its place.
+
+Its file is a ZIP of two entries: `database.dump`, which `pg_restore` reads, and `manifest.json`,
+written last, so that a file that breaks off is none.
 """
 
 import contextlib
-from collections.abc import Iterator
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app import DISTRIBUTION
 from app.acting import audit_entry
-from app.errors import DatabaseUnavailableError, InvalidStateError, SecretsError
-from app.storage import backup_files, binaries
-from app.storage.backup_files import BackupFile, Manifest
+from app.errors import (
+    DatabaseUnavailableError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidStateError,
+    SecretsError,
+)
+from app.new_file import new_file
+from app.storage import binaries
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.migrate import MIGRATION_LOCK, is_known, newest_revision, upgrade
 from app.storage.secrets import SecretBox
 
+_FORMAT = 1
+_DUMP, _MANIFEST = "database.dump", "manifest.json"
+_BLOCK_BYTES = 1 << 20
+_LARGEST_MANIFEST = 1 << 16
 _LONGEST_NAME = 63
 _READS_ONLY = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
 _TABLES = """
@@ -37,6 +55,47 @@ _OTHERS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'
 """
+
+
+class Manifest(BaseModel):
+    """What a backup says of itself.
+
+    Attributes:
+        sextant: Version of Sextant that made it.
+        revision: Of the tables.
+        dumped_by: Major version of the `pg_dump` that made it; older Postgres cannot read it.
+        made_at: UTC, ISO 8601.
+        canary: A known text under the secret key of then; None where nothing was ever encrypted.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    sextant: str
+    revision: str
+    dumped_by: int
+    made_at: str
+    canary: str | None
+
+
+class _StoredManifest(Manifest):
+    """As it is written: with the form of the file, and the SHA-256 of the dump."""
+
+    format: int
+    dump_sha256: str
+
+
+class _BackupFile:
+    """An opened backup, all of whose bytes were checked."""
+
+    def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._archive = archive
+        self.manifest = manifest
+
+    def blocks(self) -> Iterator[bytes]:
+        """The dump, piece by piece."""
+        with self._archive.open(_DUMP) as entry:
+            while block := entry.read(_BLOCK_BYTES):
+                yield block
 
 
 def back_up(url: str, path: Path) -> tuple[Manifest, int]:
@@ -72,7 +131,7 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
         )
         arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
         dump = binaries.output_of([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
-        size = backup_files.write(path, manifest, dump)
+        size = _write(path, manifest, dump)
     _note(url)
     return manifest, size
 
@@ -96,7 +155,7 @@ def restore(
             is in use.
         DatabaseUnavailableError: No answer, or no `pg_restore` that fits.
     """
-    with backup_files.opened(path) as backup:
+    with _opened(path) as backup:
         manifest = backup.manifest
         if not is_known(manifest.revision):
             raise InvalidStateError(
@@ -168,7 +227,7 @@ def _require_alone(connection: psycopg.Connection[Any], name: str) -> None:
         )
 
 
-def _fill(url: str, backup: BackupFile) -> None:
+def _fill(url: str, backup: _BackupFile) -> None:
     """Restore into an empty database, in one transaction; then bring its tables up to date."""
     with _connected(_conninfo(url)) as connection:
         connection.autocommit = True
@@ -180,7 +239,7 @@ def _fill(url: str, backup: BackupFile) -> None:
     upgrade(url)
 
 
-def _pg_restore(url: str, backup: BackupFile) -> None:
+def _pg_restore(url: str, backup: _BackupFile) -> None:
     program, _ = binaries.client("pg_restore", backup.manifest.dumped_by)
     conninfo = _conninfo(url)
     database = conninfo_to_dict(conninfo)["dbname"]
@@ -191,7 +250,7 @@ def _pg_restore(url: str, backup: BackupFile) -> None:
     binaries.feed(command, conninfo, backup.blocks())
 
 
-def _replace(url: str, name: str, backup: BackupFile) -> None:
+def _replace(url: str, name: str, backup: _BackupFile) -> None:
     """Restore into a new database beside the old one, and swap their names."""
     fresh, former = (f"{name[: _LONGEST_NAME - 9]}_{what}" for what in ("restored", "replaced"))
     with _maintaining(url) as connection:
@@ -294,3 +353,78 @@ def _canary(connection: psycopg.Connection[Any]) -> str | None:
         return None
     found = connection.execute("SELECT cipher FROM public.secret_canary").fetchone()
     return bytes(found[0]).decode("ascii") if found else None
+
+
+def _write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
+    """Make the file, whole or not at all; nothing may be there.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        InvalidInputError: The file is there already, or cannot be written.
+    """
+    with new_file(path) as file:
+        _fill_file(file, manifest, dump)
+        return file.tell()
+
+
+def _fill_file(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(_DUMP, "w", force_zip64=True) as entry:
+            digest = sha256()
+            for block in dump:
+                digest.update(block)
+                entry.write(block)
+        said = _StoredManifest(**dict(manifest), format=_FORMAT, dump_sha256=digest.hexdigest())
+        archive.writestr(_MANIFEST, said.model_dump_json(indent=2) + "\n")
+    file.seek(0, os.SEEK_END)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_BackupFile]:
+    """Open a backup and check that it is whole.
+
+    Raises:
+        FileFormatError: It is no backup, or damaged.
+        InvalidInputError: It cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = _manifest(archive, path)
+            manifest = Manifest(**told.model_dump(exclude={"format", "dump_sha256"}))
+            backup = _BackupFile(archive, manifest)
+            found = sha256()
+            for block in backup.blocks():
+                found.update(block)
+            if found.hexdigest() != told.dump_sha256:
+                raise FileFormatError(f"{path} is damaged: its dump has another SHA-256 than said.")
+            yield backup
+    except zipfile.BadZipFile as exc:
+        raise FileFormatError(f"{path} is not a whole backup of Sextant: {exc}.") from exc
+    except OSError as exc:
+        raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+
+
+def _manifest(archive: zipfile.ZipFile, path: Path) -> _StoredManifest:
+    names = archive.namelist()
+    if sorted(names) != [_DUMP, _MANIFEST]:
+        raise FileFormatError(f"{path} is no backup of Sextant: it holds other entries.")
+    if archive.getinfo(_MANIFEST).file_size > _LARGEST_MANIFEST:
+        raise FileFormatError(f"{path} is no backup of Sextant: its manifest is too long.")
+    try:
+        said = json.loads(archive.read(_MANIFEST))
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or "format" not in said:
+        raise FileFormatError(f"{path} is no backup of Sextant: its manifest is none.")
+    if said["format"] != _FORMAT:
+        raise FileFormatError(
+            f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."
+        )
+    try:
+        return _StoredManifest.model_validate(said)
+    except ValidationError:
+        raise FileFormatError(
+            f"{path} is no backup of Sextant: its manifest holds other fields than it should."
+        ) from None

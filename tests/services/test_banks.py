@@ -138,7 +138,7 @@ async def test_items_alone_make_no_version(banks: BankService, versions: Version
     assert report.version is None
     assert (await banks.get_bank("sums")).n_items == 1
     with pytest.raises(InvalidStateError, match="no version yet"):
-        await versions.resolve("sums")
+        await versions.load(bank="sums")
 
 
 async def test_nothing_to_import_is_refused(banks: BankService) -> None:
@@ -238,8 +238,7 @@ async def test_faulty_items_are_quarantined_and_reported(
         ("missing_key", "mute"),
         ("negative_slope", "neg"),
     }
-    version = await versions.resolve("sums")
-    loaded = await versions.load(version)
+    loaded = await versions.load(bank="sums")
     assert loaded.active.tolist() == [True, False, False, False]
     assert loaded.bank.n_items == 4
     flagged = await versions.items("sums", "latest", PageRequest(descending=False), flagged=True)
@@ -296,7 +295,7 @@ async def test_versions_count_up_and_name_scales_of_their_own(
     assert first.version.scale.startswith("sums-v1-")
     assert second.version.scale == "linked"
     assert first.version.parameters_hash != second.version.parameters_hash
-    assert await versions.resolve("sums") == second.version.id
+    assert (await versions.get("sums")).id == second.version.id
     assert (await versions.get("sums", 1)).id == first.version.id
     loaded = await versions.load(second.version.id)
     assert second.version.parameters_hash == parameters_hash(loaded.bank, "1pl", "linked")

@@ -18,9 +18,14 @@ from app.api.schemas.api_keys import AuditRead
 from app.api.schemas.common import ListRead
 from app.deps import AllServices, Caller, caller
 from app.errors import NotFoundError
+from app.fair_semaphore import FairSemaphore
 from app.records.api_keys import AuditEntry, AuditFilter
 
 router = make_router("/audit", tag="audit")
+
+#: Entries of one read.
+_PAGE = 250
+_READING = FairSemaphore(1, waiting=10_000, spare=1)
 
 _Text = Annotated[str | None, Query(min_length=1, max_length=200)]
 _Moment = Annotated[AwareDatetime | None, Query()]
@@ -66,7 +71,14 @@ async def export_audit(wanted: Wanted, opened: AllServices) -> StreamingResponse
     """The same as a file of JSON lines, all of it."""
 
     async def blocks() -> AsyncIterator[str]:
-        async for page in opened.audit.all(wanted):
+        # However many ask for it, one page is read at a time, and one for another key; nothing is
+        # held in the database while a page is not taken.
+        page: Sequence[AuditEntry] = ()
+        while not page or len(page) == _PAGE:
+            async with _READING.turn(), opened.database.reading() as uow:
+                page = await uow.audit.following(wanted, page[-1].id if page else None, _PAGE)
+            if not page:
+                return
             yield await asyncio.to_thread(_lines, page)
 
     stamp = f"{datetime.now().astimezone():%Y%m%d}"
