@@ -10,10 +10,6 @@ from numpy.typing import NDArray
 from app.items import JsonValue
 from app.records.leased import Failure, LeasedRecord
 
-#: States that never change again.
-ENDED = ("completed", "failed", "cancelled")
-
-
 #: What is stored of each item by default. S-X2 is the test of its fit; NaN where unknown.
 COLUMNS = (
     "a",

@@ -7,9 +7,6 @@ from app.records.figures import RankingFigures, RankingSettings
 from app.records.leased import Failure, LeasedRecord
 from app.records.sessions import Advance, SessionEvent
 
-#: States in which nothing is asked any more; a completed one goes on when somebody joins.
-ENDED = ("completed", "failed", "cancelled")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRecord(LeasedRecord):

@@ -75,8 +75,13 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         return {}
 
     @abstractmethod
+    async def get(self, resource_id: str, /) -> R:
+        """One of them."""
+
     async def claim(self, resource_id: str, /, *, worker_id: str, lease: timedelta) -> R | None:
         """Take the lease; None when the work has ended or somebody else has it."""
+        epoch = await self._take(resource_id, worker_id=worker_id, lease=lease)
+        return None if epoch is None else await self.get(resource_id)
 
     async def _take(self, resource_id: str, *, worker_id: str, lease: timedelta) -> int | None:
         """Claim a row: the epoch of the lease, or None if it has ended or somebody has it."""

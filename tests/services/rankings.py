@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from app.records.rankings import ENDED, RankingRecord
+from app.records.rankings import RankingRecord
+from app.records.sessions import ENDED
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
 from tests.services.sessions import scripted

@@ -75,6 +75,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         await self._note(calibration_id, "queued", {"n_parts": n_parts})
         return _read(row)
 
+    @override
     async def get(
         self, calibration_id: str, *, for_update: bool = False, or_part: bool = False
     ) -> CalibrationRecord:

@@ -1,7 +1,6 @@
 """Installations: their row, and the lease of who runs them."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from sqlalchemy import select, update
 from typing_extensions import override
@@ -27,6 +26,7 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         await self._db.flush()
         return await self.get(installation_id)
 
+    @override
     async def get(self, installation_id: str, *, for_update: bool = False) -> InstallationRecord:
         """One installation, its row locked until the transaction ends if so wished."""
         query = select(InstallationRow).where(InstallationRow.id == installation_id)
@@ -53,14 +53,6 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         return await read_page(
             self._db, query, request, key=InstallationRow.id, kind="installation", read=_read
         )
-
-    @override
-    async def claim(
-        self, installation_id: str, *, worker_id: str, lease: timedelta
-    ) -> InstallationRecord | None:
-        """Become the one who runs it; None if it has ended or somebody has it."""
-        epoch = await self._take(installation_id, worker_id=worker_id, lease=lease)
-        return None if epoch is None else await self.get(installation_id)
 
     async def report(self, claimed_id: str, epoch: int, progress: Mapping[str, JsonValue]) -> None:
         """Write how far it is."""

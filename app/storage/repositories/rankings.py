@@ -66,6 +66,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         created = SessionEvent("ranking.created", {"status": status})
         await note_events(self._db, "ranking", ranking_id, [created])
 
+    @override
     async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
         """One ranking, its row locked until the transaction ends if so wished."""
         query = _RANKINGS.where(RankingRow.id == ranking_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -81,6 +81,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     @classmethod
     @override
     def _ready(cls) -> Sequence[ColumnElement[bool]]:
+        # A member of a ranking is run with the ranking, under its lease.
         return (SessionRow.ranking_id.is_(None),)
 
     @override
@@ -124,6 +125,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         if await self._db.scalar(row.with_for_update(read=True, key_share=True)) is None:
             raise NotFoundError("session", session_id)
 
+    @override
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
         """One session, its row locked until the transaction ends if so wished."""
         query = LOCKED_SESSION if for_update else SESSION
@@ -208,17 +210,6 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """
         rows = await self._db.execute(present_results(bank_id))
         return [SessionRecord(**row) for row in rows.mappings()]
-
-    @override
-    async def claim(
-        self, session_id: str, *, worker_id: str, lease: timedelta
-    ) -> SessionRecord | None:
-        """Become the one who runs this session, unless it has ended or a live worker has it.
-
-        A member of a ranking is run with the ranking, under its lease.
-        """
-        epoch = await self._take(session_id, worker_id=worker_id, lease=lease)
-        return None if epoch is None else await self.get(session_id)
 
     async def advance(self, steps: Mapping[str, Advance], epoch: int) -> None:
         """Write a step of each session (id -> step), if `epoch` is still their present lease.
