@@ -31,6 +31,8 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
 )
+from app.records.fields import convert
+from app.services.responses.collection import Collection
 from app.services.responses.export import MatrixFormat, export_answers
 
 router = make_router("/response-sets", tag="response sets")
@@ -130,7 +132,8 @@ async def collect_answers(
 
     Call it as often as you like: what was taken over before is not taken again.
     """
-    return CollectionRead.of(await opened.collector.collect(response_set, body.to_domain()))
+    wanted = convert(Collection, body)
+    return CollectionRead.of(await opened.collector.collect(response_set, wanted))
 
 
 @router.get(

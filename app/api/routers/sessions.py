@@ -47,8 +47,11 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
+from app.items import Outcome
+from app.records.fields import convert
 from app.records.sessions import SessionFilter
 from app.reports.session.page import render
+from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.report import SessionFormat, export_session
 
 router = make_router("/sessions", tag="sessions")
@@ -432,6 +435,6 @@ async def answer_item(
     session_id: SessionId, body: ManualResponse, opened: AllServices, view: Seen
 ) -> AnsweredRead:
     """Answer an item that a manual session waits for; the session chooses what is asked next."""
-    return AnsweredRead.after(
-        await opened.manual_sessions.answer(session_id, body.to_domain()), view
-    )
+    outcome = None if body.outcome is None else Outcome(body.outcome)
+    answer = convert(ManualAnswer, body, outcome=outcome)
+    return AnsweredRead.after(await opened.manual_sessions.answer(session_id, answer), view)

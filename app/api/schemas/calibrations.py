@@ -106,10 +106,6 @@ class LinkCreate(Input):
         f"{LEAST_ANSWERS} answers stay in pretest.",
     )
 
-    def to_domain(self) -> LinkPlan:
-        """The same for the service."""
-        return convert(LinkPlan, self, anchors=tuple(self.anchors))
-
 
 class PublicationCreate(Input):
     """The bank version that is made of a calibration."""
@@ -229,11 +225,14 @@ class CalibrationCreate(Input):
         Raises:
             InvalidInputError: Settings that exclude each other.
         """
+        link = None
+        if self.link is not None:
+            link = convert(LinkPlan, self.link, anchors=tuple(self.link.anchors))
         return CalibrationPlan(
             **self.model_dump(exclude={"response_set", "compare", "filters", "link", "publish"}),
             compare=tuple(self.compare),
             filters=FilterSettings(**self.filters.model_dump()),
-            link=None if self.link is None else self.link.to_domain(),
+            link=link,
         )
 
 

@@ -25,7 +25,7 @@ from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
 from app.records.response_sets import ResponseSet, policy_of
-from app.services.responses.collection import Collection, CollectionReport
+from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, SkippedRows
 from app.services.responses.service import AnswerImportReport
 from app.validation import NAME_IN_URL
@@ -217,10 +217,6 @@ class CollectionCreate(Input):
     simulated: bool = Field(
         default=False, description="Take those of simulated examinees (kind `scripted`), too."
     )
-
-    def to_domain(self) -> Collection:
-        """The same for the service."""
-        return Collection(**self.model_dump())
 
 
 class CollectionRead(Output):

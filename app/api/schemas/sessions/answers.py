@@ -11,9 +11,9 @@ from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output,
 from app.api.schemas.scorers import Obtained
 from app.api.schemas.sessions.sessions import SessionRead
 from app.items import Outcome
-from app.records.fields import convert, shallow
+from app.records.fields import shallow
 from app.records.sessions import Closing
-from app.services.sessions.manual import Answered, ManualAnswer, NextItem
+from app.services.sessions.manual import Answered, NextItem
 from app.services.sessions.plan import MAX_BY_HAND
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
@@ -58,11 +58,6 @@ class ManualResponse(Input):
         default=None, description="Where there is more about it: http or https."
     )
     metadata: Metadata = Field(default_factory=dict)
-
-    def to_domain(self) -> ManualAnswer:
-        """As the service takes it."""
-        outcome = None if self.outcome is None else Outcome(self.outcome)
-        return convert(ManualAnswer, self, outcome=outcome)
 
 
 class ItemView(Output):
