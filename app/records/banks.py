@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from app.acting import maker, owner
 from app.items import BY_KIND, ItemContent, JsonValue, ScorerSpec
@@ -102,6 +102,15 @@ class ItemOutline:
     targets: tuple[str, ...] = ()
 
 
+class Lint(TypedDict, total=False):
+    """What lint found of a version, by the number of items, and what its owner overrides."""
+
+    items: dict[str, int]
+    findings: dict[str, int]
+    allow: list[str]
+    keep: list[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankVersion:
     """Immutable: items with parameters on one scale.
@@ -109,7 +118,6 @@ class BankVersion:
     Attributes:
         parameters_hash: SHA-256 over model, scale, keys and the float64 parameters.
         provisional: Parameters are a guess, not a calibration.
-        lint: Summary: counts by code and by status, and the overrides (`allow`, `keep`).
         n_items: All items, those in pretest included.
         n_calibrated: Items with parameters; they hold positions 0 to n_calibrated - 1.
         has_content: Every calibrated item can be asked.
@@ -127,7 +135,7 @@ class BankVersion:
     parameters_hash: str
     provisional: bool
     notes: str = ""
-    lint: Mapping[str, Any] = field(default_factory=dict)
+    lint: Lint = field(default_factory=Lint)
     n_items: int
     n_calibrated: int
     has_content: bool

@@ -5,11 +5,32 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from app.acting import maker, owner
+from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED
 from app.records.figures import AskedJson, Provenance
+
+
+class ImportedFile(TypedDict):
+    """A file of an import."""
+
+    name: str
+    format: str
+    rows_read: int
+
+
+class ImportEntry(TypedDict):
+    """An import, as its set remembers it; `files` are the first of them."""
+
+    at: str
+    files: list[ImportedFile]
+    n_files: int
+    choices: JsonObject
+    rows_read: int
+    accepted: int
+    skipped: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +51,7 @@ class ResponseSet:
     n_items: int = 0
     n_sheets: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    imports: Sequence[Mapping[str, Any]] = ()
+    imports: Sequence[ImportEntry] = ()
     revision: int
     project_id: str = field(default_factory=owner)
     created_by: str | None = field(default_factory=maker)
@@ -124,13 +145,13 @@ UNPARSED_POLICY = "unparsed_policy"
 _OF_FORMATS = {"lm-eval": "wrong", "inspect": "wrong", "helm": "wrong"}
 
 
-def policy_of(imports: Sequence[Mapping[str, Any]]) -> str | None:
+def policy_of(imports: Sequence[ImportEntry]) -> str | None:
     """`wrong` or `missing`, by a set's imports; None where they differ or do not say."""
     known = {policy for entry in imports for policy in _of_import(entry)}
     return known.pop() if len(known) == 1 else None
 
 
-def asked_in(imports: Sequence[Mapping[str, Any]]) -> AskedJson:
+def asked_in(imports: Sequence[ImportEntry]) -> AskedJson:
     """How all answers of a response set were obtained, as far as its imports agree."""
     return in_common([entry["choices"].get("asked") or {} for entry in imports])
 
@@ -147,7 +168,7 @@ def in_common(ways: Sequence[Mapping[str, Any]]) -> AskedJson:
     }
 
 
-def _of_import(entry: Mapping[str, Any]) -> set[str | None]:
+def _of_import(entry: ImportEntry) -> set[str | None]:
     choices = entry["choices"]
     if UNPARSED_POLICY in choices:
         return {choices[UNPARSED_POLICY]}

@@ -23,6 +23,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.calibrations import COLUMNS
+from app.records.response_sets import ImportEntry
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
@@ -320,7 +321,8 @@ async def test_how_unreadable_answers_counted_goes_with_the_version(services: Se
     record = await completed(services)
     source = await services.response_sets.get(record.response_set_id)
     async with services.database.unit_of_work() as uow:
-        imports = [{**entry, "choices": {"unparsed_policy": "wrong"}} for entry in source.imports]
+        (entry,) = source.imports
+        imports: list[ImportEntry] = [{**entry, "choices": {"unparsed_policy": "wrong"}}]
         locked = await uow.response_sets.find(source.id, for_update=True)
         changed = replace(locked, imports=imports)
         await uow.response_sets.extend(changed, items={}, added=[], changed=[])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.items import Outcome
-from app.records.response_sets import ResponseSet, StoredSheet
+from app.records.response_sets import ImportEntry, ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
     MAX_BYTES,
@@ -280,7 +280,7 @@ async def import_draft(
 def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> ResponseSet:
     outcomes = Counter(found.outcomes)
     outcomes.update(change.outcomes)
-    entry: dict[str, Any] = {
+    entry: ImportEntry = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": [
             {"name": file.name, "format": file.file_format, "rows_read": file.rows_read}
