@@ -8,8 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.leased import StoredEvent
 from app.records.sessions import SessionEvent
-from app.storage.repositories.session_queries import WITHHELD_SQL
-from app.storage.repositories.session_steps import as_json
+from app.storage.repositories.session_statements import WITHHELD_SQL, as_json
 from app.storage.scoping import SEEN, Repository, of_opened
 
 Kind = Literal["session", "ranking", "calibration"]

@@ -19,7 +19,7 @@ from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.events import note_events
-from app.storage.repositories.session_queries import IDLE_RANKINGS
+from app.storage.repositories.session_statements import IDLE_RANKINGS
 from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import (

@@ -45,7 +45,9 @@ from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.projects import require_room
-from app.storage.repositories.session_queries import (
+from app.storage.repositories.session_statements import (
+    ADD,
+    ADVANCE,
     ASKED_MODEL,
     AWAITED_IN_RANKING,
     IDLE,
@@ -54,9 +56,11 @@ from app.storage.repositories.session_queries import (
     SESSION,
     SESSIONS,
     WITH_AWAITED,
+    as_json,
     present_results,
+    step_values,
+    taken_over,
 )
-from app.storage.repositories.session_steps import ADD, ADVANCE, as_json, step_values, taken_over
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, text
 
 from app.records.projects import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.projects import stored_bytes
-from app.storage.repositories.session_steps import as_json
+from app.storage.repositories.session_statements import as_json
 from app.storage.rows.projects import SpendRow
 from app.storage.scoping import Repository, of_opened
 
