@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
-from app.engine.lint import Finding
 from app.errors import NotFoundError
 from app.items import JsonValue, ScorerSpec
 from app.records.banks import (
@@ -34,6 +34,9 @@ from app.storage.repositories.banks import (
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import FOR_USERS, Repository, of_opened
+
+if TYPE_CHECKING:
+    from app.engine.lint import Finding
 
 _ADD_VERSION_ITEMS = text("""
     INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
@@ -272,8 +275,10 @@ class VersionRepository(Repository):
         )
         return list(await self._db.scalars(query))
 
-    async def findings(self, version_id: str) -> list[Finding]:
+    async def findings(self, version_id: str) -> "list[Finding]":
         """What was found about the items of a version, by their keys, in order of position."""
+        from app.engine.lint import Finding  # the engine, which a list of banks does not need
+
         query = (
             select(ItemRow.key, VersionItemRow.flags)
             .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
