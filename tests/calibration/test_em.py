@@ -9,7 +9,13 @@ from app.calibration.logistic.acceleration import Anderson
 from app.calibration.logistic.curves import Curves, Family, probabilities, slopes_of_curves
 from app.calibration.logistic.em import EmSettings, Progress, maximise
 from app.calibration.logistic.expectation import LatentDensity, expect, population, score_examinees
-from app.calibration.logistic.maximization import START_DAMPING, Problem, climb, objective
+from app.calibration.logistic.maximization import (
+    START_DAMPING,
+    Problem,
+    candidate_values,
+    climb,
+    objective,
+)
 from app.calibration.logistic.priors import Normal, Priors, Steepness
 from app.calibration.logistic.starts import first_counts, leave_poor_optima
 from app.calibration.matrix import ScoreMatrix
@@ -106,7 +112,11 @@ def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_sl
         )
 
     counts = expect(data.matrix, curves.natural(), NODES)
-    gradient = objective(problem, curves.x, counts, NODES.nodes).gradient
+    at = objective(problem, curves.x, counts, NODES.nodes)
+    gradient = at.gradient
+    # The search for starts weighs the same objective, of each item at each curve.
+    of_all = candidate_values(problem, curves.x, counts, NODES.nodes)
+    assert np.diagonal(of_all) == pytest.approx(at.value, rel=1e-9)
     step = 1e-5
     for item in range(5):
         for column in range(4):

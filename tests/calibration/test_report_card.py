@@ -39,20 +39,19 @@ def tried(
     return held_out(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
 
 
-@pytest.fixture(scope="module")
-def held() -> tuple[HeldOut, list[IntArray]]:
-    """Tests of all examinees, and whom each calibration went without."""
-    left_out: list[IntArray] = []
-    return tried(N_EXAMINEES, left_out, SHIFTED), left_out
-
-
-@pytest.fixture(scope="module")
-def card(held: tuple[HeldOut, list[IntArray]]) -> ReportCard:
-    return report_card(held[0])
-
-
 @pytest.mark.slow
-def test_every_design_has_its_row(card: ReportCard) -> None:
+def test_designs_are_compared_on_examinees_held_out_in_turn_of_whom_each_teaches() -> None:
+    left_out: list[IntArray] = []
+    held = tried(N_EXAMINEES, left_out, SHIFTED)
+    card, correction = report_card(held), held.correction()
+    *folds, known_alone = left_out
+    assert sorted(np.concatenate(folds).tolist()) == list(range(N_EXAMINEES))
+    assert known_alone.tolist() == list(range(33, N_EXAMINEES))
+    assert card.n_folds == len(folds) == len(held.folds) == 5
+    assert correction.theta.beyond is not None
+    assert correction.theta.beyond.spread == pytest.approx(1.0, abs=0.3)
+    assert correction.n_examinees == N_EXAMINEES
+
     assert [row.design for row in card.rows] == list(DESIGNS)
     score, ability, loose, _, tight, random = (row.summary for row in card.rows)
     assert loose.items_mean < tight.items_mean
@@ -63,32 +62,15 @@ def test_every_design_has_its_row(card: ReportCard) -> None:
     assert document["rows"][2]["coverage95_raw"] == loose.coverage95_raw
     assert document["rows"][2]["se_target"] == 0.3
 
-
-@pytest.mark.slow
-def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
+    # Chosen items are worth more than random ones.
     by_design = {row.design: row for row in card.rows}
     ies = by_design["ability"].theta_ies
     assert ies is not None
     assert ies < 1
-    chosen, random = by_design["ability"].summary, by_design["random"].summary
-    assert ies == pytest.approx(chosen.theta_mae / random.theta_mae * chosen.items_mean / 100)
-    score, told = by_design["score"].accuracy_ies, by_design["score"].summary
-    assert score == pytest.approx(told.accuracy_mae / random.accuracy_mae * told.items_mean / 100)
+    assert ies == pytest.approx(ability.theta_mae / random.theta_mae * ability.items_mean / 100)
+    worth = score.accuracy_mae / random.accuracy_mae * score.items_mean / 100
+    assert by_design["score"].accuracy_ies == pytest.approx(worth)
     assert by_design["random"].theta_ies is None
-
-
-@pytest.mark.slow
-def test_small_sets_are_held_out_in_turn_and_each_examinee_teaches(
-    held: tuple[HeldOut, list[IntArray]], card: ReportCard
-) -> None:
-    (found, (*folds, known_alone)), correction = held, held[0].correction()
-    assert sorted(np.concatenate(folds).tolist()) == list(range(N_EXAMINEES))
-    assert known_alone.tolist() == list(range(33, N_EXAMINEES))
-    assert card.n_folds == len(folds) == len(found.folds) == 5
-    beyond = correction.theta.beyond
-    assert beyond is not None
-    assert beyond.spread == pytest.approx(1.0, abs=0.3)
-    assert correction.n_examinees == N_EXAMINEES
 
 
 def test_too_few_examinees_for_a_card_teach_intervals_all_the_same() -> None:
