@@ -75,9 +75,9 @@ def test_a_terminal_breaks_sentences_between_words_and_no_address(
 def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = catalog._Progress()
     for phase in ("fetching", "joining", "joining", "writing", "writing"):
-        progress.tell({"phase": phase})
+        progress.tell(catalog.Progress(phase=phase))
     for done in (1, 2, 30, 99):
-        progress.tell({"phase": "fetching", "file": "f", "bytes": done, "of_bytes": 100})
+        progress.tell(catalog.Progress(phase="fetching", file="f", bytes=done, of_bytes=100))
     told = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 

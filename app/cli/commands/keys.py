@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.connection import listed, path_of, request
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, err, fail_clearly, out
+from app.cli.servers.options import SAME, on_server, tell_list
+from app.cli.terminal.console import err, fail_clearly, out
 from app.cli.terminal.options import (
     EventStreamsOption,
     OpenSessionsOption,
@@ -19,9 +19,11 @@ from app.cli.terminal.options import (
     given,
     limits_of,
 )
-from app.cli.terminal.tables import show_limits, show_list, when
+from app.cli.terminal.replies import Limited, show_limits
+from app.cli.terminal.tables import when
 from app.records.api_keys import Scope
 from app.records.projects import Limits
+from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
@@ -33,6 +35,24 @@ _OPTIONS = {
 }
 
 app = typer.Typer(no_args_is_help=True)
+
+
+class _Made(Model):
+    id: str
+    scopes: list[str]
+    secret: str
+
+
+class _Key(Limited):
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    project_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
 
 
 @on_server(app)
@@ -76,37 +96,36 @@ def create(
         name=name,
         scopes=scope or _STANDARD,
         project=project,
-        expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
+        expires_at=expires.replace(tzinfo=UTC).isoformat() if expires else None,
         limits=limits or None,
     )
-    key = request("POST", "/v1/api-keys", body, _OPTIONS)
+    key = _Made.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
     err.print(
-        f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
+        f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:",
         soft_wrap=True,
     )
-    out.say(key["secret"])
+    out.say(key.secret)
 
 
 @on_server(app, "list", json=SAME)
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
-    found = listed("/v1/api-keys?order=asc")
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "id": "id",
-                "name": "name",
-                "secret": lambda key: f"{key['prefix']}...",
-                "scopes": lambda key: ",".join(key["scopes"]),
-                "project": lambda key: key["project_id"] or "all",
-                "limits": _limits,
-                "created": lambda key: when(key["created_at"]),
-                "expires": lambda key: when(key["expires_at"]),
-                "last used": lambda key: when(key["last_used_at"]),
-                "state": _state,
-            },
-        )
+    tell_list(
+        _Key,
+        listed("/v1/api-keys?order=asc"),
+        {
+            "id": "id",
+            "name": "name",
+            "secret": lambda key: f"{key.prefix}...",
+            "scopes": lambda key: ",".join(key.scopes),
+            "project": lambda key: key.project_id or "all",
+            "limits": _limits,
+            "created": lambda key: when(key.created_at),
+            "expires": lambda key: when(key.expires_at),
+            "last used": lambda key: when(key.last_used_at),
+            "state": _state,
+        },
+    )
 
 
 @on_server(app)
@@ -132,7 +151,7 @@ def limit(
         stored_bytes=stored_bytes,
     )
     changed = request("PATCH", path_of("api-keys", key_id), {"limits": limits}, _OPTIONS)
-    show_limits(changed["limits"])
+    show_limits(changed)
 
 
 @on_server(app)
@@ -192,13 +211,12 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
-def _limits(key: Json) -> str:
-    own = [f"{name}={most}" for name, most in key["limits"].items() if most is not None]
+def _limits(key: _Key) -> str:
+    own = [f"{name}={most}" for name, most in key.limits.items() if most is not None]
     return " ".join(own) or "-"
 
 
-def _state(key: Json) -> str:
-    if key["revoked_at"]:
+def _state(key: _Key) -> str:
+    if key.revoked_at:
         return "revoked"
-    ends = key["expires_at"]
-    return "expired" if ends and datetime.fromisoformat(ends) <= datetime.now(UTC) else "active"
+    return "expired" if key.expires_at and key.expires_at <= datetime.now(UTC) else "active"

@@ -6,7 +6,7 @@ import typer
 
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.options import (
     EventStreamsOption,
     OpenSessionsOption,
@@ -16,7 +16,7 @@ from app.cli.terminal.options import (
     UsdPerDayOption,
     limits_of,
 )
-from app.cli.terminal.tables import show_limits
+from app.cli.terminal.replies import show_limits
 from sextant_client import AsyncSextant
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
@@ -33,7 +33,7 @@ def create(
     body = {"name": name, "description": description}
     made = request("POST", "/v1/projects", body, _OPTIONS)
     err.say(f"Created project {made['name']!r}.")
-    out.say(made["id"])
+    out.say(str(made["id"]))
 
 
 @on_server(app)
@@ -57,12 +57,12 @@ def limit(
     )
     path = path_of("projects", project)
 
-    async def set_limits(client: AsyncSextant) -> Json:
+    async def set_limits(client: AsyncSextant) -> JsonObject:
         if not changes:
             return await client.request("GET", path)
         return await client.change(path, lambda found: {"limits": found["limits"] | changes})
 
-    show_limits(asked(set_limits)["limits"])
+    show_limits(asked(set_limits))
 
 
 @on_server(app, "list", json=SAME)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from app.cli.terminal.console import Json
 from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
 from app.records.gates import GateSpec
@@ -66,9 +67,9 @@ class Rule(_Part):
         if self.metric == "score":
             share_of(self.tolerance, tolerance)
 
-    def body(self) -> dict[str, object]:
+    def body(self) -> dict[str, Json]:
         """The gate as the API takes it, but for its session."""
-        said = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
+        said: dict[str, Json] = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
         if self.metric == "score" and self.tolerance is not None:
             said["tolerance"] = share_of(self.tolerance)
         return said

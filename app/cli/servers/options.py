@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -10,7 +10,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from app.cli.servers.logins import Target, target
-from app.cli.terminal.console import USAGE_ERROR, fail_clearly, write_json
+from app.cli.terminal.console import USAGE_ERROR, JsonObject, fail_clearly, write_json
+from app.cli.terminal.tables import Columns, M, show_list
 from app.errors import InvalidInputError
 
 P = ParamSpec("P")
@@ -140,7 +141,13 @@ def _read(given: Mapping[str, Any], added: Mapping[str, Any], *, runs: bool) -> 
     return Chosen(**own, project=project or None, runs=runs)
 
 
-def also_json(document: Mapping[str, Any]) -> bool:
+def also_json(document: JsonObject) -> bool:
     """Write what was found where `--json` says; whether it is to be shown to people as well."""
     write_json(chosen().json, document)
     return chosen().json != "-"
+
+
+def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -> None:
+    """Write a list where `--json` says, and show it to people, read as entries of this kind."""
+    if also_json({"data": found}):
+        show_list(map(kind.model_validate, found), columns)

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -133,25 +133,21 @@ UsdPerDayOption = Annotated[
 ]
 
 
-def given(**values: Any) -> Json:
+def given(**values: Json) -> dict[str, Json]:
     """Only what was given: defaults hold for the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
-def filter_choices(*, filters: bool, keep_for_score: bool, confidence: float | None) -> Json:
-    """What is chosen of the filters, by the names of their fields.
+def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
+    """Refuse what is chosen of the filters where there are none.
 
     Raises:
         InvalidInputError: Something, where they are switched off.
     """
-    chosen = given(
-        keep_for_score=None if keep_for_score else False, point_biserial_confidence=confidence
-    )
-    if chosen and not filters:
+    if not filters and (not keep_for_score or confidence is not None):
         raise InvalidInputError(
             "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
         )
-    return chosen
 
 
 def limits_of(**told: float | None) -> dict[str, float | None]:
@@ -160,7 +156,7 @@ def limits_of(**told: float | None) -> dict[str, float | None]:
     Raises:
         InvalidInputError: One is below 0, or no number.
     """
-    named = given(**told)
+    named = {name: value for name, value in told.items() if value is not None}
     if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
         raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {named[refused[0]]}.")
     return {name: value or None for name, value in named.items()}

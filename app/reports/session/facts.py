@@ -7,8 +7,7 @@ from typing import Any
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
 from app.records.fields import Interval
-from app.reports.figures import whole_bank
-from app.reports.headline import Headline
+from app.reports.figures import Headline, whole_bank
 from app.reports.plain import plain
 from app.reports.reference_strip import Reference, StripPosition
 
