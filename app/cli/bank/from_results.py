@@ -13,7 +13,7 @@ from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.terminal import replies
-from app.cli.terminal.console import Json, JsonObject, err, out, require_writable
+from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.options import (
     ExamineeOption,
     FiltersOption,
@@ -23,6 +23,7 @@ from app.cli.terminal.options import (
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
+from app.items import Json
 from app.printable import percent
 from sextant_client.models import Model
 

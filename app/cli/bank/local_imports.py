@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from app.api.schemas.banks.banks import ImportRead
 from app.api.schemas.response_sets import AnswerImportRead
-from app.cli.terminal.console import Json, JsonObject
+from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import read_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
-from app.items import ScorerSpec
+from app.items import Json, ScorerSpec
 from app.records.provisional import PROVISIONAL
 from app.services.banks.imports import BankImport
 from app.services.banks.provisional import describe_guesses

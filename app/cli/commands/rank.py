@@ -11,7 +11,7 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, JsonObject, err, out, require_writable
+from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import (
     HolmOption,
@@ -32,6 +32,7 @@ from app.cli.terminal.replies import (
 from app.cli.terminal.tables import interval
 from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
+from app.items import Json
 from sextant_client.models import Model
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, JsonObject, err, require_writable
+from app.cli.terminal.console import JsonObject, err, require_writable
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
@@ -37,6 +37,7 @@ from app.cli.terminal.options import (
 )
 from app.cli.terminal.replies import failure_of
 from app.cli.terminal.watch import announce, report, watch
+from app.items import Json
 
 #: Fields of a session by the options that set them.
 OPTIONS = {

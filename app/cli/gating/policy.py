@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from app.cli.terminal.console import Json
 from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
+from app.items import Json
 from app.records.gates import GateSpec
 
 #: Characters of a policy: some rules, and not a bank.

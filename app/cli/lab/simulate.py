@@ -29,7 +29,7 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
 from app.cli.lab.simulate_forecast import show_forecast
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, JsonObject, fail_clearly, write_json
+from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import (
     ConcurrencyOption,
     ItemCostsOption,
@@ -55,6 +55,7 @@ from app.engine.simulation.simulate import Summary, Taken, summarise
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
+from app.items import Json
 from app.records.fields import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.

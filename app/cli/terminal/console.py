@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, ParamSpec, TypeAlias, TypeVar
@@ -17,12 +17,12 @@ from rich.segment import Segment
 from typing_extensions import override
 
 from app.errors import InvalidInputError, SextantError
+from app.items import Json
 from app.printable import printable, printable_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: What JSON can say; and an object of it, such as the API takes, and gives before it is read.
-Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+#: What the API takes, and gives before it is read.
 JsonObject: TypeAlias = Mapping[str, Json]
 
 

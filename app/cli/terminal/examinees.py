@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import Json, JsonObject
+from app.cli.terminal.console import JsonObject
 from app.cli.terminal.options import given
 from app.errors import InvalidInputError
+from app.items import Json
 from sextant_client import AsyncSextant
 
 EndpointKeyOption = Annotated[

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.terminal.console import Json
 from app.errors import InvalidInputError
+from app.items import Json
 
 #: An option that takes a file which is there.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)

@@ -4,8 +4,9 @@ from typing import Any, TypeVar
 
 from pydantic import AliasPath, ConfigDict, Field, JsonValue, TypeAdapter
 
-from app.cli.terminal.console import Json, JsonObject, out
+from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.tables import number, ranks
+from app.items import Json
 from app.reports.figures import Headline
 from sextant_client import models
 from sextant_client.models import EndpointOf, Examinee, Model

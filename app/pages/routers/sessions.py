@@ -14,7 +14,7 @@ from app.api.schemas.sessions.sessions import SessionExtend, SessionRead, Sessio
 from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
-from app.pages.forms import faults_in, margin_in, numbers_in
+from app.pages.forms import Body, faults_in, margin_in, numbers_in
 from app.pages.item_curve import item_curve
 from app.pages.latest import strip_of
 from app.pages.live import AnswerKind, Live, answers_of, course_values, is_over, state_of
@@ -265,13 +265,13 @@ async def extend(
     return see(request, f"/sessions/{created.id}")
 
 
-def _extension(form: dict[str, str], record: SessionRecord) -> dict[str, Any]:
+def _extension(form: dict[str, str], record: SessionRecord) -> Body:
     given: dict[str, str] = {name: form[name] for name in ("se", "max_items") if name in form}
     least = (record.design.get("stopping") or {}).get("min_items")
     goals = numbers_in(given)
     if least is not None:
         goals["min_items"] = min(least, goals.get("max_items", least))
-    body: dict[str, Any] = {"stopping": {**goals, **margin_in(form)}}
+    body: Body = {"stopping": {**goals, **margin_in(form)}}
     if budget := numbers_in({"usd": form["usd"]} if "usd" in form else {}):
         body["budget"] = budget
     return body

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from pydantic import JsonValue
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
@@ -227,7 +228,7 @@ class SessionReport:
     reference: Reference | None = None
     standing: StripPosition | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """JSON-able; numbers that are not finite become null."""
-        document: dict[str, Any] = plain(asdict(self))
+        document: dict[str, JsonValue] = plain(asdict(self))
         return document
