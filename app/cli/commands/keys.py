@@ -7,18 +7,9 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.connection import listed, path_of, request
-from app.cli.servers.options import SAME, on_server, tell_list
+from app.cli.servers.options import SAME, chosen, on_server, tell_list
 from app.cli.terminal.console import err, fail_clearly, out
-from app.cli.terminal.options import (
-    EventStreamsOption,
-    OpenSessionsOption,
-    RequestsPerSOption,
-    StoredBytesOption,
-    TokensPerDayOption,
-    UsdPerDayOption,
-    given,
-    limits_of,
-)
+from app.cli.terminal.options import given
 from app.cli.terminal.replies import Limited, show_limits
 from app.cli.terminal.tables import when
 from app.records.api_keys import Scope
@@ -55,7 +46,7 @@ class _Key(Limited):
     revoked_at: datetime | None
 
 
-@on_server(app)
+@on_server(app, limits=True)
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     scope: Annotated[
@@ -73,31 +64,17 @@ def create(
         datetime | None,
         typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
     ] = None,
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    stored_bytes: StoredBytesOption = None,
-    requests_per_s: RequestsPerSOption = None,
-    open_sessions: OpenSessionsOption = None,
-    event_streams: EventStreamsOption = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
 
     Limits are of what its project may use: absent or 0, as much as that leaves it.
     """
-    limits = limits_of(
-        requests_per_s=requests_per_s,
-        open_sessions=open_sessions,
-        event_streams=event_streams,
-        usd_per_day=usd_per_day,
-        tokens_per_day=tokens_per_day,
-        stored_bytes=stored_bytes,
-    )
     body = given(
         name=name,
         scopes=scope or _STANDARD,
         project=project,
         expires_at=expires.replace(tzinfo=UTC).isoformat() if expires else None,
-        limits=limits or None,
+        limits=chosen().limits or None,
     )
     key = _Made.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
     err.print(
@@ -128,29 +105,15 @@ def list_keys() -> None:
     )
 
 
-@on_server(app)
+@on_server(app, limits=True)
 def limit(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    stored_bytes: StoredBytesOption = None,
-    requests_per_s: RequestsPerSOption = None,
-    open_sessions: OpenSessionsOption = None,
-    event_streams: EventStreamsOption = None,
 ) -> None:
     """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
 
     Other limits stay. Those of a revoked key hold for what it left running.
     """
-    limits = limits_of(
-        requests_per_s=requests_per_s,
-        open_sessions=open_sessions,
-        event_streams=event_streams,
-        usd_per_day=usd_per_day,
-        tokens_per_day=tokens_per_day,
-        stored_bytes=stored_bytes,
-    )
-    changed = request("PATCH", path_of("api-keys", key_id), {"limits": limits}, _OPTIONS)
+    changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
     show_limits(changed)
 
 

@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,7 +40,6 @@ EraseOption = Annotated[
     bool,
     typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
 ]
-EventStreamsOption = Annotated[int | None, typer.Option(help="Event streams at a process.")]
 ExamineeOption = Annotated[
     str | None, typer.Option(help="Who answered, for files of one examinee.")
 ]
@@ -94,7 +94,6 @@ NegativeSlopesOption = Annotated[
     ),
 ]
 NotesOption = Annotated[str, typer.Option(help="Kept with the version.")]
-OpenSessionsOption = Annotated[int | None, typer.Option(help="Sessions that have not ended.")]
 PartitionSizeOption = Annotated[
     int | None,
     typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
@@ -116,12 +115,10 @@ PriorsOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
-RequestsPerSOption = Annotated[float | None, typer.Option(help="Requests a second.")]
 ScorersOption = Annotated[
     list[str] | None,
     typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
 ]
-StoredBytesOption = Annotated[int | None, typer.Option(help="Bytes that it may store.")]
 TargetOption = Annotated[
     str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
 ]
@@ -131,6 +128,17 @@ TokensPerDayOption = Annotated[
 UsdPerDayOption = Annotated[
     float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
 ]
+
+
+#: Options of what a project or a key may use, by the names of the limits.
+LIMITS: Mapping[str, object] = {
+    "usd_per_day": UsdPerDayOption,
+    "tokens_per_day": TokensPerDayOption,
+    "stored_bytes": Annotated[int | None, typer.Option(help="Bytes that it may store.")],
+    "requests_per_s": Annotated[float | None, typer.Option(help="Requests a second.")],
+    "open_sessions": Annotated[int | None, typer.Option(help="Sessions that have not ended.")],
+    "event_streams": Annotated[int | None, typer.Option(help="Event streams at a process.")],
+}
 
 
 def given(**values: Json) -> dict[str, Json]:
