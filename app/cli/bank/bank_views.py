@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -20,6 +21,7 @@ from sextant_client import AsyncSextant, models
 from sextant_client.models import Model
 
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
+_path = partial(path_of, "banks")
 
 #: Banks that are read at once.
 _PAGE = 100
@@ -281,7 +283,3 @@ def _obtained(known: _Asked) -> str:
     if known.source is not None:
         parts.append(known.source)
     return "reference models: " + (", ".join(parts) or "asked in an unknown way")
-
-
-def _path(name: str) -> str:
-    return path_of("banks", name)

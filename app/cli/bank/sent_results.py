@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.replies import at
@@ -27,47 +27,31 @@ _COMPANIONS = ("results_*.json", "run_spec.json")
 Sent = dict[str, str]
 
 
-class _Told(Model):
-    """A part of a reply, with all that it says."""
+class _LeftOut(Model):
+    """Questions, or answers, that were left out for one reason; all that is told of them."""
 
     model_config = ConfigDict(extra="allow")
 
-
-class _Choice(_Told):
-    detail: str
-
-
-class _LeftOut(_Told):
     reason: str
     count: int
-    keys: list[str]
+    keys: list[str] = Field(default_factory=list)
 
 
-class _Skipped(_Told):
-    reason: str
-    count: int
-
-
-class _Settled(Model):
-    """What the first part showed of how answers are scored."""
-
-    mode: str | None = at("asked", "mode")
-    scorer: str = at("marking", "scorer")
-    params: dict[str, JsonValue] = at("marking", "params")
-
-
-class _Reply(_Told):
+class _Reply(Model):
     """What the server read of a part."""
 
     questions: int
     known_questions: int
-    files: list[JsonValue]
     n_files: int
     incomplete_models: int
-    marking: JsonValue
-    choices: list[_Choice]
+    files: list[JsonValue]
+    choices: list[dict[str, JsonValue]]
     left_out: list[_LeftOut]
-    skipped: list[_Skipped]
+    skipped: list[_LeftOut]
+    marking: dict[str, JsonValue]
+    mode: str | None = at("asked", "mode")
+    scorer: str = at("marking", "scorer")
+    params: dict[str, JsonValue] = at("marking", "params")
 
 
 async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObject) -> JsonObject:
@@ -83,24 +67,22 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
     settled = dict(body)
     parts = _parts(files)
     part: list[Sent] | None = next(parts)
+    told: JsonObject = {}
     while part is not None:
         following = next(parts, None)
         wanted = settled if following is None else {**settled, "publish": False}
         told = await client.request(
             "POST", "/v1/banks:from-results", json={**wanted, "files": part}
         )
-        if following is None and not replies:
-            return told
         reply = _Reply.model_validate(told)
         replies.append(reply)
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files")
-        shown = _Settled.model_validate(told)
-        if settled["default_scorer"] is None and shown.mode != "loglikelihood":
+        if settled["default_scorer"] is None and reply.mode != "loglikelihood":
             # One scorer marks all: what the first part showed of it holds for the others.
-            settled["default_scorer"] = {"name": shown.scorer, "params": shown.params}
+            settled["default_scorer"] = {"name": reply.scorer, "params": reply.params}
         part = following
-    return _whole(replies).model_dump(exclude_unset=True)
+    return told if len(replies) == 1 else {**told, **_whole(replies)}
 
 
 def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
@@ -186,30 +168,28 @@ def _sent(name: str, content: bytes) -> Sent:
     return {"name": name, "content_base64": b64encode(_packed(content)).decode()}
 
 
-def _whole(replies: Sequence[_Reply]) -> _Reply:
-    """The last reply, with what was read of all parts."""
-    first, last = replies[0], replies[-1]
-    choices = {choice.detail: choice for reply in replies for choice in reply.choices}
+def _whole(replies: Sequence[_Reply]) -> JsonObject:
+    """What was read of all parts."""
+    every = chain.from_iterable
     left: dict[str, _LeftOut] = {}
-    for each in chain.from_iterable(reply.left_out for reply in replies):
-        known = left.get(each.reason)
-        keys = list(dict.fromkeys([*(known.keys if known else ()), *each.keys]))
-        count = max(known.count if known else 0, each.count, len(keys))
-        left[each.reason] = (known or each).model_copy(update={"keys": keys, "count": count})
-    skipped: dict[str, _Skipped] = {}
-    for one in chain.from_iterable(reply.skipped for reply in replies):
-        before = skipped[one.reason].count if one.reason in skipped else 0
-        skipped[one.reason] = one.model_copy(update={"count": before + one.count})
-    return last.model_copy(
-        update={
-            "questions": sum(reply.questions for reply in replies),
-            "known_questions": first.known_questions,
-            "files": list(chain.from_iterable(reply.files for reply in replies)),
-            "n_files": sum(reply.n_files for reply in replies),
-            "incomplete_models": sum(reply.incomplete_models for reply in replies),
-            "marking": first.marking,
-            "choices": list(choices.values()),
-            "left_out": list(left.values()),
-            "skipped": list(skipped.values()),
-        }
-    )
+    for each in every(reply.left_out for reply in replies):
+        known = left.get(each.reason, each)
+        keys = list(dict.fromkeys([*known.keys, *each.keys]))
+        count = max(known.count, each.count, len(keys))
+        left[each.reason] = known.model_copy(update={"keys": keys, "count": count})
+    skipped: dict[str, _LeftOut] = {}
+    for each in every(reply.skipped for reply in replies):
+        before = skipped[each.reason].count if each.reason in skipped else 0
+        skipped[each.reason] = each.model_copy(update={"count": before + each.count})
+    choices = {str(one["detail"]): one for one in every(reply.choices for reply in replies)}
+    return {
+        "questions": sum(reply.questions for reply in replies),
+        "known_questions": replies[0].known_questions,
+        "files": [*every(reply.files for reply in replies)],
+        "n_files": sum(reply.n_files for reply in replies),
+        "incomplete_models": sum(reply.incomplete_models for reply in replies),
+        "marking": replies[0].marking,
+        "choices": [*choices.values()],
+        "left_out": [one.model_dump(exclude_unset=True) for one in left.values()],
+        "skipped": [one.model_dump(exclude_unset=True) for one in skipped.values()],
+    }

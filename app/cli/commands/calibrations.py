@@ -1,5 +1,6 @@
 """`sextant calibrations`: begun on recorded answers, looked at, made versions of."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -39,6 +40,7 @@ from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "calibrations")
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
 #: What leaves items and examinees out.
@@ -286,7 +288,3 @@ def _stands(found: Calibration) -> str:
     if found.phase is None or found.finished_at is not None:
         return found.status
     return f"{found.status}: {found.phase.replace('_', ' ')}"
-
-
-def _path(calibration: str) -> str:
-    return path_of("calibrations", calibration)

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,6 +49,7 @@ _REASONS = {
 }
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "response-sets")
 
 
 class _Set(Model):
@@ -304,10 +306,6 @@ def _sent(file: SourceFile) -> dict[str, str]:
     """A file as an import takes it."""
     with file.open() as stream:
         return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
-
-
-def _path(name: str) -> str:
-    return path_of("response-sets", name)
 
 
 def _show_report(document: JsonObject) -> None:

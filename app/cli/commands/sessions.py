@@ -3,6 +3,7 @@
 import json as json_text
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -34,6 +35,7 @@ from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "sessions")
 
 SessionId = Annotated[str, typer.Argument(help="Id of a session.")]
 EndedId = Annotated[str, typer.Argument(help="Id of an ended session.")]
@@ -301,10 +303,6 @@ def _require_completed(session: JsonObject) -> None:
     if session["status"] != "completed":
         err.print(f"Error: {session['stop_detail']}", style="red")
         raise typer.Exit(FAILED)
-
-
-def _path(session: str) -> str:
-    return path_of("sessions", session)
 
 
 def _object(text: str | None) -> JsonObject | None:

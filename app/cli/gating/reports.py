@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from app.cli.gating.judging import Verdict, outcome_of
+from app.cli.terminal.tables import money
 from app.printable import printable
 
 #: By it the comment of an earlier run is found.
@@ -31,13 +32,12 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
         link = session.id if server is None else f"[test]({server}/sessions/{session.id})"
         if one.reused:
             link += " of an earlier run"
-        usd = session.usage.usd
         cells = [
             _cell(name),
             _SIGNS[one.outcome],
             _cell(one.gate.detail),
             str(session.progress.items),
-            "-" if usd is None else f"${usd:.4f}",
+            money(session.usage.usd),
             link,
         ]
         lines.append(f"| {' | '.join(cells)} |")

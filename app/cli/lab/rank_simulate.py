@@ -119,9 +119,9 @@ def command(
         costs=each,
     )
     state, stop = simulate_ranking(ranking, list(field.scores), seed=seed, concurrency=concurrency)
-    found = _found(field, ranking, state, stop)
-    _show(console.err if json == "-" else console.out, found)
-    write_json(json, asdict(found) | {"rules": asdict(rules), "seed": seed})
+    screen = console.err if json == "-" else console.out
+    document = _report(field, ranking, state, stop, screen)
+    write_json(json, {**document, "rules": asdict(rules), "seed": seed})
 
 
 def _costs(
@@ -270,72 +270,36 @@ class _Entry:
     full_score: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What came out, as JSON has it."""
-
-    ranking: list[str]
-    tau: float
-    items_total: int
-    items_per_examinee: dict[str, int]
-    share_of_full: float
-    cost_total: float
-    pairs: list[JsonObject]
-    ties: list[list[str]]
-    order: list[_Entry]
-    stop_reason: str
-    stop_detail: str
-
-
-def _found(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> _Found:
+def _order(field: Field, ranking: Ranking, state: RankingState) -> list[_Entry]:
     found = ranking.ranks(state)
     told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
-    names, costs = field.names, ranking.costs or (1.0,) * field.size
     group_of = {member: number for number, group in enumerate(found.groups, 1) for member in group}
-    return _Found(
-        ranking=[names[member] for member in found.order],
-        tau=kendall_tau(found.order, field.means),
-        items_total=state.n_asked,
-        items_per_examinee={
-            name: test.n_asked for name, test in zip(names, state.members, strict=True)
-        },
-        share_of_full=state.n_asked / field.n_recorded,
-        cost_total=sum(
-            test.n_asked * cost for test, cost in zip(state.members, costs, strict=True)
-        ),
-        pairs=[
-            {
-                "a": names[pair.above],
-                "b": names[pair.below],
-                "p_a_above_b": pair.p_above,
-                "decided": pair.decided,
-                "p_value": pair.p_value,
-            }
-            for pair in found.pairs
-        ],
-        ties=[[names[member] for member in tie] for tie in found.ties],
-        order=[
-            _Entry(
-                examinee=names[member],
-                rank_lo=found.rank_ranges[member][0],
-                rank_hi=found.rank_ranges[member][1],
-                group=group_of[member],
-                theta=told[member].theta,
-                se=told[member].se,
-                ci=[told[member].lo, told[member].hi],
-                items=state.members[member].n_asked,
-                full_score=float(field.means[member]),
-            )
-            for member in found.order
-        ],
-        stop_reason=stop.reason.value,
-        stop_detail=stop.detail,
-    )
+    return [
+        _Entry(
+            examinee=field.names[member],
+            rank_lo=found.rank_ranges[member][0],
+            rank_hi=found.rank_ranges[member][1],
+            group=group_of[member],
+            theta=told[member].theta,
+            se=told[member].se,
+            ci=[told[member].lo, told[member].hi],
+            items=state.members[member].n_asked,
+            full_score=float(field.means[member]),
+        )
+        for member in found.order
+    ]
 
 
-def _show(screen: Console, found: _Found) -> None:
+def _report(
+    field: Field, ranking: Ranking, state: RankingState, stop: Stop, screen: Console
+) -> JsonObject:
+    """Show what came out; returns it as JSON."""
+    found, order = ranking.ranks(state), _order(field, ranking, state)
+    names, costs = field.names, ranking.costs or (1.0,) * field.size
+    ties = [[names[member] for member in tie] for tie in found.ties]
+    tau, share = kendall_tau(found.order, field.means), state.n_asked / field.n_recorded
     table = Table("rank", "model", "theta", "95 % interval", "items", "score")
-    for entry in found.order:
+    for entry in order:
         table.add_row(
             ranks(entry.rank_lo, entry.rank_hi),
             entry.examinee,
@@ -345,9 +309,35 @@ def _show(screen: Console, found: _Found) -> None:
             f"{entry.full_score:.3f}",
         )
     screen.print(table)
-    for tie in found.ties:
+    for tie in ties:
         screen.print(f"Tied: {', '.join(tie)}.")
     screen.print(
-        f"{found.items_total} items, {percent(found.share_of_full, 1)} of the "
-        f"recorded scores; tau {found.tau:.2f}. {found.stop_detail}"
+        f"{state.n_asked} items, {percent(share, 1)} of the recorded scores; tau {tau:.2f}. "
+        f"{stop.detail}"
     )
+    return {
+        "ranking": [names[member] for member in found.order],
+        "tau": tau,
+        "items_total": state.n_asked,
+        "items_per_examinee": {
+            name: test.n_asked for name, test in zip(names, state.members, strict=True)
+        },
+        "share_of_full": share,
+        "cost_total": sum(
+            test.n_asked * cost for test, cost in zip(state.members, costs, strict=True)
+        ),
+        "pairs": [
+            {
+                "a": names[pair.above],
+                "b": names[pair.below],
+                "p_a_above_b": pair.p_above,
+                "decided": pair.decided,
+                "p_value": pair.p_value,
+            }
+            for pair in found.pairs
+        ],
+        "ties": ties,
+        "order": [asdict(entry) for entry in order],
+        "stop_reason": stop.reason.value,
+        "stop_detail": stop.detail,
+    }

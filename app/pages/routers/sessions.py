@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
@@ -24,6 +25,7 @@ from app.pages.routing import router as make_router
 from app.pages.routing import see
 from app.records.sessions import ENDED, SessionFilter, SessionRecord
 from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -196,34 +198,19 @@ async def answer_page(
     )
 
 
-@router.post("/sessions/{session_id}/cancel")
-async def cancel(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Ends a test where it stands."""
-    visit.require("run")
-    await opened.sessions.cancel(session_id)
-    return see(request, f"/sessions/{session_id}")
+def _steers(action: Callable[[SessionService, str], Awaitable[object]], name: str) -> None:
+    @router.post(f"/sessions/{{session_id}}/{name}", name=name)
+    async def steer(
+        session_id: SessionId, request: Request, visit: Visit, opened: AllServices
+    ) -> Response:
+        visit.require("run")
+        await action(opened.sessions, session_id)
+        return see(request, f"/sessions/{session_id}")
 
 
-@router.post("/sessions/{session_id}/pause")
-async def pause(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Stops asking for a while."""
-    visit.require("run")
-    await opened.sessions.pause(session_id)
-    return see(request, f"/sessions/{session_id}")
-
-
-@router.post("/sessions/{session_id}/resume")
-async def resume(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Goes on."""
-    visit.require("run")
-    await opened.sessions.resume(session_id)
-    return see(request, f"/sessions/{session_id}")
+_steers(SessionService.cancel, "cancel")  # ends a test where it stands
+_steers(SessionService.pause, "pause")
+_steers(SessionService.resume, "resume")
 
 
 @router.post("/sessions/{session_id}/delete")
