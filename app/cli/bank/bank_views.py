@@ -41,18 +41,18 @@ class _Asked(Model):
 class Version(replies.Version):
     """One version of a bank, with what was learned beyond its parameters."""
 
-    asked: _Asked | None = at("knowledge", "asked")
-    unparsed_policy: str | None = at("knowledge", "unparsed_policy")
+    asked: _Asked | None = at("knowledge", "asked", default=None)
+    unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
 
 
 class _Listed(Model):
     id: str
     name: str
     n_items: int
-    number: int | None = at("latest_version", "number")
+    number: int | None = at("latest_version", "number", default=None)
     provisional: bool = at("latest_version", "provisional", default=False)
-    active: int | None = at("latest_version", "lint", "items", "active")
-    response_model: str | None = at("latest_version", "response_model")
+    active: int | None = at("latest_version", "lint", "items", "active", default=None)
+    response_model: str | None = at("latest_version", "response_model", default=None)
 
     @property
     def version(self) -> str | None:
@@ -64,7 +64,7 @@ class _Bank(models.Bank):
     licence: str | None
     source: str | None
     scorer: str = at("default_scorer", "name", default="not shown")
-    stop: list[str] | None = at("prompt", "stop")
+    stop: list[str] | None = at("prompt", "stop", default=None)
     unparsed_policy: str
     pretest_items: int
 
@@ -254,9 +254,9 @@ def show_quarantine(count: int, items: Sequence[FlaggedItem]) -> None:
 def show_version(version: Version) -> None:
     """Print a version in two lines."""
     policy = version.unparsed_policy
+    states = ", ".join(f"{count} {state}" for state, count in version.states.items())
     parts = [
-        f"version {version.number}: {version.response_model}, scale {version.scale}, "
-        f"{version.active} active, {version.quarantined} quarantined, {version.pretest} pretest",
+        f"version {version.number}: {version.response_model}, scale {version.scale}, {states}",
         "provisional parameters" if version.provisional else "",
         "" if version.has_content else "no content: for manual sessions and simulation only",
         "" if version.asked is None else _obtained(version.asked),

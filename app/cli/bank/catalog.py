@@ -46,8 +46,8 @@ class _Entry(Model):
     split: str | None
     agents: int | None
     licence: str
-    mode: str | None = at("asked", "mode")
-    shots: int | None = at("asked", "shots")
+    mode: str | None = at("asked", "mode", default=None)
+    shots: int | None = at("asked", "shots", default=None)
     own: bool
 
 
@@ -68,7 +68,9 @@ def _entries_here() -> list[_Entry]:
                 "name": name,
                 **listed.entry.size._asdict(),
                 "licence": listed.entry.licence,
-                "asked": listed.entry.asked if isinstance(listed.entry, Entry) else None,
+                "asked": listed.entry.asked.model_dump()
+                if isinstance(listed.entry, Entry)
+                else None,
                 "own": listed.own,
             }
         )
@@ -171,7 +173,7 @@ class _Result(Model):
     parameters_licence: str | None
     few_shot: _Examples | None
     files: dict[str, _File]
-    join_explanation: str | None = at("join_check", "explanation")
+    join_explanation: str | None = at("join_check", "explanation", default=None)
     n_left_out: int
     was_there: bool
 

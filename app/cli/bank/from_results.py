@@ -175,18 +175,18 @@ class _Begun(Model):
     incomplete_models: int
     n_files: int
     source: str = at("asked", "source")
-    mode: str | None = at("asked", "mode")
-    normalise: str | None = at("asked", "normalise")
+    mode: str | None = at("asked", "mode", default=None)
+    normalise: str | None = at("asked", "normalise", default=None)
     scorer: str = at("marking", "scorer")
     n_differing: int = at("marking", "n_differing")
     differing: list[str] = at("marking", "differing")
-    agreement: str | None = at("marking", "agreement", "words")
-    agreement_right: float | None = at("marking", "agreement", "right")
-    agreement_wrong: float | None = at("marking", "agreement", "wrong")
+    agreement: str | None = at("marking", "agreement", "words", default=None)
+    agreement_right: float | None = at("marking", "agreement", "right", default=None)
+    agreement_wrong: float | None = at("marking", "agreement", "wrong", default=None)
     choices: list[_Choice]
     left_out: list[_LeftOut]
     skipped: list[_LeftOut]
-    calibration_id: str | None = at("calibration", "id")
+    calibration_id: str | None = at("calibration", "id", default=None)
     stopped: str | None
 
 

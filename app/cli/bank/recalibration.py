@@ -61,10 +61,10 @@ class _Join(Model):
 
 
 class _Calibration(Calibration):
-    scored_answers: int | None = at("result", "scored_answers")
-    judged: int | None = at("result", "drift", "judged")
-    easier: int | None = at("result", "drift", "easier")
-    harder: int | None = at("result", "drift", "harder")
+    scored_answers: int | None = at("result", "scored_answers", default=None)
+    judged: int | None = at("result", "drift", "judged", default=None)
+    easier: int | None = at("result", "drift", "easier", default=None)
+    harder: int | None = at("result", "drift", "harder", default=None)
 
 
 class _Version(Version):

@@ -49,7 +49,7 @@ class _Reply(Model):
     left_out: list[_LeftOut]
     skipped: list[_LeftOut]
     marking: dict[str, JsonValue]
-    mode: str | None = at("asked", "mode")
+    mode: str | None = at("asked", "mode", default=None)
     scorer: str = at("marking", "scorer")
     params: dict[str, JsonValue] = at("marking", "params")
 

@@ -260,8 +260,8 @@ def _report(found: JsonObject, *, fails: bool) -> None:
 
 
 class _Fitted(Calibration):
-    fit: str | None = at("result", "fit", "verdict")
-    rmsea: float | None = at("result", "fit", "rmsea")
+    fit: str | None = at("result", "fit", "verdict", default=None)
+    rmsea: float | None = at("result", "fit", "rmsea", default=None)
 
 
 def _show(document: JsonObject) -> None:

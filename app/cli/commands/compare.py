@@ -82,10 +82,10 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
 
 class _Side(Model):
     label: str
-    caution: str | None = at("extrapolation", "caution")
+    caution: str | None = at("extrapolation", "caution", default=None)
     usd_per_item: float | None
-    p50: float | None = at("latency_ms", "p50")
-    p95: float | None = at("latency_ms", "p95")
+    p50: float | None = at("latency_ms", "p50", default=None)
+    p95: float | None = at("latency_ms", "p95", default=None)
 
 
 class _Comparison(models.Comparison):

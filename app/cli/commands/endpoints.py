@@ -39,8 +39,8 @@ class _Endpoint(Model):
     model: str
     base_url: str
     api_key_set: bool
-    price_in: float | None = at("price", "input_per_1m")
-    price_out: float | None = at("price", "output_per_1m")
+    price_in: float | None = at("price", "input_per_1m", default=None)
+    price_out: float | None = at("price", "output_per_1m", default=None)
     created_at: datetime
 
 

@@ -40,8 +40,8 @@ class _Entry(Ranked, Scored):
     theta: float | None
     items: int
     usd: float | None
-    p50: float | None = at("latency_ms", "p50")
-    p95: float | None = at("latency_ms", "p95")
+    p50: float | None = at("latency_ms", "p50", default=None)
+    p95: float | None = at("latency_ms", "p95", default=None)
     finished_at: datetime | None
     session_id: str
     provisional: bool

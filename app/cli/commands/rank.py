@@ -186,7 +186,7 @@ class _Entry(Ranked, Scored):
     usd: float | None
     left_behind: str | None = None
     reason: str | None = None
-    caution: str | None = at("extrapolation", "caution")
+    caution: str | None = at("extrapolation", "caution", default=None)
 
     @property
     def called(self) -> str:

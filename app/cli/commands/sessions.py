@@ -320,9 +320,9 @@ def _object(text: str | None) -> JsonObject | None:
 class _Rescored(Session):
     """A session of answers that were scored again; nothing is known before it has."""
 
-    answers: int | None = at("rescore", "answers")
-    changed: int | None = at("rescore", "changed")
-    theta_before: float | None = at("rescore", "theta_before")
+    answers: int | None = at("rescore", "answers", default=None)
+    changed: int | None = at("rescore", "changed", default=None)
+    theta_before: float | None = at("rescore", "theta_before", default=None)
 
 
 class _Mark(Model):

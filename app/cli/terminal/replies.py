@@ -14,7 +14,7 @@ from sextant_client.models import EndpointOf, Examinee, Model
 T = TypeVar("T")
 
 
-def at(*path: str, default: object = None) -> Any:
+def at(*path: str, default: object = ...) -> Any:
     """A field that stands deeper in a reply; the default where something on the way is null."""
     return Field(default, validation_alias=AliasPath(*path))
 
@@ -38,8 +38,8 @@ class Estimate(Model):
     se: float | None
     interval: Bounds | None
     interval_raw: Bounds | None = None
-    place: str | None = at("extrapolation", "detail")
-    place_caution: str | None = at("extrapolation", "caution")
+    place: str | None = at("extrapolation", "detail", default=None)
+    place_caution: str | None = at("extrapolation", "caution", default=None)
     reason: str | None = None
 
 
@@ -146,14 +146,14 @@ class Session(Scored):
     outcomes: dict[str, int]
     pretest_planned: int = at("pretest", "planned", default=0)
     pretest_items: int = at("pretest", "items", default=0)
-    pretest_caution: str | None = at("pretest", "caution")
+    pretest_caution: str | None = at("pretest", "caution", default=None)
     misfits: bool = at("person_fit", "flagged", default=False)
-    inversions: float | None = at("person_fit", "inversions", "observed")
-    inversions_expected: float | None = at("person_fit", "inversions", "expected")
-    asked_caution: str | None = at("asked", "caution")
+    inversions: float | None = at("person_fit", "inversions", "observed", default=None)
+    inversions_expected: float | None = at("person_fit", "inversions", "expected", default=None)
+    asked_caution: str | None = at("asked", "caution", default=None)
     unparsed_policy: str = at("unparsed", "policy")
-    unparsed_when_calibrated: str | None = at("unparsed", "when_calibrated")
-    unparsed_caution: str | None = at("unparsed", "caution")
+    unparsed_when_calibrated: str | None = at("unparsed", "when_calibrated", default=None)
+    unparsed_caution: str | None = at("unparsed", "caution", default=None)
     stopping: Stopping = at("design", "stopping")
     stops_when: str
     stop_reason: str | None
@@ -171,6 +171,7 @@ class Version(Model):
     parameters_hash: str
     provisional: bool
     has_content: bool
+    states: dict[str, int] = at("lint", "items")
     active: int = at("lint", "items", "active")
     quarantined: int = at("lint", "items", "quarantined")
     pretest: int = at("lint", "items", "pretest")
@@ -186,10 +187,10 @@ class Calibration(models.Calibration):
     """A calibration with what came out."""
 
     model: str = at("settings", "model", default="-")
-    phase: str | None = at("progress", "phase")
+    phase: str | None = at("progress", "phase", default=None)
     result: dict[str, JsonValue] | None
-    kept_examinees: int | None = at("result", "kept", "examinees")
-    kept_items: int | None = at("result", "kept", "items")
+    kept_examinees: int | None = at("result", "kept", "examinees", default=None)
+    kept_items: int | None = at("result", "kept", "items", default=None)
     warnings: tuple[str, ...] = at("result", "warnings", default=())
 
 
