@@ -35,9 +35,7 @@ from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
 #: Share of the bank that one test chooses from, and how many items that are at least.
-_SHARE, _LEAST_ITEMS = 0.3, 300
-#: Share of the difficulties among which a step chooses.
-_WINDOW = 0.5
+_SHARE, _LEAST_ITEMS = 0.3, 150
 _GOLDEN = 0.6180339887498949
 #: Members of the sequence that are looked at for one that meets an open item.
 _AHEAD = 1024
@@ -238,12 +236,7 @@ class WantedOrSampled:
             or self.estimator.estimate(state.responses).by_sample_alone
         ):
             return self.sampled.draw(pool, state, rng)
-        start = min(max(rng.random() - 0.5 * _WINDOW, 0.0), 1.0 - _WINDOW)
-        position = self.sampled.position
-        # Items that do not count may tell of those that do, from any window.
-        inside = ~((position < start) | (position > start + _WINDOW))
-        inside &= self.sampled.part(state)
-        item = self.wanted.select(pool.narrowed(inside), state, rng)
+        item = self.wanted.select(pool.narrowed(self.sampled.part(state)), state, rng)
         if item is None:
             item = self.wanted.select(pool, state, rng)
         return None if item is None else Chosen(item, 1.0)
