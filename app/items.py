@@ -5,10 +5,10 @@ The engine never sees these: it knows items by their position in a bank and by t
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import TypeAliasType
 
@@ -21,6 +21,8 @@ JsonObject = TypeAliasType("JsonObject", Mapping[str, Any])
 JsonValue = TypeAliasType(
     "JsonValue", "dict[str, JsonValue] | list[JsonValue] | str | bool | int | float | None"
 )
+#: The same where it is only read: lists and objects of narrower types are such, too.
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 Role = Literal["system", "user", "assistant"]
 
 

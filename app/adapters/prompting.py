@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from typing_extensions import TypeAliasType
 
 from app.errors import FieldProblem, InvalidInputError
-from app.items import ItemContent, Message, choice_letter
+from app.items import ItemContent, Json, Message, choice_letter
 
 TEMPLATE_VERSION: Final = 1
 """Raise it whenever `build_messages` or `flatten` writes anything differently."""
@@ -151,7 +151,7 @@ class PromptStyle:
             item_shots=item_shots,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The style as JSON holds it."""
         return {
             **{name: getattr(self, name) for name in (*_TEXTS, "mode", "normalise")},

@@ -22,7 +22,6 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -39,6 +38,7 @@ from app.demo.scripted_model import (
     ScriptedModel,
     embedding,
 )
+from app.items import Json
 
 _CHARS_PER_TOKEN = 4
 #: A fixed moment, so that equal questions get equal bytes.
@@ -117,7 +117,11 @@ def create_model_server(
         said = judge.reply(ask.whole) if ask.model == JUDGE_NAME else scripted.reply(ask.prompt)
         text, finish = _cut(said, ask)
         prefix = "chatcmpl" if chat else "cmpl"
-        head = {"id": f"{prefix}-{next(numbers)}", "created": _CREATED, "model": ask.model}
+        head: Mapping[str, Json] = {
+            "id": f"{prefix}-{next(numbers)}",
+            "created": _CREATED,
+            "model": ask.model,
+        }
         usage = _usage(ask.prompt, text)
         if ask.stream:
             return StreamingResponse(
@@ -135,7 +139,7 @@ def create_model_server(
     async def embeddings(request: Request) -> Response:
         body = await _json_object(request)
         texts = _texts(body.get("input"))
-        data = [
+        data: list[Mapping[str, Json]] = [
             {"object": "embedding", "index": index, "embedding": embedding(text)}
             for index, text in enumerate(texts)
         ]
@@ -145,7 +149,7 @@ def create_model_server(
         return _json({"object": "list", "data": data, "model": model, "usage": usage})
 
     async def models(_: Request) -> Response:
-        listed = [
+        listed: list[Mapping[str, Json]] = [
             {"id": name, "object": "model", "created": _CREATED, "owned_by": "sextant"}
             for name in (MODEL_NAME, JUDGE_NAME)
         ]
@@ -167,9 +171,9 @@ def create_model_server(
     )
 
 
-def _choice(text: str, finish: str | None, *, chat: bool, whole: bool) -> dict[str, Any]:
+def _choice(text: str, finish: str | None, *, chat: bool, whole: bool) -> Mapping[str, Json]:
     """What either route says, as a whole or as a piece of a stream."""
-    said: dict[str, Any]
+    said: Mapping[str, Json]
     if not chat:
         kind, said = "text_completion", {"text": text}
     elif whole:
@@ -181,7 +185,7 @@ def _choice(text: str, finish: str | None, *, chat: bool, whole: bool) -> dict[s
 
 
 async def _chunks(
-    head: dict[str, Any], text: str, finish: str, usage: dict[str, int] | None, *, chat: bool
+    head: Mapping[str, Json], text: str, finish: str, usage: Mapping[str, int] | None, *, chat: bool
 ) -> AsyncIterator[bytes]:
     for piece in re.findall(r"\S+\s*|\s+", text):
         yield _event({**head, **_choice(piece, None, chat=chat, whole=False)})
@@ -192,11 +196,11 @@ async def _chunks(
     yield b"data: [DONE]\n\n"
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def _event(data: Mapping[str, Json]) -> bytes:
     return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
-def _json(data: dict[str, Any], status: int = 200) -> Response:
+def _json(data: Mapping[str, Json], status: int = 200) -> Response:
     return Response(json.dumps(data), status_code=status, media_type="application/json")
 
 
@@ -213,7 +217,7 @@ def _check_key(request: Request, api_key: str | None) -> None:
         raise _RequestError(401, "Incorrect API key provided.", code="invalid_api_key")
 
 
-async def _json_object(request: Request) -> dict[str, Any]:
+async def _json_object(request: Request) -> Mapping[str, Json]:
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError) as exc:
@@ -223,7 +227,7 @@ async def _json_object(request: Request) -> dict[str, Any]:
     return body
 
 
-def _read(body: dict[str, Any], *, chat: bool) -> _Ask:
+def _read(body: Mapping[str, Json], *, chat: bool) -> _Ask:
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise _RequestError(
@@ -240,7 +244,9 @@ def _read(body: dict[str, Any], *, chat: bool) -> _Ask:
         )
     options = body.get("stream_options")
     prompt = _last_user_text(body.get("messages")) if chat else _prompt_text(body.get("prompt"))
-    turns = [str(turn.get("content")) for turn in body["messages"]] if chat else [prompt]
+    turns = [prompt]
+    if chat and isinstance(messages := body.get("messages"), list):
+        turns = [str(turn.get("content")) for turn in messages if isinstance(turn, dict)]
     return _Ask(
         prompt=prompt,
         whole="\n\n".join(turns),

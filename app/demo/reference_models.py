@@ -7,9 +7,9 @@ writes `reference_models.json` anew, as curves of any bank are learned from whol
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from app.demo.bank import DemoBank, demo_bank
 from app.engine.models.base import FloatArray
@@ -38,13 +38,13 @@ def answers(demo: DemoBank) -> FloatArray:
     return right
 
 
-def learned() -> dict[str, Any]:
+def learned() -> dict[str, JsonValue]:
     """What their answers have taught, as a bank version keeps it."""
-    known: dict[str, Any] = json.loads(_LEARNED.read_text())
+    known: dict[str, JsonValue] = json.loads(_LEARNED.read_text())
     return known
 
 
-def learn(demo: DemoBank) -> dict[str, Any]:
+def learn(demo: DemoBank) -> dict[str, JsonValue]:
     """The same from the answers, by the calibration's own code; takes seconds."""
     from app.calibration.pipeline.fit import CALIBRATORS
     from app.calibration.pipeline.plan import CalibrationPlan

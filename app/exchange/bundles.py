@@ -29,7 +29,7 @@ from app.engine.models.base import BoolArray
 from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import FileFormatError
 from app.exchange.item_record import ItemRecord, parse_item
-from app.items import ItemContent, Role
+from app.items import ItemContent, Json, Role
 from app.validation import problems_of
 
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
@@ -175,7 +175,7 @@ class Bundle:
         return ~np.isin(bank.item_ids, list(found - set(self.version["keep"])))
 
 
-def line(document: Mapping[str, Any]) -> bytes:
+def line(document: Mapping[str, Json]) -> bytes:
     """One line; equal documents are equal bytes."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, sort_keys=True)
     return text.encode() + b"\n"

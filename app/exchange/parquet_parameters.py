@@ -92,7 +92,7 @@ def write_parquet_parameters(
     bank: ItemBank, b: FloatArray, statuses: Sequence[str] | None = None
 ) -> bytes:
     """A file of a bank, with difficulties as they are to be written, NaN where there are none."""
-    columns: dict[str, Any] = {
+    columns: dict[str, FloatArray | pa.Array] = {
         "item": pa.array(bank.item_ids, pa.string()),
         "a": bank.a,
         "b": pa.array(b, mask=np.isnan(b)),

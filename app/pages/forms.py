@@ -3,12 +3,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from pydantic import ValidationError
 
 from app.errors import FieldProblem, InvalidInputError, SextantError
+from app.items import Json
 from app.validation import problems_of
+
+#: As REST takes it.
+Body: TypeAlias = dict[str, Json]
 
 _MOST_FAULTS = 10
 #: Goals of a test by the labels that forms give them.
@@ -81,6 +85,6 @@ def faults_in(error: ValidationError | SextantError) -> Faults:
     return Faults("Some fields cannot be used.", tuple(problems[:_MOST_FAULTS]))
 
 
-def sections(**given: Any) -> dict[str, Any]:
+def sections(**given: Json) -> Body:
     """Only the sections that hold something: the server's defaults stand for the rest."""
     return {name: value for name, value in given.items() if value not in (None, {}, "")}

@@ -16,7 +16,7 @@ from cachetools import LRUCache, TTLCache
 
 from app.api.schemas.sessions.answers import ResponseRead
 from app.api.schemas.sessions.sessions import SessionRead
-from app.items import ItemContent
+from app.items import ItemContent, Json
 from app.pages.latest import strip_of
 from app.pages.rendering import fragment
 from app.records.fields import ends
@@ -94,7 +94,7 @@ class Frame:
     """One event of the stream."""
 
     seq: int
-    data: dict[str, Any] = field(repr=False)
+    data: Mapping[str, Json] = field(repr=False)
     type: str = "live"
     created_at: datetime | None = None
 
@@ -226,7 +226,7 @@ class Live:
             rows = [row for row in asked if row.answer.step in steps]
         points = (await self.course_of(sessions, record))[0] if _points(events) else ()
         version = await versions.load(record.bank_version_id)
-        data = {
+        data: Mapping[str, Json] = {
             "parts": await asyncio.to_thread(_parts, shown, version, points),
             "rows": await asyncio.to_thread(_rows, rows, shown),
             "state": state_of(record),

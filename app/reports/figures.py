@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import floor, log10
-from typing import Any
+from typing import Any, Literal
+
+from typing_extensions import TypeAliasType
 
 from app.items import Outcome
 from app.printable import percent
-from app.records.fields import ends
+from app.records.fields import IntervalJson, ends
 
 #: What answers that nobody can read do, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
@@ -26,9 +28,75 @@ _WITHOUT_SCORE = (Outcome.ERROR, Outcome.REFUSED, Outcome.UNPARSED, Outcome.TRUN
 _MANY = 0.1  # answers without a mark, as a share of all, that are worth a warning
 
 
-def answers_right(progress: Mapping[str, Any]) -> str | None:
+TrustLevel = TypeAliasType("TrustLevel", Literal["good", "fair", "poor"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far to trust a score, and the one reason that matters most."""
+
+    level: TrustLevel
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRank:
+    """Where a score stands among the newest of the agents that the bank was calibrated on.
+
+    Attributes:
+        since: ISO date of the first day that counts.
+        agents: How many were submitted since.
+        better_than: Share of them with a lower score on the whole bank.
+    """
+
+    since: str
+    agents: int
+    better_than: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """What a test found out.
+
+    Attributes:
+        examinee: Who answered.
+        bank: Name of the bank, with the tags that the score is of.
+        score: In [0, 1].
+        interval: Its 95 % interval; None where everything was asked.
+        answers: How the answers were scored, such as "15 of 20 right".
+        asked: Questions asked.
+        n_items: Questions that the score is of.
+        equivalent_random_items: Random questions that would be as exact; None where unknown.
+        usd: What the test cost; None where unknown, as `usd_all`.
+        usd_all: What all questions would cost at that price.
+        trust: See `Trust`.
+        better_than: Share of the reference models that are weaker; None where nobody can tell.
+        recent: The same of the newest agents; None where the bank does not know their days.
+        theta: Ability, logits; None where it is not told.
+        se: Its standard error.
+        theta_reason: Why theta is not told; None where it is.
+    """
+
+    examinee: str
+    bank: str
+    score: float
+    interval: IntervalJson | None
+    answers: str | None
+    asked: int
+    n_items: int
+    equivalent_random_items: int | None
+    usd: float | None
+    usd_all: float | None
+    trust: Trust
+    better_than: float | None
+    recent: RecentRank | None
+    theta: float | None
+    se: float | None
+    theta_reason: str | None
+
+
+def answers_right(scored: int, right: int | None, mean: float | None) -> str | None:
     """How the answers were marked, in words; None without a marked one, or where not kept."""
-    scored, right, mean = progress["scored"], progress.get("right"), progress.get("mean")
     if mean is None:
         return None
     if right is not None:
@@ -36,16 +104,21 @@ def answers_right(progress: Mapping[str, Any]) -> str | None:
     return f"mean score {mean:.2f} over {scored:,} {'answer' if scored == 1 else 'answers'}"
 
 
-def as_exact_as(score: Mapping[str, Any]) -> str | None:
-    """What a score's interval is worth in random questions; None where that is not known."""
-    size = score.get("equivalent_random_items")
-    if score["interval"] is None:
+def as_exact_as(random_items: int | None, *, is_known: bool) -> str | None:
+    """What a score's interval is worth in random questions; None where that is not known.
+
+    Args:
+        random_items: So many of them would be as exact.
+        is_known: The score has no interval.
+    """
+    if is_known:
         return "all questions were asked"
-    if size is None:
+    if random_items is None:
         return None
-    if size >= _EXACT:
-        size = round(size, 2 - len(str(size)))
-    return f"as exact as about {size:,} random {'question' if size == 1 else 'questions'}"
+    if random_items >= _EXACT:
+        random_items = round(random_items, 2 - len(str(random_items)))
+    what = "question" if random_items == 1 else "questions"
+    return f"as exact as about {random_items:,} random {what}"
 
 
 def begins_alike(texts: Sequence[str]) -> int:
@@ -76,33 +149,33 @@ def took(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s"
 
 
-def headline_lines(headline: Mapping[str, Any]) -> list[str]:
-    """A headline, as REST has it, in four lines."""
-    score, (lo, hi) = headline["score"], ends(headline["interval"])
-    share = f"{100 * headline['asked'] / headline['n_items']:.2g} % of the calls"
+def headline_lines(headline: Headline) -> list[str]:
+    """A headline in four lines."""
+    lo, hi = ends(headline.interval)
+    share = f"{100 * headline.asked / headline.n_items:.2g} % of the calls"
     spent = [share] if lo is not None else []
-    if headline["usd"] is not None and headline["usd_all"] and lo is not None:
-        spent.append(f"{dollars(headline['usd'])} instead of {dollars(headline['usd_all'])}")
+    if headline.usd is not None and headline.usd_all and lo is not None:
+        spent.append(f"{dollars(headline.usd)} instead of {dollars(headline.usd_all)}")
     interval = (
         "" if lo is None or hi is None else f"  (95 % interval {100 * lo:.1f} to {100 * hi:.1f})"
     )
-    answers = "" if headline["answers"] is None else f" ({headline['answers']})"
-    exact = as_exact_as(headline)
+    answers = "" if headline.answers is None else f" ({headline.answers})"
+    exact = as_exact_as(headline.equivalent_random_items, is_known=headline.interval is None)
     worth = "; ".join(filter(None, (exact, ", ".join(spent))))
-    better = headline["better_than"]
-    ability = f"ability (theta): {headline['theta_reason']}"
-    if headline["theta"] is not None:
-        error = "?" if headline["se"] is None else f"{headline['se']:.2f}"
-        ability = f"ability (theta) {headline['theta']:+.2f} ± {error}"
+    better, recent = headline.better_than, headline.recent
+    ability = f"ability (theta): {headline.theta_reason}"
+    if headline.theta is not None:
+        error = "?" if headline.se is None else f"{headline.se:.2f}"
+        ability = f"ability (theta) {headline.theta:+.2f} ± {error}"
     place = [] if better is None else [f"better than {100 * better:.0f} % of the reference models"]
-    if (recent := headline["recent"]) is not None:
-        share = f"better than {100 * recent['better_than']:.0f} %"
-        place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
+    if recent is not None:
+        share = f"better than {100 * recent.better_than:.0f} %"
+        place.append(f"{share} of the {recent.agents} agents since {recent.since}")
     return [
-        f"{headline['examinee']} on {headline['bank']}: {100 * score:.1f} %{interval}",
-        f"from {headline['asked']:,} of {headline['n_items']:,} questions{answers}"
+        f"{headline.examinee} on {headline.bank}: {100 * headline.score:.1f} %{interval}",
+        f"from {headline.asked:,} of {headline.n_items:,} questions{answers}"
         + (f": {worth}" if worth else ""),
-        f"trust: {headline['trust']['level']}. {headline['trust']['reason']}",
+        f"trust: {headline.trust.level}. {headline.trust.reason}",
         "; ".join((*place, ability)),
     ]
 
@@ -141,15 +214,24 @@ def unscored(figures: Mapping[str, Any]) -> Unscored:
     Args:
         figures: Of a session, or of its report, which keeps the estimate elsewhere.
     """
-    outcomes, progress = figures["outcomes"], figures["progress"]
-    closed, scored = progress["items"], progress["scored"]
+    progress, reason = figures["progress"], figures.get("estimate", {}).get("reason")
+    return lost_answers(
+        figures["outcomes"],
+        closed=progress["items"],
+        scored=progress["scored"],
+        no_result=reason is not None and figures.get("score") is None,
+    )
+
+
+def lost_answers(
+    outcomes: Mapping[str, int], *, closed: int, scored: int, no_result: bool
+) -> Unscored:
+    """The same by how many answers were closed, and scored, and what became of them."""
     ended = sum(n for name, n in outcomes.items() if name != Outcome.SCORED)
-    wrong = int(ended - closed + scored)
+    wrong = ended - closed + scored
     left_out = {outcome.value: outcomes.get(outcome.value, 0) for outcome in _WITHOUT_SCORE}
     left_out[Outcome.UNPARSED] -= wrong
     n_left_out, many = sum(left_out.values()), max(_MANY * closed, 1)
-    reason = figures.get("estimate", {}).get("reason")
-    no_result = reason is not None and figures.get("score") is None
     is_shown = scored and not no_result and n_left_out >= many
     return Unscored(
         left_out={name: n for name, n in left_out.items() if n},
@@ -284,15 +366,16 @@ def _drawn_otherwise(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any
     return said
 
 
-def interval_note(estimate: Mapping[str, Any]) -> str | None:
+def interval_note(
+    theta: float | None, se: float | None, lo: float | None, hi: float | None, *, corrected: bool
+) -> str | None:
     """Why the 95 % interval of theta is not what its standard error says; None where it is."""
-    theta, se, (lo, hi) = estimate["theta"], estimate["se"], ends(estimate["interval"])
     if theta is None or se is None or lo is None or hi is None:
         return None
     half = _Z_95 * se
     if max(abs(theta - lo - half), abs(hi - theta - half)) < max(_DECIMAL, _SHARE * half):
         return None
-    if estimate.get("interval_raw") is None:
+    if not corrected:
         return "the interval is not symmetric: that is what these answers leave open"
     width = "wider" if hi - lo > 2 * half else "narrower"
     return (

@@ -1,19 +1,18 @@
 """The headline of a result: the few figures that people pass on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
-
-from typing_extensions import TypeAliasType
 
 from app.engine.design.selection import CriterionName
 from app.engine.prediction.p_irt import BY_THETA
 from app.engine.prediction.placing import PopulationPosition
 from app.engine.prediction.targets import WHOLE_BANK
 from app.printable import percent
-from app.records.fields import IntervalJson
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
+    Headline,
+    RecentRank,
+    Trust,
     answers_right,
     asked_caution,
     unparsed_caution,
@@ -31,72 +30,6 @@ _BEYOND = {
     PopulationPosition.UNKNOWN: "It is not known whether the model is like the reference models",
 }
 
-TrustLevel = TypeAliasType("TrustLevel", Literal["good", "fair", "poor"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """How far to trust a score, and the one reason that matters most."""
-
-    level: TrustLevel
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRank:
-    """Where a score stands among the newest of the agents that the bank was calibrated on.
-
-    Attributes:
-        since: ISO date of the first day that counts.
-        agents: How many were submitted since.
-        better_than: Share of them with a lower score on the whole bank.
-    """
-
-    since: str
-    agents: int
-    better_than: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
-    """What a test found out.
-
-    Attributes:
-        examinee: Who answered.
-        bank: Name of the bank, with the tags that the score is of.
-        score: In [0, 1].
-        interval: Its 95 % interval; None where everything was asked.
-        answers: How the answers were scored, such as "15 of 20 right".
-        asked: Questions asked.
-        n_items: Questions that the score is of.
-        equivalent_random_items: Random questions that would be as exact; None where unknown.
-        usd: What the test cost; None where unknown, as `usd_all`.
-        usd_all: What all questions would cost at that price.
-        trust: See `Trust`.
-        better_than: Share of the reference models that are weaker; None where nobody can tell.
-        recent: The same of the newest agents; None where the bank does not know their days.
-        theta: Ability, logits; None where it is not told.
-        se: Its standard error.
-        theta_reason: Why theta is not told; None where it is.
-    """
-
-    examinee: str
-    bank: str
-    score: float
-    interval: IntervalJson | None
-    answers: str | None
-    asked: int
-    n_items: int
-    equivalent_random_items: int | None
-    usd: float | None
-    usd_all: float | None
-    trust: Trust
-    better_than: float | None
-    recent: RecentRank | None
-    theta: float | None
-    se: float | None
-    theta_reason: str | None
-
 
 def headline_of(session: SessionRecord) -> Headline | None:
     """The headline of a session by now; None before it has a score."""
@@ -104,7 +37,8 @@ def headline_of(session: SessionRecord) -> Headline | None:
     score, estimate = figures["score"], figures["estimate"]
     if score is None:
         return None
-    asked = figures["progress"]["items"]
+    progress = figures["progress"]
+    asked = progress["items"]
     n_items = provenance["n_items"] + provenance.get("n_never_asked", 0)
     usd = figures["usage"]["usd"]
     stands: Mapping[str, Any] = estimate.get("extrapolation") or {}
@@ -115,7 +49,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         bank=f"{session.bank_name} ({', '.join(tags)})" if tags else session.bank_name,
         score=score["value"],
         interval=score["interval"],
-        answers=answers_right(figures["progress"]),
+        answers=answers_right(progress["scored"], progress.get("right"), progress.get("mean")),
         asked=asked,
         n_items=n_items,
         equivalent_random_items=score.get("equivalent_random_items"),

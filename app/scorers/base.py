@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import ErrorDetails
 
 from app.items import Answer, ItemContent, Outcome
 from app.sandbox.pool import SMALL_MEMORY
@@ -73,7 +74,7 @@ class Scale:
     higher_is_better: bool = True
 
 
-def fault_of(error: Mapping[str, Any]) -> str:
+def fault_of(error: ErrorDetails) -> str:
     """What is wrong by one of pydantic's errors, without its "Value error, " in front."""
     return str(error["msg"]).removeprefix("Value error, ")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typing_extensions import override
 
 from app.errors import InvalidInputError
-from app.items import Answer, ItemContent, Outcome
+from app.items import Answer, ItemContent, Json, Outcome
 from app.scorers.base import Mark, NotScored, Scored, fault_of
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
 
@@ -85,7 +85,7 @@ class Callback(CallingScorer):
             evidence=evidence,
         )
 
-    def _request(self, item: ItemContent, answer: Answer) -> Mapping[str, Any]:
+    def _request(self, item: ItemContent, answer: Answer) -> Mapping[str, Json]:
         return {
             "item": {
                 "prompt": item.prompt,

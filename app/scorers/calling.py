@@ -6,13 +6,13 @@ No HTTP here. A scorer names endpoints; whoever marks hands it `Tools` that reac
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
-from app.items import Answer, FinishReason, ItemContent, Message, Outcome
+from app.items import Answer, FinishReason, ItemContent, Json, Message, Outcome
 from app.scorers.base import Mark, NotScored, ScorerParams
 
 #: An endpoint's id or name; names are resolved when a session is created.
@@ -53,7 +53,7 @@ class Tools(Protocol):
     """
 
     async def complete(
-        self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
+        self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Json]
     ) -> Written:
         """Have a language model write; `schema` is asked for where the endpoint knows how to."""
         ...
@@ -62,7 +62,7 @@ class Tools(Protocol):
         """Vectors of `texts`."""
         ...
 
-    async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def post(self, endpoint: str, payload: Mapping[str, Json]) -> Mapping[str, Json]:
         """Send `payload`, signed, to a callback endpoint; the JSON object that it replies."""
         ...
 

@@ -8,16 +8,14 @@ import asyncio
 import atexit
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from app.errors import LimitExceededError
 from app.sandbox.pool import SMALL_MEMORY, Limits, LostError, Sandbox
 
-Json = dict[str, Any]
-#: On the top level of a module of ours, from JSON to JSON.
-Task = Callable[[Json], Json]
+R = TypeVar("R")
 
 #: Pieces of work that may wait: each of many sessions may have several answers to score.
 _WAITING = 256
@@ -42,18 +40,17 @@ class Failed:
 
 
 async def confined(
-    task: Task,
-    job: Json,
+    work: partial[R],
     *,
     timeout_s: float,
     libraries: tuple[str, ...] = (),
     memory: int = SMALL_MEMORY,
-) -> Json | Failed:
-    """What a task makes of a job; in a child, unless this is one already.
+) -> R | Failed:
+    """What a function makes of its arguments; in a child, unless this is one already.
 
     Args:
-        task: The function.
-        job: Its argument.
+        work: A function on the top level of a module of ours, with arguments by name. Both these
+            and its result are JSON: a tuple comes back as a list.
         timeout_s: Seconds that it may take; waiting for its turn does not count.
         libraries: Modules that it needs and that take long to import.
         memory: Bytes that it may take beyond what these take.
@@ -62,25 +59,32 @@ async def confined(
         BusyError: Too much other work is waiting.
     """
     if _is_child:
-        return task(job)
+        return work()
     try:
-        result: Json = await _sandbox(libraries).run(
+        result = await _sandbox(libraries).run(
             _perform,
-            {"module": task.__module__, "name": task.__name__, "job": job},
+            {
+                "module": work.func.__module__,
+                "name": work.func.__name__,
+                "arguments": work.keywords,
+            },
             limits=Limits(memory=memory, seconds=timeout_s, output=_OUTPUT_BYTES),
             subject="it",
         )
     except LimitExceededError as error:
         return Failed(error.detail.removesuffix("."), is_lost=isinstance(error, LostError))
-    return Failed(result["failed"]) if "failed" in result else result
+    if "failed" in result:
+        return Failed(result["failed"])
+    made: R = result["made"]
+    return made
 
 
-def _perform(order: Json, *_: object) -> Json:
+def _perform(order: Any, *_: object) -> dict[str, object]:
     global _is_child  # a child stays one
     _is_child = True
-    task: Task = getattr(import_module(order["module"]), order["name"])
+    function: Callable[..., object] = getattr(import_module(order["module"]), order["name"])
     try:
-        return task(order["job"])
+        return {"made": function(**order["arguments"])}
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  any library's fault is a result, not an end

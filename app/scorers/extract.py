@@ -2,6 +2,7 @@
 
 import re
 import string
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.confined import Failed, Json, confined
+from app.scorers.confined import Failed, confined
 from app.scorers.pattern import COMPILE_TIMEOUT_S, PHRASINGS, altered, compile_pattern
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer
 
@@ -54,12 +55,12 @@ class Extract(ScorerParams):
     @override
     async def check(self) -> None:
         for pattern in filter(None, [self.pattern, *self.remove]):
-            job = {"pattern": pattern, "ignore_case": False}
-            result = await confined(compile_pattern, job, timeout_s=COMPILE_TIMEOUT_S)
+            work = partial(compile_pattern, pattern=pattern, ignore_case=False)
+            result = await confined(work, timeout_s=COMPILE_TIMEOUT_S)
             if isinstance(result, Failed):
                 raise ValueError(f"pattern {pattern!r} cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
-            if "fault" in result:
-                raise ValueError(f"{pattern!r} is not a regular expression: {result['fault']}")
+            if isinstance(result, str):
+                raise ValueError(f"{pattern!r} is not a regular expression: {result}")  # noqa: TRY004  as all faults
 
     @override
     def gave_up(self, reason: str) -> NotScored:
@@ -69,23 +70,19 @@ class Extract(ScorerParams):
         """Mark by what is found; unparsed where the pattern is not found, or not in time."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        job = self._job([answer.text[-MAX_CHARS:]], item)
-        result = await confined(extract, job, timeout_s=self.timeout_s)
+        work = self._work([answer.text[-MAX_CHARS:]], item)
+        result = await confined(work, timeout_s=self.timeout_s)
         if isinstance(result, Failed):
             return self.unmarked(result)
-        stated: str | None = result["stated"][0]
-        right: bool = result["right"][0]
+        ((stated, right),) = result
         if stated is None or (not right and is_refusal(answer.text)):
             return no_answer(answer.text, "The pattern does not match the answer.")
         extractor = "whole" if self.pattern is None else "pattern"
         return Scored(score=float(right), extracted=stated, extractor=extractor)
 
-    def _job(self, texts: list[str], item: ItemContent) -> Json:
-        return {
-            **self.model_dump(exclude={"timeout_s"}),
-            "texts": texts,
-            "targets": list(item.target),
-        }
+    def _work(self, texts: list[str], item: ItemContent) -> partial[list[tuple[str | None, bool]]]:
+        said = self.model_dump(exclude={"timeout_s"})
+        return partial(extract, texts=texts, targets=list(item.target), **said)
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
         """A target in a phrasing that the pattern matches, and one that it does not accept."""
@@ -95,8 +92,9 @@ class Extract(ScorerParams):
             *(phrase.format(stem) for stem in item.target for phrase in PHRASINGS),
             *(phrase.format(stem) for stem in stems for phrase in PHRASINGS),
         ]
-        result = extract(self._job(texts, item))
-        told = list(zip(texts, result["stated"], result["right"], strict=True))
+        told = [
+            (text, *found) for text, found in zip(texts, self._work(texts, item)(), strict=True)
+        ]
         right = [text for text, stated, is_right in told if stated is not None and is_right]
         wrong = [text for text, stated, is_right in told if stated is not None and not is_right]
         if not right or not wrong:
@@ -107,32 +105,39 @@ class Extract(ScorerParams):
         return right[0], wrong[0]
 
 
-def extract(job: Json) -> Json:
+def extract(
+    *,
+    texts: list[str],
+    targets: list[str],
+    pattern: str | None,
+    match: int,
+    remove: list[str],
+    ignore_case: bool,
+    ignore_punctuation: bool,
+    ignore_numbers: bool,
+) -> list[tuple[str | None, bool]]:
     """What `pattern` finds in each of `texts`, and whether it is one of `targets`."""
-    pattern = None if job["pattern"] is None else re.compile(job["pattern"])
-    removed = [re.compile(each) for each in job["remove"]]
-    dropped = "" if not job["ignore_punctuation"] else string.punctuation
-    table = str.maketrans("", "", dropped + (string.digits if job["ignore_numbers"] else ""))
+    compiled = None if pattern is None else re.compile(pattern)
+    removed = [re.compile(each) for each in remove]
+    dropped = "" if not ignore_punctuation else string.punctuation
+    table = str.maketrans("", "", dropped + (string.digits if ignore_numbers else ""))
 
     def stated(text: str) -> str | None:
-        if pattern is None:
+        if compiled is None:
             return text.strip()
-        found = pattern.findall(text)
-        if not -len(found) <= job["match"] < len(found):
+        found = compiled.findall(text)
+        if not -len(found) <= match < len(found):
             return None
-        match = found[job["match"]]
-        if isinstance(match, tuple):
-            match = next(filter(None, match), None)
-        return None if match is None else match.strip()
+        chosen = found[match]
+        if isinstance(chosen, tuple):
+            chosen = next(filter(None, chosen), None)
+        return None if chosen is None else chosen.strip()
 
     def bare(text: str) -> str:
         for each in removed:
             text = each.sub("", text)
-        return (text.lower() if job["ignore_case"] else text).translate(table)
+        return (text.lower() if ignore_case else text).translate(table)
 
-    accepted = {bare(target) for target in job["targets"]}
-    found = [stated(text) for text in job["texts"]]
-    return {
-        "stated": found,
-        "right": [text is not None and bare(text) in accepted for text in found],
-    }
+    accepted = {bare(target) for target in targets}
+    found = [stated(text) for text in texts]
+    return [(text, text is not None and bare(text) in accepted) for text in found]

@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
-from app.items import Answer, ItemContent, Message, Outcome
+from app.items import Answer, ItemContent, Json, Message, Outcome
 from app.scorers.base import Mark, NotScored, Scale, Scored
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
 from app.scorers.differential import IncorrectReferences
@@ -179,7 +179,7 @@ class Judge(CallingScorer):
         system = _SYSTEM.format(lowest=self.lowest, highest=self.highest)
         return Message("system", system), Message("user", "".join(parts))
 
-    def _schema(self) -> Mapping[str, Any]:
+    def _schema(self) -> Mapping[str, Json]:
         return {
             "type": "object",
             "properties": {
@@ -217,7 +217,7 @@ def _question(item: ItemContent) -> str:
     return "\n\n".join(f"{message.role}: {message.content}" for message in item.messages)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _objects(text: str) -> Iterator[Mapping[str, Json]]:
     """JSON objects with a score that stand in `text`, whatever is around them."""
     decoder = json.JSONDecoder()
     start = text.find("{")

@@ -5,6 +5,7 @@ whatever is longer is read in a child process, see `confined`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -40,8 +41,7 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
         return await mark_here(scorer, item, answer)
     result = await confined(
-        remote.mark,
-        sent(spec, item, answer),
+        partial(remote.mark, spec=sent(spec), item=sent(item), answer=sent(answer)),
         timeout_s=inner.work_s,
         libraries=inner.libraries,
         memory=inner.memory,
@@ -76,17 +76,16 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return default_registry().build(spec).examples(item, np.random.default_rng(seed))
     result = await confined(
-        remote.examples,
-        {"seed": list(seed), **sent(spec, item)},
+        partial(remote.examples, spec=sent(spec), item=sent(item), seed=list(seed)),
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
     )
     if isinstance(result, Failed):
         raise InvalidInputError(
             f"Scorer {spec.name!r} gave no answers to simulate: {result.reason}."
         )
-    if "fault" in result:
-        raise InvalidInputError(result["fault"])
-    right, wrong = result["examples"]
+    if isinstance(result, str):
+        raise InvalidInputError(result)
+    right, wrong = result
     return right, wrong
 
 
@@ -106,8 +105,8 @@ async def check(spec: ScorerSpec) -> None:
         except ValueError as error:
             fault = str(error)
     else:
-        result = await confined(remote.check, sent(spec), timeout_s=CHECK_TIMEOUT_S)
-        fault = result.reason if isinstance(result, Failed) else result.get("fault")
+        result = await confined(partial(remote.check, spec=sent(spec)), timeout_s=CHECK_TIMEOUT_S)
+        fault = result.reason if isinstance(result, Failed) else result
     if fault is not None:
         raise InvalidInputError(
             f"Wrong parameters for scorer {spec.name!r}: {fault}.",

@@ -7,6 +7,7 @@ does symbolic algebra decide, in a helper process that is killed when it takes t
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
-from app.scorers.confined import Failed, Json, confined
+from app.scorers.confined import Failed, confined
 from app.scorers.numbers import Number, is_formula, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, stands, statements
 
@@ -136,14 +137,14 @@ class Numeric(ScorerParams):
     async def _compare(self, expression: str, targets: Sequence[str], extractor: str) -> Mark:
         if len(expression) > _MAX_EXPRESSION:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula is too long to compare.")
-        job = {"answer": expression, "targets": [prepare(target) for target in targets]}
-        result = await confined(compare, job, timeout_s=self.timeout_s, libraries=self.libraries)
+        work = partial(compare, answer=expression, targets=[prepare(target) for target in targets])
+        result = await confined(work, timeout_s=self.timeout_s, libraries=self.libraries)
         if isinstance(result, Failed):
             return self.unmarked(result)
-        if not result["readable"]:
+        if result is None:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula could not be read.")
-        value, wanted = result["answer"], result["targets"]
-        right = result["equal"] or any(self._values_equal(value, target) for target in wanted)
+        equal, value, wanted = result
+        right = equal or any(self._values_equal(value, target) for target in wanted)
         if not right and value is None and None not in wanted:
             return NotScored(outcome=Outcome.UNPARSED, reason="The answer is not a number.")
         return Scored(score=float(right), extracted=expression, extractor=extractor)
@@ -175,11 +176,11 @@ class Numeric(ScorerParams):
         raise InvalidInputError(f"No number differs from the targets {list(item.target)!r:.200}.")
 
 
-def compare(job: Json) -> Json:
+def compare(*, answer: str, targets: list[str]) -> tuple[bool, str | None, list[str | None]] | None:
     """See `algebra.compare`."""
     from app.scorers.libraries import algebra
 
-    return algebra.compare(job["answer"], job["targets"])
+    return algebra.compare(answer, targets)
 
 
 def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:

@@ -2,7 +2,8 @@
 
 import re
 import warnings
-from typing import Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +12,7 @@ from typing_extensions import override
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
-from app.scorers.confined import Failed, Json, confined
+from app.scorers.confined import Failed, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 
 #: Seconds; an honest pattern is compiled in thousandths.
@@ -45,20 +46,18 @@ class Pattern(ScorerParams):
 
     @override
     async def check(self) -> None:
-        result = await confined(compile_pattern, self._asked(), timeout_s=COMPILE_TIMEOUT_S)
+        work = partial(compile_pattern, pattern=self.pattern, ignore_case=self.ignore_case)
+        result = await confined(work, timeout_s=COMPILE_TIMEOUT_S)
         if isinstance(result, Failed):
             raise ValueError(f"pattern cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
-        if "fault" in result:
-            raise ValueError(f"pattern is not a regular expression: {result['fault']}")
-        groups, names = result["groups"], result["names"]
+        if isinstance(result, str):
+            raise ValueError(f"pattern is not a regular expression: {result}")  # noqa: TRY004  as all faults
+        groups, names = result
         if isinstance(self.group, int) and not 0 <= self.group <= groups:
             raise ValueError(f"group {self.group} does not exist, pattern has {groups}")
         if isinstance(self.group, str) and self.group not in names:
             listed = ", ".join(names) or "none"
             raise ValueError(f"group {self.group!r} does not exist, pattern names: {listed}")
-
-    def _asked(self) -> dict[str, Any]:
-        return {"pattern": self.pattern, "ignore_case": self.ignore_case}
 
     @override
     def gave_up(self, reason: str) -> NotScored:
@@ -70,10 +69,10 @@ class Pattern(ScorerParams):
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         text = answer.text[-MAX_CHARS:]
         text = text if self.group is None else settled(text)
-        result = await confined(search, self._search([text]), timeout_s=self.timeout_s)
+        result = await confined(self._search([text]), timeout_s=self.timeout_s)
         if isinstance(result, Failed):
             return self.unmarked(result)
-        found: str | None = result["found"][0]
+        (found,) = result
         if found is None:
             if self.group is not None or is_refusal(answer.text):
                 return no_answer(answer.text, "The pattern does not match the answer.")
@@ -83,8 +82,14 @@ class Pattern(ScorerParams):
         )
         return Scored(score=float(right), extracted=found, extractor="pattern")
 
-    def _search(self, texts: list[str]) -> dict[str, Any]:
-        return {**self._asked(), "group": self.group or 0, "texts": texts}
+    def _search(self, texts: list[str]) -> partial[list[str | None]]:
+        return partial(
+            search,
+            pattern=self.pattern,
+            ignore_case=self.ignore_case,
+            group=self.group or 0,
+            texts=texts,
+        )
 
     def _fold(self, text: str) -> str:
         text = " ".join(text.split())
@@ -97,14 +102,13 @@ class Pattern(ScorerParams):
         wrongs = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?")
         rights = [phrase.format(stem) for stem in item.target for phrase in PHRASINGS]
         others = [phrase.format(stem) for stem in wrongs for phrase in PHRASINGS]
-        result = search(self._search([*rights, *others]))
 
         def is_right(found: str | None) -> bool | None:
             if found is None:
                 return None if self.group is not None else False
             return self.group is None or self._fold(found) in accepted
 
-        found = [is_right(text) for text in result["found"]]
+        found = [is_right(text) for text in self._search([*rights, *others])()]
         right = [text for text, mark in zip(rights, found, strict=False) if mark]
         wrong = [
             text for text, mark in zip(others, found[len(rights) :], strict=True) if mark is False
@@ -117,32 +121,34 @@ class Pattern(ScorerParams):
         return right[0], wrong[0]
 
 
-def search(job: Json) -> Json:
+def search(
+    *, pattern: str, ignore_case: bool, group: int | str, texts: list[str]
+) -> list[str | None]:
     """The last match of `pattern` in each of `texts`."""
-    compiled = _compiled(job)
+    compiled = _compiled(pattern, ignore_case=ignore_case)
 
     def last(text: str) -> str | None:
         found = None
         for match in compiled.finditer(text):
             found = match
-        return None if found is None else found[job["group"]] or ""
+        return None if found is None else found[group] or ""
 
-    return {"found": [last(text) for text in job["texts"]]}
+    return [last(text) for text in texts]
 
 
-def compile_pattern(job: Json) -> Json:
-    """The groups that `pattern` has, or what is wrong with it."""
+def compile_pattern(*, pattern: str, ignore_case: bool) -> str | tuple[int, list[str]]:
+    """How many groups `pattern` has, and their names; or what is wrong with it."""
     try:
-        compiled = _compiled(job)
+        compiled = _compiled(pattern, ignore_case=ignore_case)
     except (re.error, OverflowError, RecursionError) as exc:
-        return {"fault": str(exc)}
-    return {"groups": compiled.groups, "names": list(compiled.groupindex)}
+        return str(exc)
+    return compiled.groups, list(compiled.groupindex)
 
 
-def _compiled(job: Json) -> re.Pattern[str]:
+def _compiled(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
-        return re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
+        return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
 
 
 def altered(target: str) -> tuple[str, ...]:

@@ -7,72 +7,62 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import JsonValue, TypeAdapter
 
 from app.errors import InvalidInputError
-from app.items import Answer, FinishReason, ItemContent, Message, Outcome, ScorerSpec
+from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.registry import default_registry
 
 T = TypeVar("T")
-Json = dict[str, Any]
+#: A scorer, an item, an answer or a mark as they are sent.
+Sent = dict[str, JsonValue]
+
+_SCORER, _ITEM, _ANSWER = TypeAdapter(ScorerSpec), TypeAdapter(ItemContent), TypeAdapter(Answer)
+_SCORED, _NOT_SCORED = TypeAdapter(Scored), TypeAdapter(NotScored)
 
 
-def sent(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> Json:
-    """A job's arguments."""
-    arguments: Json = {"scorer": spec.name, "params": dict(spec.params)}
-    if item is not None:
-        arguments["item"] = asdict(item)
-    if answer is not None:
-        arguments["answer"] = {"text": answer.text, "finish": answer.finish.value}
-    return arguments
+def sent(value: ScorerSpec | ItemContent | Answer) -> Sent:
+    """An argument of what follows."""
+    match value:
+        case ScorerSpec():
+            return {"name": value.name, "params": dict(value.params)}
+        case ItemContent():
+            return asdict(value)
+        case Answer():
+            return {"text": value.text, "finish": value.finish.value}
 
 
-def mark_of(reply: Json) -> Mark:
+def mark_of(reply: Sent) -> Mark:
     """The mark that a helper process made."""
-    if "score" in reply:
-        return Scored(**reply)
-    return NotScored(**{**reply, "outcome": Outcome(reply["outcome"])})
+    return (_SCORED if "score" in reply else _NOT_SCORED).validate_python(reply)
 
 
-def mark(job: Json) -> Json:
+def mark(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
     """Mark an answer."""
     from app.scorers.marking import mark_here
 
-    answer = Answer(text=job["answer"]["text"], finish=FinishReason(job["answer"]["finish"]))
-    made = _run(mark_here(default_registry().build(_spec(job)), _item(job), answer))
-    return asdict(made)
+    scorer = default_registry().build(_SCORER.validate_python(spec))
+    told = _ITEM.validate_python(item), _ANSWER.validate_python(answer)
+    return asdict(_run(mark_here(scorer, *told)))
 
 
-def examples(job: Json) -> Json:
+def examples(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
     """A right and a wrong answer, or why there are none."""
     try:
-        scorer = default_registry().build(_spec(job))
-        return {"examples": scorer.examples(_item(job), np.random.default_rng(job["seed"]))}
+        scorer = default_registry().build(_SCORER.validate_python(spec))
+        return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
     except InvalidInputError as error:
-        return {"fault": error.detail}
+        return error.detail
 
 
-def check(job: Json) -> Json:
+def check(*, spec: Sent) -> str | None:
     """What is wrong with a scorer's parameters, if anything is."""
     try:
-        _run(default_registry().build_plain(_spec(job)).check())
+        _run(default_registry().build_plain(_SCORER.validate_python(spec)).check())
     except ValueError as error:
-        return {"fault": str(error)}
-    return {}
-
-
-def _spec(job: Json) -> ScorerSpec:
-    return ScorerSpec(job["scorer"], job["params"])
-
-
-def _item(job: Json) -> ItemContent:
-    item = job["item"]
-    return ItemContent(
-        prompt=item["prompt"],
-        messages=tuple(Message(**message) for message in item["messages"]),
-        choices=tuple(item["choices"]),
-        target=tuple(item["target"]),
-    )
+        return str(error)
+    return None
 
 
 @cache

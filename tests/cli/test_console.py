@@ -9,6 +9,7 @@ from rich.table import Table
 from app.cli.bank import catalog
 from app.cli.terminal import console, tables
 from app.errors import FieldProblem, InvalidInputError
+from tests.cli.shell import done
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,19 @@ def test_a_terminal_breaks_sentences_between_words_and_no_address(
     ]
 
 
+def test_the_catalogue_of_this_machine_tells_how_each_bank_was_asked() -> None:
+    listed = done("banks", "catalog", "--server", "local").stdout.splitlines()
+    lines = {line.split()[0]: line for line in listed}
+    assert "generate, 5-shot" in lines["gsm8k"]
+    assert "here, of 134 agents" in lines["swebench-verified"]
+
+
 def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = catalog._Progress()
     for phase in ("fetching", "joining", "joining", "writing", "writing"):
-        progress.tell({"phase": phase})
-    for done in (1, 2, 30, 99):
-        progress.tell({"phase": "fetching", "file": "f", "bytes": done, "of_bytes": 100})
+        progress.tell(catalog.Progress(phase=phase))
+    for size in (1, 2, 30, 99):
+        progress.tell(catalog.Progress(phase="fetching", file="f", bytes=size, of_bytes=100))
     told = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
 

@@ -11,7 +11,8 @@ import structlog
 from app.cli.commands.open import page_of
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
-from app.cli.terminal.progress import Progress, headline
+from app.cli.terminal.console import JsonObject
+from app.cli.terminal.progress import Progress, Updated, headline
 from app.errors import InvalidInputError
 from app.records.api_keys import Scope
 from app.settings import Settings
@@ -162,7 +163,7 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     progress.take("response.received", {"outcome": "error", "item_id": "q0"})
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "scored", "score": 1.0, "item_id": "q1"})
-    figures = {
+    figures: JsonObject = {
         "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1}},
         "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7}},
         "progress": {"items": 2, "expected_items": 9},
@@ -170,7 +171,7 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     }
     line = progress.take("estimate.updated", figures)
     assert line == "2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
-    assert headline(figures) == (
+    assert headline(Updated.model_validate(figures)) == (
         "score 60.0 % (95 %: 50.0 % to 70.0 %)   theta +0.50 ± 0.30 (95 %: -0.10 to +1.10)"
     )
     assert progress.take("session.waiting", waits) is not None

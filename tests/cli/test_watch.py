@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.cli.commands.rank import _leading, _table
+from app.cli.commands.rank import _Entry, _leading, _table
+from app.cli.terminal.replies import Session
 from app.cli.terminal.side_by_side import SideBySide
 from app.cli.terminal.watch import _missed, announce, report
 from app.engine.prediction.sample_size import sample_interval
@@ -161,18 +162,12 @@ def test_the_headline_comes_first_and_without_a_score_the_answers_are_told(
 
 def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     outcomes = {"scored": 31, "refused": 0, "unparsed": 19, "error": 0, "truncated": 0}
-    session = {
-        "id": "ses_1",
+    told = SESSION | {
         "design": {"stopping": {"score_margin": 0.04}},
-        "score": {"interval": {"lo": 0.4, "hi": 0.6}},
         "progress": {"items": 50, "scored": 31},
-        "precision_reached": False,
-        "headline": {"n_items": 360},
         "outcomes": outcomes,
-        "unparsed": {"policy": "missing"},
-        "estimate": {"reason": None},
     }
-    missed = _missed(session)
+    missed = _missed(Session.model_validate(told))
     assert missed is not None
     assert "38 % of the answers have no score" in missed
     assert "extend" not in missed
@@ -232,11 +227,13 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
         "scored": 20,
         "usd": None,
     }
-    table = _table({"order": [{**entry, "interval": {"lo": 1.4, "hi": 2.6}}, entry]})
+    known = entry | {"interval": {"lo": 1.4, "hi": 2.6}}
+    table = _table([_Entry.model_validate(each) for each in (known, entry)])
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 
 
 def test_who_has_no_result_yet_leads_nobody() -> None:
-    none, some = {"model": "tiny", "theta": None}, {"model": "large", "theta": -2.0}
-    assert _leading({"order": [none, some]}) == "large"
-    assert _leading({"order": [none]}) == "no result yet"
+    nobody: dict[str, Any] = {"rank_lo": 1, "rank_hi": 2, "items": 0, "scored": 0, "usd": None}
+    none = _Entry(model="tiny", theta=None, **nobody)
+    assert _leading([none, _Entry(model="large", theta=-2.0, **nobody)]) == "large"
+    assert _leading([none]) == "no result yet"

@@ -1,10 +1,11 @@
 """The headline of a result: its lines, and how far it is to be trusted."""
 
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
@@ -15,7 +16,7 @@ from app.records.figures import (
     ScoreFigures,
 )
 from app.records.sessions import SessionRecord
-from app.reports.figures import dollars, headline_lines
+from app.reports.figures import Headline, dollars, headline_lines
 from app.reports.headline import headline_of
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
@@ -43,6 +44,9 @@ HEADLINE: dict[str, Any] = {
 }
 
 
+read = TypeAdapter(Headline).validate_python
+
+
 @pytest.mark.parametrize(
     ("usd", "said"),
     [(0.0, "$0.00"), (0.0000123, "$0.000012"), (0.0004, "$0.0004"), (1234.5, "$1,234.50")],
@@ -52,7 +56,7 @@ def test_small_amounts_keep_their_digits(usd: float, said: str) -> None:
 
 
 def test_four_lines_say_what_people_pass_on() -> None:
-    assert headline_lines(HEADLINE) == [
+    assert headline_lines(read(HEADLINE)) == [
         "my-model on gsm8k: 73.5 %  (95 % interval 69.4 to 77.2)",
         "from 20 of 1,298 questions (15 of 20 right): as exact as about 490 random questions; "
         "1.5 % of the calls, $0.0004 instead of $0.0260",
@@ -67,7 +71,7 @@ def test_what_is_not_known_is_left_out() -> None:
         ("equivalent_random_items", "usd", "usd_all", "better_than", "recent", "theta")
     )
     reason = {"theta_reason": "Theta is withheld: few models."}
-    assert headline_lines({**HEADLINE, **unknown, **reason})[1:] == [
+    assert headline_lines(read({**HEADLINE, **unknown, **reason}))[1:] == [
         "from 20 of 1,298 questions (15 of 20 right): 1.5 % of the calls",
         "trust: good. All is well.",
         "ability (theta): Theta is withheld: few models.",
@@ -76,7 +80,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_what_was_asked_in_full_is_known() -> None:
     known = {**HEADLINE, "interval": None, "asked": 12, "n_items": 12}
-    first, second, *_ = headline_lines({**known, "answers": "7 of 12 right", "score": 7 / 12})
+    first, second, *_ = headline_lines(read({**known, "answers": "7 of 12 right", "score": 7 / 12}))
     assert first == "my-model on gsm8k: 58.3 %"
     assert second == "from 12 of 12 questions (7 of 12 right): all questions were asked"
 
@@ -116,7 +120,7 @@ async def test_a_headline_has_the_figures_of_its_session(ended: SessionRecord) -
     assert (headline.score, headline.interval) == (score["value"], score["interval"])
     assert (headline.asked, headline.answers) == (8, "4 of 8 right")
     assert headline.theta == ended.summary["estimate"]["theta"]
-    assert len(headline_lines(asdict(headline))) == 4
+    assert len(headline_lines(headline)) == 4
     assert headline_of(replace(ended, summary={**ended.summary, "score": None})) is None
 
 

@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -10,8 +10,8 @@ from app.scorers import NotScored, Scored, aclose, build, mark
 from app.scorers.confined import Failed, confined
 from app.scorers.pattern import search
 
-QUICK: dict[str, Any] = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
-HANGING: dict[str, Any] = {**QUICK, "pattern": r"^(a+)+$", "texts": ["a" * 40 + "!"]}
+QUICK = partial(search, pattern="b", ignore_case=False, group=0, texts=["abc"])
+HANGING = partial(QUICK, pattern=r"^(a+)+$", texts=["a" * 40 + "!"])
 ITEM = ItemContent(prompt="?")
 
 
@@ -22,12 +22,13 @@ async def _ended() -> AsyncIterator[None]:
 
 
 async def test_work_that_hangs_ends_in_time_and_the_next_is_done() -> None:
-    assert await confined(search, HANGING, timeout_s=0.2) == Failed("it takes more than 0.2 s")
-    assert await confined(search, QUICK, timeout_s=5) == {"found": ["b"]}
+    assert await confined(HANGING, timeout_s=0.2) == Failed("it takes more than 0.2 s")
+    assert await confined(QUICK, timeout_s=5) == ["b"]
 
 
 async def test_the_event_loop_goes_on_while_work_hangs() -> None:
-    job = asyncio.create_task(confined(search, HANGING, timeout_s=0.5))
+    work = confined(HANGING, timeout_s=0.5)
+    job = asyncio.create_task(work)
     turns = 0
     while not job.done():
         await asyncio.sleep(0)
@@ -37,7 +38,7 @@ async def test_the_event_loop_goes_on_while_work_hangs() -> None:
 
 
 async def test_a_fault_of_a_library_is_a_failure_of_the_work() -> None:
-    result = await confined(search, {**QUICK, "pattern": "("}, timeout_s=5)
+    result = await confined(partial(QUICK, pattern="("), timeout_s=5)
     assert isinstance(result, Failed)
     assert "unterminated" in result.reason
     assert not result.is_lost

@@ -1,20 +1,27 @@
 """`sextant banks list`, `show`, `lint`, `export` and `delete`."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of
 from app.cli.servers.options import SAME, also_json, chosen, on_server
-from app.cli.terminal.console import Json, err, out, write_file
+from app.cli.terminal import replies
+from app.cli.terminal.console import JsonObject, err, out, write_file
 from app.cli.terminal.options import EraseOption
+from app.cli.terminal.replies import FlaggedItem, at
 from app.cli.terminal.tables import show_facts, show_list
-from sextant_client import AsyncSextant
+from app.items import Json
+from sextant_client import AsyncSextant, models
+from sextant_client.models import Model
 
 Name = Annotated[str, typer.Argument(help="Name or id of the bank.")]
+_path = partial(path_of, "banks")
 
 #: Banks that are read at once.
 _PAGE = 100
@@ -23,55 +30,83 @@ _SHOWN = 10
 _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
 
 
+class _Asked(Model):
+    mode: str = ""
+    shots: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    source: str | None = None
+
+
+class Version(replies.Version):
+    """One version of a bank, with what was learned beyond its parameters."""
+
+    asked: _Asked | None = at("knowledge", "asked", default=None)
+    unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
+
+
+class _Listed(Model):
+    id: str
+    name: str
+    n_items: int
+    number: int | None = at("latest_version", "number", default=None)
+    provisional: bool = at("latest_version", "provisional", default=False)
+    active: int | None = at("latest_version", "lint", "items", "active", default=None)
+    response_model: str | None = at("latest_version", "response_model", default=None)
+
+    @property
+    def version(self) -> str | None:
+        note = " (provisional)" if self.provisional else ""
+        return None if self.number is None else f"{self.number}{note}"
+
+
+class _Bank(models.Bank):
+    licence: str | None
+    source: str | None
+    scorer: str = at("default_scorer", "name", default="not shown")
+    stop: list[str] | None = at("prompt", "stop", default=None)
+    unparsed_policy: str
+    pretest_items: int
+
+
 @on_server()
 def list_banks() -> None:
     """List all banks."""
     here = chosen().target is None
     found = asyncio.run(_stored()) if here else listed("/v1/banks?order=asc")
     show_list(
-        [bank | _figures_of(bank["latest_version"]) for bank in found],
+        map(_Listed.model_validate, found),
         {
             "name": "name",
             "items": "n_items",
             "version": "version",
             "active": "active",
-            "model": "model",
+            "model": "response_model",
             "id": "id",
         },
     )
 
 
-async def _stored() -> list[Json]:
+async def _stored() -> list[JsonObject]:
     """The banks of this machine's database, without loading all that an API is made of."""
     from app.cli.terminal.runtime import open_database
     from app.services.banks.overviews import list_banks as overviews
     from app.settings import Settings
     from app.storage.paging import PageRequest
 
-    found: list[Json] = []
+    found: list[JsonObject] = []
     after = None
     async with open_database(Settings()) as database:
         while True:
             request = PageRequest(limit=_PAGE, after=after, descending=False)
             page = await overviews(database, request)
             for one in page.items:
-                latest = one.latest and asdict(one.latest)
-                found.append({**asdict(one.bank), "n_items": one.n_items, "latest_version": latest})
+                latest = None if one.latest is None else asdict(one.latest)
+                bank: JsonObject = {"id": one.bank.id, "name": one.bank.name}
+                found.append({**bank, "n_items": one.n_items, "latest_version": latest})
             if not page.has_more:
                 return found
             after = page.items[-1].bank.id
-
-
-def _figures_of(version: Json | None) -> Json:
-    """What a list shows of a bank's latest version."""
-    if version is None:
-        return {"version": None, "active": None, "model": None}
-    provisional = " (provisional)" if version["provisional"] else ""
-    return {
-        "version": f"{version['number']}{provisional}",
-        "active": version["lint"]["items"]["active"],
-        "model": version["response_model"],
-    }
 
 
 @on_server(json=SAME)
@@ -79,38 +114,43 @@ def show(name: Name) -> None:
     """Show a bank and its versions."""
     path = _path(name)
 
-    async def read(client: AsyncSextant) -> Json:
+    async def read(client: AsyncSextant) -> dict[str, Json]:
         bank = await client.request("GET", path)
         versions = await client.list_all(f"{path}/versions?order=asc")
-        quarantined: list[Json] = []
+        quarantined: list[JsonObject] = []
         if versions:
             items = f"{path}/versions/{versions[-1]['id']}/items?status=quarantined"
-            quarantined = await client.list_all(items, limit=_SHOWN)
+            quarantined += await client.list_all(items, limit=_SHOWN)
         return {"bank": bank, "versions": versions, "quarantined": quarantined}
 
-    found = asked(read)
-    if not also_json(found):
+    document = asked(read)
+    if not also_json(document):
         return
-    bank, versions = found["bank"], found["versions"]
-    if found["quarantined"]:
-        count = versions[-1]["lint"]["items"]["quarantined"]
-        show_quarantine(count, found["quarantined"])
-    scorer = bank["default_scorer"]
+    found = _Whole.model_validate(document)
+    bank, versions = found.bank, found.versions
+    if found.quarantined:
+        show_quarantine(versions[-1].quarantined, found.quarantined)
     facts = {
-        "id": bank["id"],
-        "description": bank["description"] or "-",
-        "licence": bank["licence"] or "-",
-        "source": bank["source"] or "-",
-        "visibility": bank["visibility"],
-        "scorer": "not shown" if scorer is None else scorer["name"],
-        "answers end": "not shown" if scorer is None else _ends(bank["prompt"]["stop"]),
-        "unparsed": bank["unparsed_policy"],
-        "pretest": f"{bank['pretest_items']} items a session",
-        "items": str(bank["n_items"]),
+        "id": bank.id,
+        "description": bank.description or "-",
+        "licence": bank.licence or "-",
+        "source": bank.source or "-",
+        "visibility": bank.visibility,
+        "scorer": bank.scorer,
+        "answers end": "not shown" if bank.stop is None else _ends(bank.stop),
+        "unparsed": bank.unparsed_policy,
+        "pretest": f"{bank.pretest_items} items a session",
+        "items": str(bank.n_items),
     }
-    show_facts(bank["name"], facts, width=12)
+    show_facts(bank.name, facts, width=12)
     for version in versions:
         show_version(version)
+
+
+class _Whole(Model):
+    bank: _Bank
+    versions: list[Version]
+    quarantined: list[FlaggedItem]
 
 
 @on_server()
@@ -118,28 +158,23 @@ def lint(name: Name) -> None:
     """List what is wrong with the items of a bank's latest version."""
     path = f"{_path(name)}/versions/latest"
 
-    async def read(client: AsyncSextant) -> tuple[Json, list[Any], Json]:
+    async def read(client: AsyncSextant) -> tuple[JsonObject, list[JsonObject], JsonObject]:
         version = await client.request("GET", path)
         again = await client.request("GET", f"{path}/recalibration")
         said = again if again["provisional"] else await client.request("GET", f"{path}/join")
-        return version, await client.list_all(f"{path}/lint"), said
+        return version, [*await client.list_all(f"{path}/lint")], said
 
     version, flagged, said_of = asked(read)
     lines = [
-        (flag["severity"] != "error", flag["severity"], flag["code"], item["status"], flag)
-        for item in flagged
-        for flag in item["flags"]
+        (flag.severity, f"{flag.severity:<8}{flag.code:<20}{item.status:<12}{flag.message}")
+        for item in map(FlaggedItem.model_validate, flagged)
+        for flag in item.flags
     ]
-    lines.sort(key=lambda line: line[0])  # what quarantines before what warns
-    said: dict[str, int] = {}
-    for _, severity, code, status, flag in lines:
-        line = f"{severity:<8}{code:<20}{status:<12}{flag['message']}"
-        said[line] = said.get(line, 0) + 1
-    for line, times in said.items():
-        often = f" ({times} times)" if times > 1 else ""
-        out.say(line + often)
-    show_version(version)
-    err.say(said_of["explanation"])
+    lines.sort(key=lambda line: line[0] != "error")  # what quarantines before what warns
+    for line, times in Counter(line for _, line in lines).items():
+        out.say(f"{line} ({times} times)" if times > 1 else line)
+    show_version(Version.model_validate(version))
+    err.say(str(said_of["explanation"]))
 
 
 @on_server()
@@ -169,9 +204,11 @@ def export(
     what = "bundle" if bundle else f"export?format={file_format}"
 
     async def read(client: AsyncSextant) -> tuple[int, bytes]:
-        found = await client.request("GET", f"{_path(name)}/versions/{version or 'latest'}")
-        path = f"{_path(name)}/versions/{found['id']}/{what}"
-        return found["number"], await client.download(path)
+        found = Version.model_validate(
+            await client.request("GET", f"{_path(name)}/versions/{version or 'latest'}")
+        )
+        path = f"{_path(name)}/versions/{found.id}/{what}"
+        return found.number, await client.download(path)
 
     number, content = asked(read)
     write_file(target, content)
@@ -203,42 +240,30 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def show_quarantine(count: int, items: list[Json]) -> None:
+def show_quarantine(count: int, items: Sequence[FlaggedItem]) -> None:
     """Print which items lint keeps out of tests, and why."""
     for item in items[:_SHOWN]:
-        own = f"Item {item['key']!r}: "
-        told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
-        why = "; ".join(told) or "-"
-        out.say(f"set aside {item['key']}: {why}")
+        own = f"Item {item.key!r}: "
+        told = [flag.message.removeprefix(own).removesuffix(".") for flag in item.flags]
+        out.say(f"set aside {item.key}: {'; '.join(told) or '-'}")
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
         out.print(f"... and {more:,} more: sextant banks lint lists all")
 
 
-def show_version(version: Json) -> None:
+def show_version(version: Version) -> None:
     """Print a version in two lines."""
-    states = ", ".join(f"{count} {state}" for state, count in version["lint"]["items"].items())
-    known = version["knowledge"]
-    notes = [
-        note
-        for note, applies in (
-            ("provisional parameters", version["provisional"]),
-            ("no content: for manual sessions and simulation only", not version["has_content"]),
-            (_obtained(known.get("asked", {})), "asked" in known),
-            (
-                f"unparseable answers counted as {known.get('unparsed_policy')}",
-                "unparsed_policy" in known,
-            ),
-        )
-        if applies
+    policy = version.unparsed_policy
+    states = ", ".join(f"{count} {state}" for state, count in version.states.items())
+    parts = [
+        f"version {version.number}: {version.response_model}, scale {version.scale}, {states}",
+        "provisional parameters" if version.provisional else "",
+        "" if version.has_content else "no content: for manual sessions and simulation only",
+        "" if version.asked is None else _obtained(version.asked),
+        f"unparseable answers counted as {policy}" if policy else "",
     ]
-    line = (
-        f"version {version['number']}: {version['response_model']}, scale {version['scale']}, "
-        f"{states}"
-    )
-    out.say("; ".join([line, *notes]))
-    hashed = f"  {version['id']}  sha256 {version['parameters_hash']}"
-    out.say(hashed)
+    out.say("; ".join(filter(None, parts)))
+    out.say(f"  {version.id}  sha256 {version.parameters_hash}")
 
 
 def _ends(stop: Sequence[str]) -> str:
@@ -246,19 +271,15 @@ def _ends(stop: Sequence[str]) -> str:
     return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
 
 
-def _obtained(known: Json) -> str:
+def _obtained(known: _Asked) -> str:
     """How the answers behind the parameters were obtained."""
-    parts = [_MODES[known["mode"]]] if known.get("mode") in _MODES else []
-    if "shots" in known:
-        parts.append("1 example" if known["shots"] == 1 else f"{known['shots']} examples")
-    if "max_tokens" in known:
-        parts.append(f"at most {known['max_tokens']} tokens each")
-    if "temperature" in known:
-        parts.append(f"temperature {known['temperature']:g}")
-    if "source" in known:
-        parts.append(str(known["source"]))
+    parts = [_MODES[known.mode]] if known.mode in _MODES else []
+    if known.shots is not None:
+        parts.append("1 example" if known.shots == 1 else f"{known.shots} examples")
+    if known.max_tokens is not None:
+        parts.append(f"at most {known.max_tokens} tokens each")
+    if known.temperature is not None:
+        parts.append(f"temperature {known.temperature:g}")
+    if known.source is not None:
+        parts.append(known.source)
     return "reference models: " + (", ".join(parts) or "asked in an unknown way")
-
-
-def _path(name: str) -> str:
-    return path_of("banks", name)

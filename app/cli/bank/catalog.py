@@ -1,9 +1,8 @@
 """`sextant banks catalog` and `sextant banks install`: banks by name."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,9 +10,11 @@ from app.cli.bank.bank_views import show_quarantine
 from app.cli.servers.connection import path_of, reached, request
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen, on_server
-from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.replies import FlaggedItem, at, read_all
 from app.cli.terminal.tables import show_list
 from app.errors import DownloadError, InvalidInputError
+from sextant_client.models import Failure, Model
 
 #: Quarantined items that are listed; `sextant banks lint` has them all.
 _SHOWN = 10
@@ -25,38 +26,54 @@ def catalog() -> None:
     """List the banks that can be installed by name."""
     here = chosen().target is None
     show_list(
-        _entries_here() if here else request("GET", "/v1/catalog")["data"],
+        _entries_here() if here else read_all(_Entry, request("GET", "/v1/catalog")["data"]),
         {
             "name": "name",
             "items": "items",
-            "rows": lambda one: f"{one['rows']}" + (f" ({one['split']})" if one["split"] else ""),
+            "rows": lambda one: f"{one.rows}" + (f" ({one.split})" if one.split else ""),
             "licence": "licence",
             "calibrated as": _calibrated_as,
-            "from": lambda one: "own folder" if one["own"] else "Sextant",
+            "from": lambda one: "own folder" if one.own else "Sextant",
         },
     )
     err.print("Install one: sextant banks install NAME")
 
 
-def _calibrated_as(entry: Json) -> str:
-    if entry["asked"] is None:
-        return f"here, of {entry['agents']} agents"
-    return f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot"
+class _Entry(Model):
+    name: str
+    items: int
+    rows: int
+    split: str | None
+    agents: int | None
+    licence: str
+    mode: str | None = at("asked", "mode", default=None)
+    shots: int | None = at("asked", "shots", default=None)
+    own: bool
 
 
-def _entries_here() -> list[Json]:
+def _calibrated_as(entry: _Entry) -> str:
+    if entry.mode is None:
+        return f"here, of {entry.agents} agents"
+    return f"{entry.mode}, {entry.shots}-shot"
+
+
+def _entries_here() -> list[_Entry]:
     """The same of this machine's catalogue, which needs no database."""
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
     return [
-        {
-            "name": name,
-            **listed.entry.size._asdict(),
-            "licence": listed.entry.licence,
-            "asked": listed.entry.asked.model_dump() if isinstance(listed.entry, Entry) else None,
-            "own": listed.own,
-        }
+        _Entry.model_validate(
+            {
+                "name": name,
+                **listed.entry.size._asdict(),
+                "licence": listed.entry.licence,
+                "asked": listed.entry.asked.model_dump()
+                if isinstance(listed.entry, Entry)
+                else None,
+                "own": listed.own,
+            }
+        )
         for name, listed in read_catalogue(Settings().catalog).items()
     ]
 
@@ -88,48 +105,97 @@ def install(
         )
     else:
         result, quarantined = asyncio.run(_installed_there(name, named))
-    show_quarantine(result["items"]["quarantined"], quarantined)
-    if result["was_there"]:
+    show_quarantine(result.quarantined, quarantined)
+    if result.was_there:
         out.print(f"{name} was installed already.")
-    items = result["items"]
-    with_parameters = items["active"] + items["quarantined"]
-    if result["agents"] is None:
+    with_parameters = result.active + result.quarantined
+    if result.agents is None:
         made = [
-            f"  joined to {result['rows']:,} rows of the {result['split']} split"
-            f" in the order `{result['order']}`",
-            f"  few-shot  {_examples(result['few_shot'])}",
-            f"  licence   {result['licence']}; parameters: {result['parameters_licence'] or '-'}",
+            f"  joined to {result.rows:,} rows of the {result.split} split"
+            f" in the order `{result.order}`",
+            f"  few-shot  {_examples(result.few_shot)}",
+            f"  licence   {result.licence}; parameters: {result.parameters_licence or '-'}",
         ]
     else:
         made = [
-            f"  calibrated here on what {result['agents']:,} agents solved of {result['rows']:,} "
-            f"tasks  {result['calibration_id']}",
-            f"  licence   {result['licence']}",
+            f"  calibrated here on what {result.agents:,} agents solved of {result.rows:,} "
+            f"tasks  {result.calibration_id}",
+            f"  licence   {result.licence}",
         ]
     lines = [
-        f"{name}: {with_parameters:,} items with parameters, {items['active']:,} to be asked, "
-        f"{items['quarantined']:,} set aside",
+        f"{name}: {with_parameters:,} items with parameters, {result.active:,} to be asked, "
+        f"{result.quarantined:,} set aside",
         *made,
-        f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
-        f"{result['parameters_hash']}",
+        f"  version {result.bank_version}  {result.bank_version_id}  sha256 "
+        f"{result.parameters_hash}",
     ]
     lines += [
-        f"  {group}  {file['name']}  {_checked(group, file)}"
-        for group, file in result["files"].items()
+        f"  {group}  {file.name}  {_checked(group, file)}" for group, file in result.files.items()
     ]
-    if result.get("join_check"):
-        lines.append(f"  {result['join_check']['explanation']}")
-    if result["n_left_out"]:
-        lines.append(f"  {result['n_left_out']} rows with parameters are no items")
+    if result.join_explanation:
+        lines.append(f"  {result.join_explanation}")
+    if result.n_left_out:
+        lines.append(f"  {result.n_left_out} rows with parameters are no items")
     for line in lines:
         out.say(line)
     how = "Measure a model: sextant run --endpoint URL --model NAME --bank {}"
-    if result["agents"] is not None:
+    if result.agents is not None:
         how = "It has no text of the tasks: run them where you do, and answer by hand on bank {}"
     err.print(how.format(name), soft_wrap=True)
 
 
-Installed = tuple[Json, list[Json]]
+class _Examples(Model):
+    number: int
+    wanted: int
+    origin: str
+    why: str | None = None
+
+
+class _File(Model):
+    name: str
+    sha256: str
+    checked_by: str
+
+
+class _Result(Model):
+    bank_id: str
+    bank_version_id: str
+    bank_version: int
+    parameters_hash: str
+    active: int = at("items", "active")
+    quarantined: int = at("items", "quarantined")
+    calibration_id: str | None
+    rows: int
+    agents: int | None
+    split: str | None
+    order: str | None
+    licence: str
+    parameters_licence: str | None
+    few_shot: _Examples | None
+    files: dict[str, _File]
+    join_explanation: str | None = at("join_check", "explanation", default=None)
+    n_left_out: int
+    was_there: bool
+
+
+class Progress(Model):
+    """How far an installation is."""
+
+    phase: str | None = None
+    file: str | None = None
+    bytes: int | None = None
+    of_bytes: int | None = None
+
+
+class _Installation(Model):
+    status: str
+    progress: Progress
+    result: _Result | None
+    failure: Failure | None
+    finished_at: str | None
+
+
+Installed = tuple[_Result, list[FlaggedItem]]
 
 
 async def _installed_here(name: str, folder: Path | None) -> Installed:
@@ -138,59 +204,65 @@ async def _installed_here(name: str, folder: Path | None) -> Installed:
     from app.storage.paging import PageRequest
 
     async with runtime() as services:
-        version, result = await services.catalog.install_now(name, _Progress().tell, folder)
+        shown = _Progress()
+        version, result = await services.catalog.install_now(
+            name, lambda told: shown.tell(Progress.model_validate(told)), folder
+        )
         page = await services.versions.items(
             version.bank_id,
             version.id,
             PageRequest(limit=_SHOWN, descending=False),
             status="quarantined",
         )
-        found = [{"key": item.key, "flags": item.flags} for item in page.items]
-        return InstallationResult.of(dict(result)).model_dump(mode="json"), found
+        told = InstallationResult.of(dict(result)).model_dump(mode="json")
+        rows: list[JsonObject] = [{"key": item.key, "flags": item.flags} for item in page.items]
+        return _Result.model_validate(told), read_all(FlaggedItem, rows)
 
 
 async def _installed_there(name: str, named: Target) -> Installed:
     progress = _Progress()
     async with reached(named) as client:
         begun = await client.request("POST", f"/v1/catalog/{name}:install", json={})
+        path = path_of("installations", str(begun["id"]))
         while True:
-            found = await client.request("GET", path_of("installations", begun["id"]))
-            if found["progress"]["phase"] is not None:
-                progress.tell(found["progress"])
-            if found["finished_at"] is not None:
+            found = _Installation.model_validate(await client.request("GET", path))
+            if found.progress.phase is not None:
+                progress.tell(found.progress)
+            if found.finished_at is not None:
                 break
             await asyncio.sleep(_POLL_S)
-        if found["result"] is None:
-            failure = found["failure"] or {"detail": f"The installation was {found['status']}."}
-            raise DownloadError(failure["detail"])
-        made = found["result"]
-        path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
+        if (made := found.result) is None:
+            failure = found.failure and found.failure.detail
+            raise DownloadError(failure or f"The installation was {found.status}.")
+        path = f"/v1/banks/{made.bank_id}/versions/{made.bank_version_id}/items"
         page = await client.request("GET", f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
-        return made, page["data"]
+        return made, read_all(FlaggedItem, page["data"])
 
 
-def _examples(examples: Mapping[str, Any]) -> str:
+def _examples(examples: _Examples | None) -> str:
+    if examples is None:
+        return "none"
     origin = {
         "training_file": "rows of the training file",
         "rows_without_parameters": "rows of the split that have no parameters, and are no items",
         "none": "none",
-    }[examples["origin"]]
-    number, wanted = examples["number"], examples["wanted"]
+    }[examples.origin]
+    number, wanted = examples.number, examples.wanted
     of = f" of {wanted} wanted" if number < wanted else ""
-    count = "" if examples["origin"] == "none" else f"{number} examples{of}: "
-    why = f" ({examples['why']})" if examples.get("why") else ""
+    count = "" if examples.origin == "none" else f"{number} examples{of}: "
+    why = f" ({examples.why})" if examples.why else ""
     return f"{count}{origin}{why}"
 
 
-def _checked(group: str, file: Mapping[str, str]) -> str:
-    match file["checked_by"]:
+def _checked(group: str, file: _File) -> str:
+    match file.checked_by:
         case "nothing":
             done = "" if group == "few_shot" else "; only its rows were counted"
             return f"NOT CHECKED: the entry has no hash of it{done}"
         case "hub":
             return "checked by the hash that the hub told of it; the entry has none"
         case "content":
-            return f"no hash is known; each answer was looked at; sha256 {file['sha256']}"
+            return f"no hash is known; each answer was looked at; sha256 {file.sha256}"
         case by:
             return f"checked by {by}"
 
@@ -201,15 +273,15 @@ class _Progress:
     def __init__(self) -> None:
         self._told: set[object] = set()
 
-    def tell(self, progress: Mapping[str, Any]) -> None:
-        phase, file, done = progress["phase"], progress.get("file"), progress.get("bytes")
+    def tell(self, progress: Progress) -> None:
+        phase, file, done = progress.phase, progress.file, progress.bytes or 0
         if phase == "fetching" and file is None:
             return
-        what, quarter = phase, None
+        what, quarter = str(phase), None
         if file is not None:
-            whole = progress.get("of_bytes")
-            quarter = 4 * (done or 0) // whole if whole else None
-            what = f"{phase} {file}: {(done or 0) / 1e6:.1f} MB"
+            whole = progress.of_bytes
+            quarter = 4 * done // whole if whole else None
+            what = f"{phase} {file}: {done / 1e6:.1f} MB"
             what += f" of {whole / 1e6:.1f}" if whole else ""
         if (phase, file, quarter) not in self._told:
             self._told.add((phase, file, quarter))

@@ -12,16 +12,20 @@ import typer
 from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal.console import Json, err, out, require_writable
+from app.cli.terminal import replies
+from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.options import (
     ExamineeOption,
     FiltersOption,
     MetricsOption,
     ScorersOption,
 )
+from app.cli.terminal.replies import Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
+from app.items import Json
 from app.printable import percent
+from sextant_client.models import Model
 
 if TYPE_CHECKING:
     from app.exchange.results.recorded import SourceFile
@@ -98,7 +102,7 @@ def from_results(
     version, and why.
     """
     require_writable(chosen().json)
-    body: Json = {
+    body: dict[str, Json] = {
         "name": name,
         "tasks": tasks or [],
         "filters": filters or [],
@@ -122,7 +126,12 @@ def from_results(
     make = _here(found, body) if named is None else _there(named, found, body)
     begun, calibration, version = run_until_signal(make)
     if also_json({**begun, "calibration": calibration, "version": version}):
-        _show(name, begun, calibration, version)
+        _show(
+            name,
+            _Begun.model_validate(begun),
+            None if calibration is None else _Calibration.model_validate(calibration),
+            None if version is None else Version.model_validate(version),
+        )
     wants_version = publish and not questions_only
     if version is None and (wants_version or begun["stopped"] is None):
         raise typer.Exit(1)
@@ -140,11 +149,60 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
     return files_at(map(Path, named))
 
 
-Made = tuple[Json, Json | None, Json | None]
-Get = Callable[[str], Awaitable[Json]]
+#: What was begun, the calibration and the version, as the API gives them.
+Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
+Get = Callable[[str], Awaitable[JsonObject]]
 
 
-async def _here(files: "list[SourceFile]", body: Json) -> Made:
+class _Choice(Model):
+    what: str
+    detail: str
+    option: str | None
+
+
+class _LeftOut(Model):
+    reason: str
+    count: int
+    keys: tuple[str, ...] = ()
+
+
+class _Begun(Model):
+    """What was read, and the calibration that began."""
+
+    questions: int
+    known_questions: int
+    models: int
+    incomplete_models: int
+    n_files: int
+    source: str = at("asked", "source")
+    mode: str | None = at("asked", "mode", default=None)
+    normalise: str | None = at("asked", "normalise", default=None)
+    scorer: str = at("marking", "scorer")
+    n_differing: int = at("marking", "n_differing")
+    differing: list[str] = at("marking", "differing")
+    agreement: str | None = at("marking", "agreement", "words", default=None)
+    agreement_right: float | None = at("marking", "agreement", "right", default=None)
+    agreement_wrong: float | None = at("marking", "agreement", "wrong", default=None)
+    choices: list[_Choice]
+    left_out: list[_LeftOut]
+    skipped: list[_LeftOut]
+    calibration_id: str | None = at("calibration", "id", default=None)
+    stopped: str | None
+
+
+class _CardRow(Model):
+    items_mean: float
+    theta_mae: float
+    coverage95: float
+
+
+class _Calibration(replies.Calibration):
+    n_dropped: int = at("result", "dropped_items", "n", default=0)
+    dropped: dict[str, int] = at("result", "dropped_items", "reasons", default={})
+    card: tuple[_CardRow, ...] = at("result", "report_card", "rows", default=())
+
+
+async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     """On the configured database; files are read from the disk, and a worker runs beside."""
     from dataclasses import replace
 
@@ -171,7 +229,7 @@ async def _here(files: "list[SourceFile]", body: Json) -> Made:
         if begun.calibration is None:
             return told, None, None
 
-        async def get(path: str) -> Json:
+        async def get(path: str) -> JsonObject:
             if path.startswith("/v1/calibrations/"):
                 record = await services.calibrations.get(path.rpartition("/")[2])
                 return CalibrationRead.read(record).model_dump(mode="json")
@@ -183,119 +241,114 @@ async def _here(files: "list[SourceFile]", body: Json) -> Made:
             return told, *await _ended(get, begun.calibration.id)
 
 
-async def _there(named: Target, files: "list[SourceFile]", body: Json) -> Made:
+async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
     """On another server, which is sent the files."""
     from app.cli.bank.sent_results import send
 
     async with reached(named) as client:
         begun = await send(client, files, body)
-        _tell(begun)
-        if begun["calibration"] is None:
+        calibration = _tell(begun).calibration_id
+        if calibration is None:
             return begun, None, None
-        get = partial(client.request, "GET")
-        return begun, *await _ended(get, begun["calibration"]["id"])
+        return begun, *await _ended(partial(client.request, "GET"), calibration)
 
 
-async def _ended(get: Get, calibration_id: str) -> tuple[Json, Json | None]:
+async def _ended(get: Get, calibration_id: str) -> tuple[JsonObject, JsonObject | None]:
     """The calibration once it has ended, and the version that it became."""
     phase = None
     while True:
-        found = await get(f"/v1/calibrations/{calibration_id}")
-        if found["progress"]["phase"] != phase:
-            phase = found["progress"]["phase"]
+        document = await get(f"/v1/calibrations/{calibration_id}")
+        found = _Calibration.model_validate(document)
+        if found.phase != phase:
+            phase = found.phase
             err.print(f"calibration: {str(phase).replace('_', ' ')}")
-        if found["finished_at"] is not None:
+        if found.finished_at is not None:
             break
         await asyncio.sleep(_POLL_S)
-    if found["status"] != "completed":
-        reason = (found["failure"] or {"detail": "It was cancelled."})["detail"]
+    if found.status != "completed":
+        reason = found.failure.detail if found.failure else "It was cancelled."
         raise CalibrationError(f"{reason} The questions and answers are kept.")
-    if found["bank_version_id"] is None:
-        return found, None
-    return found, await get(f"/v1/banks/{found['bank_id']}/versions/{found['bank_version_id']}")
+    if found.bank_version_id is None:
+        return document, None
+    return document, await get(f"/v1/banks/{found.bank_id}/versions/{found.bank_version_id}")
 
 
-def _tell(begun: Json) -> None:
+def _tell(document: JsonObject) -> _Begun:
     """What was read, before the calibration takes its time."""
-    asked, marking = begun["asked"], begun["marking"]
-    known = f", {begun['known_questions']:,} known" if begun["known_questions"] else ""
+    begun = _Begun.model_validate(document)
+    known = f", {begun.known_questions:,} known" if begun.known_questions else ""
     lines = [
-        f"{begun['questions']:,} questions{known}, {begun['models']:,} models, "
-        f"{begun['n_files']:,} files",
-        f"asked: {asked['source']}",
+        f"{begun.questions:,} questions{known}, {begun.models:,} models, {begun.n_files:,} files",
+        f"asked: {begun.source}",
     ]
-    if marking["agreement"] is not None:
-        lines.append(
-            f"scorer: {marking['scorer']} reproduces the recorded scores of "
-            f"{marking['agreement']['words']}"
-        )
-        if marking["n_differing"]:
-            shown = ", ".join(marking["differing"][:_LISTED])
+    if begun.agreement is not None:
+        lines.append(f"scorer: {begun.scorer} reproduces the recorded scores of {begun.agreement}")
+        if begun.n_differing:
+            shown = ", ".join(begun.differing[:_LISTED])
             lines.append(
-                f"scored otherwise: {marking['n_differing']} of these answers ({shown}); "
+                f"scored otherwise: {begun.n_differing} of these answers ({shown}); "
                 "their recorded scores are what is calibrated"
             )
+        shares = {"right": begun.agreement_right, "wrong": begun.agreement_wrong}
         lines += [
             f"not known: how it scores {name} answers, for none were tried"
-            for name in ("right", "wrong")
-            if marking["agreement"][name] is None
+            for name, share in shares.items()
+            if share is None
         ]
-    elif asked["mode"] == "loglikelihood":
+    elif begun.mode == "loglikelihood" and begun.normalise is not None:
         from app.exchange.results.questions import NORMALISATIONS  # numpy, which few need
 
-        lines.append(f"scored by the likeliest option, {NORMALISATIONS[asked['normalise']]}")
+        lines.append(f"scored by the likeliest option, {NORMALISATIONS[begun.normalise]}")
     else:
-        lines.append(f"scored by {marking['scorer']}, which was not tried on recorded answers")
-    for choice in begun["choices"]:
-        option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
-        lines.append(f"chosen: {choice['detail']}{option}")
-    if begun["incomplete_models"]:
-        lines.append(f"{begun['incomplete_models']:,} models have not answered every question")
-    for left in begun["left_out"]:
-        shown = ", ".join(left["keys"][:_LISTED])
-        lines.append(f"{left['count']:,} questions left out, {left['reason']}: {shown}")
+        lines.append(f"scored by {begun.scorer}, which was not tried on recorded answers")
+    for choice in begun.choices:
+        option = "" if choice.option is None else f" Otherwise: {choice.option}."
+        lines.append(f"chosen: {choice.detail}{option}")
+    if begun.incomplete_models:
+        lines.append(f"{begun.incomplete_models:,} models have not answered every question")
+    for left in begun.left_out:
+        shown = ", ".join(left.keys[:_LISTED])
+        lines.append(f"{left.count:,} questions left out, {left.reason}: {shown}")
     lines += [
-        f"{skipped['count']:,} answers left out ({skipped['reason']})"
-        for skipped in begun["skipped"]
-        if skipped["reason"] != "other_filter"
+        f"{skipped.count:,} answers left out ({skipped.reason})"
+        for skipped in begun.skipped
+        if skipped.reason != "other_filter"
     ]
     for line in lines:
         err.say(line)
+    return begun
 
 
 def _show(
-    name: str,
-    begun: Json,
-    calibration: Json | None,
-    version: Json | None,
+    name: str, begun: _Begun, calibration: _Calibration | None, version: Version | None
 ) -> None:
     if calibration is None or version is None:
-        failure = (calibration or {}).get("publication_failure") or {"detail": begun["stopped"]}
-        out.say(f"No version: {failure['detail']}" if begun["models"] else failure["detail"])
+        failure = None if calibration is None else calibration.publication_failure
+        detail = failure.detail if failure else begun.stopped
+        out.say(f"No version: {detail}" if begun.models else str(detail))
         return
-    states, result = version["lint"]["items"], calibration["result"]
+    examinees = calibration.kept_examinees or 0
     lines = [
-        f"{name} version {version['number']}: {states['active']:,} questions to ask, "
-        f"{states['quarantined']:,} set aside, {states['pretest']:,} without parameters",
-        f"  {version['response_model']}, {result['kept']['examinees']:,} models, scale "
-        f"{version['scale']}",
-        f"  {version['id']}  sha256 {version['parameters_hash']}",
+        f"{name} version {version.number}: {version.active:,} questions to ask, "
+        f"{version.quarantined:,} set aside, {version.pretest:,} without parameters",
+        f"  {version.response_model}, {examinees:,} models, scale {version.scale}",
+        f"  {version.id}  sha256 {version.parameters_hash}",
     ]
-    if (dropped := result["dropped_items"])["n"]:
-        reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in dropped["reasons"].items())
-        lines.append(f"  {dropped['n']} questions tell nothing about ability: {reasons}")
-    card = result.get("report_card")
-    if card is not None and card["rows"]:
-        row = card["rows"][0]
+    if calibration.n_dropped:
+        reasons = (f"{n} {why.replace('_', ' ')}" for why, n in calibration.dropped.items())
+        why = ", ".join(reasons)
+        lines.append(f"  {calibration.n_dropped} questions tell nothing about ability: {why}")
+    if calibration.card:
+        row = calibration.card[0]
         lines.append(
-            f"  Cross-validation: {row['items_mean']:.0f} questions, error {row['theta_mae']:.2f} "
-            f"of theta, coverage {percent(row['coverage95'])} (target 95 %)"
+            f"  Cross-validation: {row.items_mean:.0f} questions, error {row.theta_mae:.2f} "
+            f"of theta, coverage {percent(row.coverage95)} (target 95 %)"
         )
     else:
-        lines += [f"  {warning}" for warning in result["warnings"]]
+        lines += [f"  {warning}" for warning in calibration.warnings]
     for line in lines:
         out.say(line)
-    texts = {choice["what"] for choice in begun["choices"]} & {"chat_template", "prompt_form"}
+    texts = {choice.what for choice in begun.choices} & {"chat_template", "prompt_form"}
     kind = " --kind openai_completions" if texts else ""
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from app.api.schemas.banks.banks import ImportRead
 from app.api.schemas.response_sets import AnswerImportRead
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import read_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
-from app.items import ScorerSpec
+from app.items import Json, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.provisional import PROVISIONAL
 from app.services.banks.imports import BankImport
@@ -26,7 +26,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-def import_bundle(path: Path, name: str) -> Json:
+def import_bundle(path: Path, name: str) -> JsonObject:
     """Make a bank, or the next version of one, of a bundle."""
     sent = SentFile(path.name, path.read_bytes())
     report = _with(lambda services: services.bundles.import_file(sent, name))
@@ -42,7 +42,7 @@ def import_files(
     scorer: str | None,
     dry_run: bool,
     **settings: Any,
-) -> Json:
+) -> JsonObject:
     """Import items, parameters or both into a bank, which is made if there is none.
 
     `mapping` says which field of the items' file is which, where it is no item file; the scorer is
@@ -65,14 +65,14 @@ def import_files(
     if scorer is not None:
         spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
     report = _with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run))
-    told: Json = ImportRead.read(report).model_dump(mode="json")
+    told: dict[str, Json] = ImportRead.read(report).model_dump(mode="json")
     made = report.version
     if made is not None and PROVISIONAL in made.knowledge and made.calibration is None:
         told["guessed"] = describe_guesses(made.knowledge)
     return told
 
 
-def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> Json:
+def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> JsonObject:
     """Import recorded answers into a response set, which is made if there is none."""
     report = _with(
         lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)

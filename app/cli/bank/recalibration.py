@@ -4,18 +4,21 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 import typer
+from pydantic import JsonValue
 
 from app.cli.servers.connection import connected, path_of, request, there
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, out
+from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
+from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.tables import number, show_table
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 #: Items that are printed; --json has them all, to this number.
 _SHOWN, _MOST = 20, 100_000
@@ -35,6 +38,39 @@ Responses = Annotated[
 ]
 
 
+class _DriftedItem(Model):
+    key: str
+    answers: int
+    old_b: float | None
+    new_b: float | None
+    z: float | None
+    easier: float | None
+    drifted: bool
+    possibly_leaked: bool
+
+
+class _Drift(Model):
+    verdict: str
+    data: list[_DriftedItem]
+
+
+class _Join(Model):
+    verdict: str
+    explanation: str
+    rank_correlation: float | None
+
+
+class _Calibration(Calibration):
+    scored_answers: int | None = at("result", "scored_answers", default=None)
+    judged: int | None = at("result", "drift", "judged", default=None)
+    easier: int | None = at("result", "drift", "easier", default=None)
+    harder: int | None = at("result", "drift", "harder", default=None)
+
+
+class _Version(Version):
+    knowledge: dict[str, JsonValue]
+
+
 @on_server(json=SAME)
 def drift(
     name: Bank,
@@ -45,7 +81,7 @@ def drift(
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
     look = request("GET", path)
     if also_json(look):
-        _show_drift(look)
+        _show_drift(_Drift.model_validate(look))
 
 
 @on_server(json=SAME)
@@ -64,16 +100,16 @@ def check_join(
 
     Exit code 1: they do not, or not to all of them.
     """
-    path = _of_version(name, version, "join", **given(response_set=responses))
-    look = request("GET", path)
-    if also_json(look):
-        out.say(look["explanation"])
-        if look["rank_correlation"] is not None:
+    query = {} if responses is None else {"response_set": responses}
+    found = request("GET", _of_version(name, version, "join", **query))
+    look = _Join.model_validate(found)
+    if also_json(found):
+        out.say(look.explanation)
+        if look.rank_correlation is not None:
             out.print(
-                f"rank correlation of right answers with difficulty: "
-                f"{look['rank_correlation']:+.2f}"
+                f"rank correlation of right answers with difficulty: {look.rank_correlation:+.2f}"
             )
-    if look["verdict"] in ("broken", "doubtful"):
+    if look.verdict in ("broken", "doubtful"):
         raise typer.Exit(1)
 
 
@@ -116,49 +152,53 @@ def recalibrate(
         unparsed_policy=unparsed,
     )
 
-    async def run() -> tuple[Json, Json]:
+    async def run() -> tuple[_Calibration, _Version]:
         async with connected(_OPTIONS, changes=True) as client:
             wanted = responses or await _live(client, name)
             record = await _calibrated(client, name, wanted, model)
-            publish = f"/v1/calibrations/{record['id']}:publish"
-            return record, await client.request("POST", publish, json=publication)
+            publish = f"/v1/calibrations/{record.id}:publish"
+            made = await client.request("POST", publish, json=publication)
+            return record, _Version.model_validate(made)
 
     record, version = run_until_signal(run())
-    result = record["result"]
-    basis = f"{result['scored_answers']} answers of {result['kept']['examinees']} examinees"
-    if moved := result.get("drift"):
+    basis = f"{record.scored_answers} answers of {record.kept_examinees} examinees"
+    if record.judged is not None:
         said = (
-            f"; {moved['judged']} old items judged, {moved['easier']} became easier and "
-            f"{moved['harder']} harder"
+            f"; {record.judged} old items judged, {record.easier} became easier and "
+            f"{record.harder} harder"
         )
     else:
-        known = Provisional.of(version["knowledge"])
+        known = Provisional.of(version.knowledge)
         said = "" if known is None else f". {provisional_words(known)}"
     out.print(f"{basis}{said}", soft_wrap=True)
-    states = version["lint"]["items"]
     out.print(
-        f"version {version['number']} on scale {version['scale']}: {states['active']} active, "
-        f"{states['quarantined']} set aside, {states['pretest']} in pretest  {version['id']}",
+        f"version {version.number} on scale {version.scale}: {version.states_and_id}",
         soft_wrap=True,
     )
 
 
-async def _calibrated(client: AsyncSextant, bank: str, responses: str, model: str | None) -> Json:
+async def _calibrated(
+    client: AsyncSextant, bank: str, responses: str, model: str | None
+) -> _Calibration:
     """A calibration of the answers onto the scale of the latest version, once it has ended."""
-    version = await client.request("GET", _of_version(bank, None))
-    plan: Json
-    if Provisional.of(version["knowledge"]) is not None:
-        plan = {"prior_version_id": version["id"]}
+    version = _Version.model_validate(await client.request("GET", _of_version(bank, None)))
+    plan: JsonObject
+    if Provisional.of(version.knowledge) is not None:
+        plan = {"prior_version_id": version.id}
     else:
-        link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
-        plan = {"model": model or version["response_model"], "link": link}
+        link: JsonObject = {"bank_version_id": version.id, "check_drift": True}
+        plan = {
+            "model": model or version.response_model,
+            "link": {"method": "fixed_anchor", **link},
+        }
     body = {"response_set": responses, **plan}
     begun = await client.request("POST", "/v1/calibrations", json=body)
-    record = await follow(client, path_of("calibrations", begun["id"]), None)
-    if record["failure"] is not None:
-        raise CalibrationError(record["failure"]["detail"])
-    if record["result"] is None:
-        raise CalibrationError(f"The calibration {record['id']} was {record['status']}.")
+    ended = await follow(client, path_of("calibrations", str(begun["id"])), None)
+    record = _Calibration.model_validate(ended)
+    if record.failure is not None:
+        raise CalibrationError(record.failure.detail)
+    if record.result is None:
+        raise CalibrationError(f"The calibration {record.id} was {record.status}.")
     return record
 
 
@@ -178,23 +218,23 @@ def _of_version(bank: str, version: str | None, *what: str, **query: str | int) 
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _show_drift(look: Json) -> None:
-    out.say(look["verdict"])
+def _show_drift(look: _Drift) -> None:
+    out.say(look.verdict)
     rows = []
-    for item in look["data"][:_SHOWN]:
-        if item["z"] is None:
+    for item in look.data[:_SHOWN]:
+        if item.z is None:
             continue
         mark = ""
-        if item["drifted"]:
-            mark = "easier: leaked?" if item["possibly_leaked"] else "harder"
+        if item.drifted:
+            mark = "easier: leaked?" if item.possibly_leaked else "harder"
         rows.append(
             (
-                item["key"],
-                str(item["answers"]),
-                number(item["old_b"]),
-                number(item["new_b"]),
-                number(item["z"], "+.1f"),
-                number(item["easier"], "+.0%"),
+                item.key,
+                str(item.answers),
+                number(item.old_b),
+                number(item.new_b),
+                number(item.z, "+.1f"),
+                number(item.easier, "+.0%"),
                 mark,
             )
         )

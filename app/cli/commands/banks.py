@@ -1,6 +1,7 @@
 """`sextant banks`: bring item banks in and look at them."""
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,10 +13,12 @@ from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
 from app.cli.servers.problems import alike
 from app.cli.terminal import preview
-from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.options import AllowOption, DryRunOption, KeepOption, file_option, given
+from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 if TYPE_CHECKING:
     from app.exchange.mapped_items import FieldMap
@@ -145,16 +148,16 @@ def import_bank(
         )
         return
     body = settings | given(
-        items=items and _sent(items),
-        map=mapping and dict(mapping.fields),
+        items=None if items is None else _sent(items),
+        map=None if mapping is None else dict(mapping.fields),
         target_after=target_after,
-        parameters=parameters and _sent(parameters),
+        parameters=None if parameters is None else _sent(parameters),
         dry_run=dry_run or None,
     )
 
-    async def send(client: AsyncSextant) -> Json:
+    async def send(client: AsyncSextant) -> JsonObject:
         if bundle is not None:
-            whole: Json = {"bundle": _sent(bundle), "name": name}
+            whole: JsonObject = {"bundle": _sent(bundle), "name": name}
             return await client.request("POST", "/v1/banks:import", json=whole)
         new = None if dry_run else given(name=name, default_scorer=given(name=scorer))
         async with there(client, "banks", name, new) as is_new:
@@ -202,43 +205,65 @@ app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 
 
-def _show_report(report: Json) -> None:
-    if report["dry_run"]:
+class _Skipped(Model):
+    reason: str
+    count: int
+
+
+class _Tally(Model):
+    rows_read: int
+    accepted: int
+    skipped: list[_Skipped]
+
+
+class _Renamed(Model):
+    parameter: str
+    item: str
+
+
+class _Imported(Model):
+    dry_run: bool
+    items: _Tally
+    parameters: _Tally
+    renamed: list[_Renamed]
+    findings: list[Flag]
+    n_findings: int
+    version: bank_views.Version | None
+    guessed: str | None = None
+
+
+def _show_report(document: JsonObject) -> None:
+    report = _Imported.model_validate(document)
+    if report.dry_run:
         err.print("Dry run: nothing was written.")
-    _show_tally("items", report["items"])
-    _show_tally("parameters", report["parameters"])
-    renamed = report["renamed"]
-    if renamed:
-        pairs = ", ".join(f"{pair['parameter']} = {pair['item']}" for pair in renamed[:_SHOWN])
+    _show_tally("items", report.items)
+    _show_tally("parameters", report.parameters)
+    if renamed := report.renamed:
+        pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
-        line = f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}"
-        out.say(line)
-    _show_findings(report["findings"], report["n_findings"])
-    if report["version"] is not None:
-        if "guessed" in report:
-            out.say(report["guessed"])
-        bank_views.show_version(report["version"])
-    elif report["items"]["rows_read"]:
+        out.say(f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}")
+    _show_findings(report.findings, report.n_findings)
+    if report.version is not None:
+        if report.guessed is not None:
+            out.say(report.guessed)
+        bank_views.show_version(report.version)
+    elif report.items.rows_read:
         err.say("No parameters came in, so there is no new version; --provisional guesses them.")
 
 
-def _show_findings(findings: Sequence[Json], count: int) -> None:
+def _show_findings(findings: Sequence[Flag], count: int) -> None:
     """What quarantines before what warns, and what is said of several items once."""
-    lines: dict[tuple[str, str, str], int] = {}
-    for found in sorted(findings, key=lambda one: one["severity"] != "error"):
-        said = (found["severity"], found["code"], found["message"])
-        lines[said] = lines.get(said, 0) + 1
-    for (severity, code, message), times in list(lines.items())[:_SHOWN]:
-        often = f" ({times} times)" if times > 1 else ""
-        out.say(f"{severity}: {code}: {message}{often}")
+    ordered = sorted(findings, key=lambda one: one.severity != "error")
+    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
+    for line, times in list(lines.items())[:_SHOWN]:
+        out.say(f"{line} ({times} times)" if times > 1 else line)
     left = count - sum(list(lines.values())[:_SHOWN])
     if left > 0:
         out.print(f"... and {left} more findings: sextant banks lint lists all")
 
 
-def _show_tally(what: str, tally: Json) -> None:
-    if not tally["rows_read"]:
+def _show_tally(what: str, tally: _Tally) -> None:
+    if not tally.rows_read:
         return
-    reasons = "".join(f", {s['count']} skipped ({s['reason']})" for s in tally["skipped"])
-    line = f"{what}: {tally['rows_read']} read, {tally['accepted']} accepted{reasons}"
-    out.say(line)
+    reasons = "".join(f", {one.count} skipped ({one.reason})" for one in tally.skipped)
+    out.say(f"{what}: {tally.rows_read} read, {tally.accepted} accepted{reasons}")

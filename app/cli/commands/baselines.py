@@ -1,19 +1,33 @@
 """`sextant baselines`: results that gates hold later ones against."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, out
-from app.cli.terminal.tables import number, show_list, when
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
+from app.cli.terminal.console import out
+from app.cli.terminal.replies import Bounds, Session
+from app.cli.terminal.tables import number, when
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
+from sextant_client.models import Model
 
 app = typer.Typer(no_args_is_help=True)
 
 _Name = Annotated[str, typer.Argument(help="Name of a baseline, such as `production`.")]
+
+
+class _Baseline(Model):
+    name: str
+    session_id: str
+    examinee: str
+    bank: str
+    score: float | None
+    score_interval: Bounds | None
+    n_items: int
+    set_at: datetime
 
 
 @on_server(app, "set", json=SAME)
@@ -27,15 +41,16 @@ def set_baseline(
     path, options = path_of("baselines", name), {"/session_id": "SESSION"}
     found = request("PUT", path, {"session_id": session}, options)
     if also_json(found):
-        ended = request("GET", path_of("sessions", found["session_id"]))
-        out.say(f"{name} is {found['examinee']} now{_known_to(found, further(ended))}.")
+        made = _Baseline.model_validate(found)
+        ended = Session.model_validate(request("GET", path_of("sessions", made.session_id)))
+        out.say(f"{name} is {made.examinee} now{_known_to(made, further(ended))}.")
 
 
-def _known_to(baseline: Json, command: str | None) -> str:
+def _known_to(baseline: _Baseline, command: str | None) -> str:
     """How exactly its score is known, and what tolerance that allows."""
-    if (known := baseline["score_interval"]) is None:
+    if (known := baseline.score_interval) is None or known.lo is None or known.hi is None:
         return ""
-    width = 100.0 * (known["hi"] - known["lo"])
+    width = 100.0 * (known.hi - known.lo)
     # Of two such scores the difference has the error 2^0.5 se; with a chance of 0.8 its interval
     # ends above -2^0.5 (1.96 + 0.84) se for equals, and that is the width, 2 * 1.96 se.
     longer = (
@@ -44,7 +59,7 @@ def _known_to(baseline: Json, command: str | None) -> str:
         else ""
     )
     return (
-        f", known to ±{width / 2:.1f} points by {baseline['n_items']} questions: a release as good "
+        f", known to ±{width / 2:.1f} points by {baseline.n_items} questions: a release as good "
         f"passes a tolerance of {width:.0f} points four times of five.{longer}"
     )
 
@@ -52,19 +67,18 @@ def _known_to(baseline: Json, command: str | None) -> str:
 @on_server(app, "list", json=SAME)
 def list_baselines() -> None:
     """List baselines by name."""
-    found = listed("/v1/baselines")
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "name": "name",
-                "model": "examinee",
-                "bank": "bank",
-                "score": lambda one: number(one["score"], ".1%"),
-                "questions": "n_items",
-                "set": lambda one: when(one["set_at"]),
-            },
-        )
+    tell_list(
+        _Baseline,
+        listed("/v1/baselines"),
+        {
+            "name": "name",
+            "model": "examinee",
+            "bank": "bank",
+            "score": lambda one: number(one.score, ".1%"),
+            "questions": "n_items",
+            "set": lambda one: when(one.set_at),
+        },
+    )
 
 
 @on_server(app, "delete")

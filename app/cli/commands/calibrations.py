@@ -1,5 +1,6 @@
 """`sextant calibrations`: begun on recorded answers, looked at, made versions of."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -15,9 +16,9 @@ from app.cli.servers.connection import (
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.options import (
     AllowFewOption,
     AllowOption,
@@ -30,14 +31,16 @@ from app.cli.terminal.options import (
     NotesOption,
     PartitionSizeOption,
     PriorsOption,
-    filter_choices,
     given,
+    require_filters,
 )
-from app.cli.terminal.tables import number, show_facts, show_list, when
+from app.cli.terminal.replies import Calibration, Version, at
+from app.cli.terminal.tables import number, show_facts, when
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "calibrations")
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
 #: What leaves items and examinees out.
@@ -101,11 +104,13 @@ def start(
     ] = True,
 ) -> None:
     """Calibrate recorded answers that are stored; without a server, with a worker of our own."""
-    narrowed = filter_choices(
-        filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
+    require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
+    narrowed = given(
+        keep_for_score=None if keep_for_score else False,
+        point_biserial_confidence=filter_confidence,
     )
 
-    async def run() -> Json:
+    async def run() -> JsonObject:
         async with connected(_OPTIONS, changes=True) as client:
             link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
             body = given(
@@ -125,9 +130,10 @@ def start(
             made = await client.request("POST", "/v1/calibrations", json=body)
             if not wait:
                 return made
-            err.say(made["id"])
-            async with ended_with_us(client, "calibrations", made["id"]):
-                return await _followed(client, made["id"])
+            calibration = str(made["id"])
+            err.say(calibration)
+            async with ended_with_us(client, "calibrations", calibration):
+                return await _followed(client, calibration)
 
     if not wait and chosen().target is None:
         raise InvalidInputError("--no-wait needs a server, whose worker goes on without us.")
@@ -168,13 +174,10 @@ def publish(
         allow_unconverged=allow_unconverged or None,
         carry_over=carry_over or None,
     )
-    version = request("POST", f"{_path(calibration)}:publish", body, _OPTIONS)
-    if also_json(version):
-        states = version["lint"]["items"]
-        out.say(
-            f"version {version['number']} of {bank}: {states['active']} active, "
-            f"{states['quarantined']} set aside, {states['pretest']} in pretest  {version['id']}"
-        )
+    found = request("POST", f"{_path(calibration)}:publish", body, _OPTIONS)
+    if also_json(found):
+        version = Version.model_validate(found)
+        out.say(f"version {version.number} of {bank}: {version.states_and_id}")
 
 
 @on_server(app, "list", json=SAME)
@@ -182,20 +185,19 @@ def list_calibrations(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
 ) -> None:
     """List calibrations, the newest first."""
-    found = listed("/v1/calibrations", limit)
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "id": "id",
-                "status": _stands,
-                "model": lambda one: one["settings"].get("model", "-"),
-                "examinees": lambda one: _kept(one, "examinees"),
-                "items": lambda one: _kept(one, "items"),
-                "published": "bank_version_id",
-                "began": lambda one: when(one["created_at"]),
-            },
-        )
+    tell_list(
+        Calibration,
+        listed("/v1/calibrations", limit),
+        {
+            "id": "id",
+            "status": _stands,
+            "model": "model",
+            "examinees": "kept_examinees",
+            "items": "kept_items",
+            "published": "bank_version_id",
+            "began": lambda one: when(one.created_at),
+        },
+    )
 
 
 @on_server(app, json=SAME)
@@ -210,7 +212,7 @@ def show(calibration: Id) -> None:
 def watch(calibration: Id) -> None:
     """Watch a calibration until it ends; leaving it with Ctrl-C does not end it."""
 
-    async def look() -> Json:
+    async def look() -> JsonObject:
         async with connected() as client:
             return await _followed(client, calibration)
 
@@ -231,7 +233,7 @@ def delete(calibration: Id) -> None:
     out.say(f"Deleted {calibration}.")
 
 
-async def _followed(client: AsyncSextant, calibration: str) -> Json:
+async def _followed(client: AsyncSextant, calibration: str) -> JsonObject:
     """A calibration once it has ended; its phases are said on the way."""
     told = ""
     async for kind, data in events(client, _path(calibration)):
@@ -250,44 +252,39 @@ async def _version(client: AsyncSextant, name: str) -> str:
     return str(found["id"])
 
 
-def _report(found: Json, *, fails: bool) -> None:
+def _report(found: JsonObject, *, fails: bool) -> None:
     if also_json(found):
         _show(found)
     if fails and found["status"] != "completed":
         raise typer.Exit(FAILED)
 
 
-def _show(found: Json) -> None:
-    result = found["result"] or {}
+class _Fitted(Calibration):
+    fit: str | None = at("result", "fit", "verdict", default=None)
+    rmsea: float | None = at("result", "fit", "rmsea", default=None)
+
+
+def _show(document: JsonObject) -> None:
+    found = _Fitted.model_validate(document)
     facts = {
         "status": _stands(found),
-        "model": found["settings"].get("model", "-"),
-        "responses": found["response_set_id"],
-        "examinees": _kept(found, "examinees"),
-        "items": _kept(found, "items"),
+        "model": found.model,
+        "responses": found.response_set_id,
+        "examinees": "-" if found.kept_examinees is None else str(found.kept_examinees),
+        "items": "-" if found.kept_items is None else str(found.kept_items),
     }
-    if "fit" in result:
-        fit = result["fit"]
-        facts["fit"] = f"{fit['verdict']} (RMSEA {number(fit['rmsea'], '.3f')})"
-    if found["bank_version_id"]:
-        facts["published"] = found["bank_version_id"]
-    if found["failure"]:
-        facts["failure"] = found["failure"]["detail"]
-    show_facts(found["id"], facts)
-    for warning in result.get("warnings", ()):
+    if found.fit is not None:
+        facts["fit"] = f"{found.fit} (RMSEA {number(found.rmsea, '.3f')})"
+    if found.bank_version_id:
+        facts["published"] = found.bank_version_id
+    if found.failure:
+        facts["failure"] = found.failure.detail
+    show_facts(found.id, facts)
+    for warning in found.warnings:
         err.say(f"Note: {warning}")
 
 
-def _stands(found: Json) -> str:
-    phase = (found["progress"] or {}).get("phase")
-    if phase is None or found["finished_at"] is not None:
-        return str(found["status"])
-    return f"{found['status']}: {str(phase).replace('_', ' ')}"
-
-
-def _kept(found: Json, what: str) -> str:
-    return str(((found["result"] or {}).get("kept") or {}).get(what, "-"))
-
-
-def _path(calibration: str) -> str:
-    return path_of("calibrations", calibration)
+def _stands(found: Calibration) -> str:
+    if found.phase is None or found.finished_at is not None:
+        return found.status
+    return f"{found.status}: {found.phase.replace('_', ' ')}"

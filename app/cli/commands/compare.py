@@ -6,11 +6,14 @@ import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, out
+from app.cli.terminal.console import out
+from app.cli.terminal.replies import at, read_all
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from app.reports.figures import dollars, took
 from app.reports.formats import short_digests
+from sextant_client import models
+from sextant_client.models import Model
 
 _VERDICTS = {"above": "the first is better", "below": "the second is better"}
 #: Questions that are named; the page of a comparison shows them all.
@@ -47,14 +50,19 @@ def command(
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
     if not also_json(found):
         return
-    _show(found)
+    _show(_Comparison.model_validate(found))
     if responses is None:
         _show_changes(*map(_scores, both))
 
 
+class _Item(Model):
+    item_id: str
+    score: float | None
+
+
 def _scores(session: str) -> dict[str, float | None]:
     report = request("GET", path_of("sessions", session, "report"))
-    return {one["item_id"]: one["score"] for one in report["items"]}
+    return {one.item_id: one.score for one in read_all(_Item, report["items"])}
 
 
 def _show_changes(first: dict[str, float | None], second: dict[str, float | None]) -> None:
@@ -72,47 +80,58 @@ def _show_changes(first: dict[str, float | None], second: dict[str, float | None
             out.print(f"the {which} is better on {len(better)}: {named}{more}", soft_wrap=True)
 
 
-def _took(side: Json) -> str:
+class _Side(Model):
+    label: str
+    caution: str | None = at("extrapolation", "caution", default=None)
+    usd_per_item: float | None
+    p50: float | None = at("latency_ms", "p50", default=None)
+    p95: float | None = at("latency_ms", "p95", default=None)
+
+
+class _Comparison(models.Comparison):
+    first: _Side
+    second: _Side
+    scale: str | None
+
+
+def _took(side: _Side) -> str:
     """What a question of a session took, as far as it is known."""
-    usd, latency = side["usd_per_item"], side["latency_ms"]
-    told = [f"{dollars(usd)} a question"] if usd is not None else []
-    if latency:
-        told.append(f"answers in {took(latency['p50'])}, 95 % within {took(latency['p95'])}")
+    told = [] if side.usd_per_item is None else [f"{dollars(side.usd_per_item)} a question"]
+    if side.p50 is not None and side.p95 is not None:
+        told.append(f"answers in {took(side.p50)}, 95 % within {took(side.p95)}")
     return "; ".join(told)
 
 
-def _show(found: Json) -> None:
-    for side in ("first", "second"):
-        out.say(f"{side:8}{found[side]['label']}")
-    sure = percent(found["confidence"])
-    if found["reason"]:
-        out.say(found["reason"])
-    for what, name in (
-        ("score", "in score"),
-        ("common", f"on {found['n_common']} common items"),
-        ("theta", f"in ability, scale {found['scale']}"),
+def _show(found: _Comparison) -> None:
+    sides = {"first": found.first, "second": found.second}
+    for name, side in sides.items():
+        out.say(f"{name:8}{side.label}")
+    sure = percent(found.confidence)
+    if found.reason:
+        out.say(found.reason)
+    for difference, name, pattern, scale, unit in (
+        (found.scale and found.score, "in score", "+.1f", 100, " points"),
+        (found.common, f"on {found.n_common} common items", "+.1f", 100, " points"),
+        (found.theta, f"in ability, scale {found.scale}", "+.2f", 1, ""),
     ):
-        difference = found[what]
-        if difference is None or (what == "score" and found["scale"] is None):
+        if not difference:
             continue
-        pattern, scale, unit = ("+.2f", 1, "") if what == "theta" else ("+.1f", 100, " points")
-        more = difference["items_to_decide"]
+        more = difference.items_to_decide
         verdict = _VERDICTS.get(
-            difference["verdict"],
+            difference.verdict,
             "undecided" + (f"; {more} more items each would tell" if more else ""),
         )
         out.print(
-            f"{number(scale * difference['delta'], pattern)}{unit} {name} ({sure} interval "
-            f"{interval(difference['interval'], pattern, scale)}, p = "
-            f"{difference['p_value']:.3g}): {verdict}",
+            f"{number(scale * difference.delta, pattern)}{unit} {name} ({sure} interval "
+            f"{interval(difference.interval, pattern, scale)}, p = "
+            f"{difference.p_value:.3g}): {verdict}",
             soft_wrap=True,
         )
-    for side in ("first", "second"):
-        stands = found[side].get("extrapolation")
-        if stands and stands["caution"]:
-            out.say(f"Caution, {side}: {stands['caution']}")
-    if found["caution"]:
-        out.say(f"Caution: {found['caution']}")
-    for side in ("first", "second"):
-        if told := _took(found[side]):
-            out.say(f"{side:8}{told}")
+    for name, side in sides.items():
+        if side.caution:
+            out.say(f"Caution, {name}: {side.caution}")
+    if found.caution:
+        out.say(f"Caution: {found.caution}")
+    for name, side in sides.items():
+        if told := _took(side):
+            out.say(f"{name:8}{told}")

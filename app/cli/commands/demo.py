@@ -11,8 +11,9 @@ import typer
 
 from app.cli.servers.connection import ended_with_us, run_to_the_end
 from app.cli.servers.server import local_server, own_client
-from app.cli.terminal.console import Json, err, fail_clearly, out, write_json
+from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
 from app.cli.terminal.options import QuietOption
+from app.cli.terminal.replies import Session
 from app.cli.terminal.side_by_side import watch_both
 from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.watch import report, watch
@@ -50,7 +51,7 @@ def command(
     # People are to see how the intervals narrow; a pipe has no time to lose.
     latency_s = _THINKS_S if err.is_terminal and not quiet else 0.0
 
-    async def measure() -> tuple[Json, str | None]:
+    async def measure() -> tuple[JsonObject, str | None]:
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with (
@@ -59,14 +60,15 @@ def command(
         ):
             await local.services.banks.ensure_demo_bank()
             async with own_client(local) as client:
-                body: Json = {
+                endpoint: JsonObject = {
+                    "kind": "openai_chat",
+                    "base_url": base_url,
+                    "model": "scripted",
+                    "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
+                }
+                body: JsonObject = {
                     "bank": "demo",
-                    "endpoint": {
-                        "kind": "openai_chat",
-                        "base_url": base_url,
-                        "model": "scripted",
-                        "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
-                    },
+                    "endpoint": endpoint,
                     "stopping": {"score_margin": 0.08, "max_items": _MOST_ITEMS},
                     "concurrency": 1,  # the same seed gives the same result
                     "seed": seed,
@@ -75,14 +77,18 @@ def command(
                 if not quiet:
                     err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
                 created = await client.request("POST", "/v1/sessions", json=body)
-                page = f"{local.base_url}/sessions/{created['id']}"
+                session_id = str(created["id"])
+                page = f"{local.base_url}/sessions/{session_id}"
                 if stay:
                     err.print(f"Watch it in a browser: {page}", soft_wrap=True)
-                async with ended_with_us(client, "sessions", created["id"]):
+                async with ended_with_us(client, "sessions", session_id):
                     if quiet:
-                        ended, verdict = await watch(client, created["id"], quiet=True), None
+                        ended, verdict = await watch(client, session_id, quiet=True), None
                     else:
-                        ended, verdict = await _beside_random(client, created["id"], body)
+                        # Of another name: what pages show of the model is what Sextant found.
+                        other = {**endpoint, "model": "scripted, random questions"}
+                        beside = {**body, "endpoint": other}
+                        ended, verdict = await _beside_random(client, session_id, beside)
             if stay:
                 _show(ended, verdict, theta, json)
                 err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)
@@ -96,21 +102,22 @@ def command(
     _show(*run_to_the_end(measure), theta, json)
 
 
-async def _beside_random(client: AsyncSextant, chosen: str, body: Json) -> tuple[Json, str | None]:
+async def _beside_random(
+    client: AsyncSextant, chosen: str, body: JsonObject
+) -> tuple[JsonObject, str | None]:
     """See a session through, beside one of the same model that asks random questions."""
     stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
-    # Of another name: what pages show of the model is what Sextant found.
-    endpoint = {**body["endpoint"], "model": "scripted, random questions"}
-    design = {"preset": "ability", "selection": {"criterion": "random"}}
-    beside = {**body, "endpoint": endpoint, **design}
-    other = await client.request("POST", "/v1/sessions", json={**beside, "stopping": stopping})
-    async with ended_with_us(client, "sessions", other["id"]):
-        n_items = other["bank"]["n_items"]
-        shown = await watch_both(client, chosen, other["id"], n_items=n_items)
+    design: JsonObject = {"preset": "ability", "selection": {"criterion": "random"}}
+    made = await client.request(
+        "POST", "/v1/sessions", json={**body, **design, "stopping": stopping}
+    )
+    other = Session.model_validate(made)
+    async with ended_with_us(client, "sessions", other.id):
+        shown = await watch_both(client, chosen, other.id, n_items=other.bank.n_items)
     return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
 
 
-def _show(session: Json, verdict: str | None, theta: float, json: str | None) -> None:
+def _show(session: JsonObject, verdict: str | None, theta: float, json: str | None) -> None:
     write_json(json, session)
     if json == "-":
         return

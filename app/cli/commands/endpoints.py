@@ -1,12 +1,13 @@
 """`sextant endpoints`: models that can be called, under names."""
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
 from app.cli.servers.connection import asked, listed, request
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, out
+from app.cli.servers.options import SAME, also_json, on_server, tell_list
+from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.examinees import (
     OPTIONS,
     EndpointKeyOption,
@@ -20,12 +21,27 @@ from app.cli.terminal.examinees import (
     stops_of,
 )
 from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayOption, given
-from app.cli.terminal.tables import show_facts, show_list, when
+from app.cli.terminal.replies import at
+from app.cli.terminal.tables import show_facts, when
+from app.items import Json
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name or id of a saved endpoint.")]
+
+
+class _Endpoint(Model):
+    id: str
+    name: str | None
+    kind: str
+    model: str
+    base_url: str
+    api_key_set: bool
+    price_in: float | None = at("price", "input_per_1m", default=None)
+    price_out: float | None = at("price", "output_per_1m", default=None)
+    created_at: datetime
 
 
 @on_server(app, json=SAME)
@@ -64,19 +80,18 @@ def save(
 @on_server(app, "list", json=SAME)
 def list_endpoints() -> None:
     """List saved endpoints."""
-    found = listed("/v1/endpoints?order=asc")
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "name": "name",
-                "kind": "kind",
-                "model": "model",
-                "base URL": "base_url",
-                "key": lambda one: "set" if one["api_key_set"] else "-",
-                "id": "id",
-            },
-        )
+    tell_list(
+        _Endpoint,
+        listed("/v1/endpoints?order=asc"),
+        {
+            "name": "name",
+            "kind": "kind",
+            "model": "model",
+            "base URL": "base_url",
+            "key": lambda one: "set" if one.api_key_set else "-",
+            "id": "id",
+        },
+    )
 
 
 @on_server(app, json=SAME)
@@ -85,20 +100,19 @@ def show(name: Name) -> None:
     found = asked(lambda client: saved_endpoint(client, name))
     if not also_json(found):
         return
-    price = found["price"]
+    told = _Endpoint.model_validate(found)
     show_facts(
-        found["name"] or found["model"],
+        told.name or told.model,
         {
-            "id": found["id"],
-            "kind": found["kind"],
-            "model": found["model"],
-            "base URL": found["base_url"],
-            "key": "set" if found["api_key_set"] else "none",
+            "id": told.id,
+            "kind": told.kind,
+            "model": told.model,
+            "base URL": told.base_url,
+            "key": "set" if told.api_key_set else "none",
             "price": "unknown"
-            if price["input_per_1m"] is None
-            else f"${price['input_per_1m']:g} in, ${price['output_per_1m'] or 0:g} out "
-            "per million tokens",
-            "saved": when(found["created_at"]),
+            if told.price_in is None
+            else f"${told.price_in:g} in, ${told.price_out or 0:g} out per million tokens",
+            "saved": when(told.created_at),
         },
     )
 
@@ -107,7 +121,7 @@ def show(name: Name) -> None:
 def probe(name: Name) -> None:
     """Call a saved endpoint once and say what it can do, and how fast."""
 
-    async def look(client: AsyncSextant) -> Json:
+    async def look(client: AsyncSextant) -> JsonObject:
         endpoint = await saved_endpoint(client, name)
         return await client.request("POST", f"/v1/endpoints/{endpoint['id']}:probe")
 
@@ -117,7 +131,8 @@ def probe(name: Name) -> None:
         facts.pop("object", None)
         if facts.get("error_code") is None:
             facts.pop("error_code", None)
-        facts |= facts.pop("capabilities", {})
+        if isinstance(capabilities := facts.pop("capabilities", None), dict):
+            facts |= capabilities
         show_facts(name, {key.replace("_", " "): _shown(value) for key, value in facts.items()})
 
 
@@ -133,7 +148,7 @@ def delete(name: Name, erase: EraseOption = False) -> None:
     out.say(f"Deleted {name}.")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Json) -> str:
     match value:
         case None:
             return "unknown"

@@ -14,9 +14,10 @@ No other command uses 64: 2, which means wrong input elsewhere, is taken here.
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
+from pydantic import JsonValue
 from typer.core import TyperCommand
 from typing_extensions import override
 
@@ -28,7 +29,14 @@ from app.cli.servers.connection import connected, ended_with_us, path_of, run_to
 from app.cli.servers.logins import target
 from app.cli.servers.options import ServerKeyOption, ServerOption, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, err, require_writable, show_error, write_file, write_json
+from app.cli.terminal.console import (
+    JsonObject,
+    err,
+    require_writable,
+    show_error,
+    write_file,
+    write_json,
+)
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
     KindOption,
@@ -211,18 +219,18 @@ def command(
                 "Give --session, or all of --endpoint, --model and --bank; a saved endpoint needs "
                 "no --model."
             )
-        stopping = given(se=se_target, score_margin=share_of(margin), max_items=max_items)
+        session_body = given(
+            seed=seed,
+            concurrency=concurrency,
+            prediction=given(method=prediction),
+            stopping=given(se=se_target, score_margin=share_of(margin), max_items=max_items),
+        )
         # What is wrong with it the server says, in the words of the options.
         rules = Policy.model_construct(
             endpoint=endpoint or "",
             model=model,
             kind=kind,
-            session=given(
-                seed=seed,
-                concurrency=concurrency,
-                prediction=given(method=prediction),
-                stopping=stopping,
-            ),
+            session=cast(dict[str, JsonValue], session_body),
             budget=Budget.model_construct(tokens=budget_tokens),
             extend_to=extend_to,
             rules=(rule,),
@@ -236,15 +244,16 @@ def command(
     async def decide() -> list[Verdict]:
         own = connected(names, bank=rules.rules[0].bank)
         async with own as client:
-            asked: Json = {}
+            asked: JsonObject = {}
             if session is None:
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
-            async def watched(begun: Json) -> Json:
+            async def watched(begun: JsonObject) -> JsonObject:
                 if not quiet:
                     announce(begun)
-                async with ended_with_us(client, "sessions", begun["id"]):
-                    ended = await watch(client, begun["id"], quiet=quiet)
+                session_id = str(begun["id"])
+                async with ended_with_us(client, "sessions", session_id):
+                    ended = await watch(client, session_id, quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended, error_follows=ended["status"] == "failed")
                 return ended
@@ -268,10 +277,10 @@ def command(
         for verdict in verdicts:
             _show(verdict, named=policy is not None)
     told = [
-        {**one.gate, "outcome": one.outcome, "rule": one.rule.name, "tier": one.rule.tier}
+        {**one.told, "outcome": one.outcome, "rule": one.rule.name, "tier": one.rule.tier}
         for one in verdicts
     ]
-    alone = {**verdicts[0].gate, "outcome": whole}
+    alone = {**verdicts[0].told, "outcome": whole}
     write_json(json, {"outcome": whole, "rules": told} if policy is not None else alone)
     if junit_file is not None:
         write_file(junit_file, junit(verdicts))
@@ -280,7 +289,7 @@ def command(
         write_file(markdown_file, markdown(verdicts, named.url if named else None).encode())
     if whole == "error":
         why = next(one for one in verdicts if one.outcome == whole and one.rule.tier == "must")
-        detail = "" if is_shown else f" {why.gate['detail']}"
+        detail = "" if is_shown else f" {why.gate.detail}"
         show_error(SextantError(f"No decision was reached.{detail}"))
     raise typer.Exit(EXIT_CODES[whole])
 
@@ -296,14 +305,18 @@ def _fields_of(policy: Path) -> dict[str, str]:
 
 def _rule(bank: str | None, **said: Any) -> Rule:
     """The one rule of a command without a policy."""
-    rule = Rule.model_construct(name="gate", bank=bank or "", **given(**said))
+    rule = Rule.model_construct(
+        name="gate",
+        bank=bank or "",
+        **{name: value for name, value in said.items() if value is not None},
+    )
     rule.require_mark("--")
     return rule
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:
     name = f"{verdict.rule.name} ({verdict.rule.tier})" if named else "gate"
-    facts = {"because": verdict.gate["detail"], "session": verdict.gate["session_id"]}
+    facts = {"because": verdict.gate.detail, "session": verdict.gate.session_id}
     if verdict.reused:
         facts["session"] += ", of an earlier run for this commit"
     if verdict.outcome == "inconclusive" and (command := further(verdict.session)) is not None:

@@ -7,21 +7,14 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.connection import listed, path_of, request
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, err, fail_clearly, out
-from app.cli.terminal.options import (
-    EventStreamsOption,
-    OpenSessionsOption,
-    RequestsPerSOption,
-    StoredBytesOption,
-    TokensPerDayOption,
-    UsdPerDayOption,
-    given,
-    limits_of,
-)
-from app.cli.terminal.tables import show_limits, show_list, when
+from app.cli.servers.options import SAME, chosen, on_server, tell_list
+from app.cli.terminal.console import err, fail_clearly, out
+from app.cli.terminal.options import given
+from app.cli.terminal.replies import Limited, show_limits
+from app.cli.terminal.tables import when
 from app.records.api_keys import Scope
 from app.records.projects import Limits
+from sextant_client.models import Model
 
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
@@ -35,7 +28,25 @@ _OPTIONS = {
 app = typer.Typer(no_args_is_help=True)
 
 
-@on_server(app)
+class _Made(Model):
+    id: str
+    scopes: list[str]
+    secret: str
+
+
+class _Key(Limited):
+    id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    project_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@on_server(app, limits=True)
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     scope: Annotated[
@@ -53,86 +64,57 @@ def create(
         datetime | None,
         typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
     ] = None,
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    stored_bytes: StoredBytesOption = None,
-    requests_per_s: RequestsPerSOption = None,
-    open_sessions: OpenSessionsOption = None,
-    event_streams: EventStreamsOption = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout.
 
     Limits are of what its project may use: absent or 0, as much as that leaves it.
     """
-    limits = limits_of(
-        requests_per_s=requests_per_s,
-        open_sessions=open_sessions,
-        event_streams=event_streams,
-        usd_per_day=usd_per_day,
-        tokens_per_day=tokens_per_day,
-        stored_bytes=stored_bytes,
-    )
     body = given(
         name=name,
         scopes=scope or _STANDARD,
         project=project,
-        expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
-        limits=limits or None,
+        expires_at=expires.replace(tzinfo=UTC).isoformat() if expires else None,
+        limits=chosen().limits or None,
     )
-    key = request("POST", "/v1/api-keys", body, _OPTIONS)
+    key = _Made.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
     err.print(
-        f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
+        f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:",
         soft_wrap=True,
     )
-    out.say(key["secret"])
+    out.say(key.secret)
 
 
 @on_server(app, "list", json=SAME)
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
-    found = listed("/v1/api-keys?order=asc")
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "id": "id",
-                "name": "name",
-                "secret": lambda key: f"{key['prefix']}...",
-                "scopes": lambda key: ",".join(key["scopes"]),
-                "project": lambda key: key["project_id"] or "all",
-                "limits": _limits,
-                "created": lambda key: when(key["created_at"]),
-                "expires": lambda key: when(key["expires_at"]),
-                "last used": lambda key: when(key["last_used_at"]),
-                "state": _state,
-            },
-        )
+    tell_list(
+        _Key,
+        listed("/v1/api-keys?order=asc"),
+        {
+            "id": "id",
+            "name": "name",
+            "secret": lambda key: f"{key.prefix}...",
+            "scopes": lambda key: ",".join(key.scopes),
+            "project": lambda key: key.project_id or "all",
+            "limits": _limits,
+            "created": lambda key: when(key.created_at),
+            "expires": lambda key: when(key.expires_at),
+            "last used": lambda key: when(key.last_used_at),
+            "state": _state,
+        },
+    )
 
 
-@on_server(app)
+@on_server(app, limits=True)
 def limit(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    stored_bytes: StoredBytesOption = None,
-    requests_per_s: RequestsPerSOption = None,
-    open_sessions: OpenSessionsOption = None,
-    event_streams: EventStreamsOption = None,
 ) -> None:
     """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
 
     Other limits stay. Those of a revoked key hold for what it left running.
     """
-    limits = limits_of(
-        requests_per_s=requests_per_s,
-        open_sessions=open_sessions,
-        event_streams=event_streams,
-        usd_per_day=usd_per_day,
-        tokens_per_day=tokens_per_day,
-        stored_bytes=stored_bytes,
-    )
-    changed = request("PATCH", path_of("api-keys", key_id), {"limits": limits}, _OPTIONS)
-    show_limits(changed["limits"])
+    changed = request("PATCH", path_of("api-keys", key_id), {"limits": chosen().limits}, _OPTIONS)
+    show_limits(changed)
 
 
 @on_server(app)
@@ -192,13 +174,12 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
-def _limits(key: Json) -> str:
-    own = [f"{name}={most}" for name, most in key["limits"].items() if most is not None]
+def _limits(key: _Key) -> str:
+    own = [f"{name}={most}" for name, most in key.limits.items() if most is not None]
     return " ".join(own) or "-"
 
 
-def _state(key: Json) -> str:
-    if key["revoked_at"]:
+def _state(key: _Key) -> str:
+    if key.revoked_at:
         return "revoked"
-    ends = key["expires_at"]
-    return "expired" if ends and datetime.fromisoformat(ends) <= datetime.now(UTC) else "active"
+    return "expired" if key.expires_at and key.expires_at <= datetime.now(UTC) else "active"

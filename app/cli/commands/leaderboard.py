@@ -1,14 +1,17 @@
 """`sextant leaderboard`: the results on a bank."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
 
 from app.cli.servers.connection import path_of, request
 from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, err, out
-from app.cli.terminal.tables import interval, money, number, ranks, show_list, when, who
+from app.cli.terminal.console import err, out
+from app.cli.terminal.replies import Ranked, Scored, at, read_all, who
+from app.cli.terminal.tables import interval, money, number, show_list, when
 from app.reports.figures import took
+from sextant_client.models import EndpointOf, Model
 
 
 @on_server(json=SAME)
@@ -26,43 +29,68 @@ def command(
     found = request("GET", path, options={"/query/confidence": "--confidence"})
     if not also_json(found):
         return
-    _board(found)
-    for other in found["other_scales"]:
-        out.print(f"\nOn scale {other['scale']}, whose thetas do not compare with those above:")
-        _board(other)
+    _show(_Board.model_validate(found))
+    for other in read_all(_Board, found["other_scales"]):
+        out.print(f"\nOn scale {other.scale}, whose thetas do not compare with those above:")
+        _show(other)
 
 
-def _board(board: Json) -> None:
-    if not board["data"]:
+class _Entry(Ranked, Scored):
+    endpoint: EndpointOf
+    theta: float | None
+    items: int
+    usd: float | None
+    p50: float | None = at("latency_ms", "p50", default=None)
+    p95: float | None = at("latency_ms", "p95", default=None)
+    finished_at: datetime | None
+    session_id: str
+    provisional: bool
+    self_reported: bool
+
+
+class _Unranked(Model):
+    endpoint: EndpointOf
+    reason: str
+
+
+class _Board(Model):
+    scale: str
+    caution: str | None = None
+    data: list[_Entry]
+    unranked: list[_Unranked]
+
+
+def _show(board: _Board) -> None:
+    if not board.data:
         err.print("No test on this bank is completed yet.")
     else:
         show_list(
-            board["data"],
+            board.data,
             {
-                "rank": ranks,
+                "rank": "ranks",
                 "examinee": _named,
-                "score": lambda one: number((one["score"] or {}).get("value"), ".1%"),
-                "95 % interval": lambda one: interval((one["score"] or {}).get("interval"), ".1%"),
-                "theta": lambda one: number(one["theta"]),
+                "score": "percent",
+                "95 % interval": _between,
+                "theta": lambda one: number(one.theta),
                 "items": "items",
-                "cost": lambda one: money(one["usd"]),
-                "p50": lambda one: _latency(one, "p50"),
-                "p95": lambda one: _latency(one, "p95"),
-                "ended": lambda one: when(one["finished_at"]),
+                "cost": lambda one: money(one.usd),
+                "p50": lambda one: "-" if one.p50 is None else took(one.p50),
+                "p95": lambda one: "-" if one.p95 is None else took(one.p95),
+                "ended": lambda one: when(one.finished_at),
                 "id": "session_id",
             },
         )
-    if board["caution"]:
-        err.say(f"Caution: {board['caution']}")
-    for entry in board["unranked"]:
-        err.print(f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}", soft_wrap=True)
+    if board.caution:
+        err.say(f"Caution: {board.caution}")
+    for entry in board.unranked:
+        err.print(f"Not ranked: {who(entry.endpoint)}. {entry.reason}", soft_wrap=True)
 
 
-def _named(entry: Json) -> str:
-    notes = [word for word in ("provisional", "self_reported") if entry[word]]
-    told = f" ({', '.join(notes).replace('_', '-')})" if notes else ""
-    return who(entry["endpoint"]) + told
+def _between(entry: _Entry) -> str:
+    return interval(entry.score.interval if entry.score else None, ".1%")
 
 
-def _latency(entry: Json, quantile: str) -> str:
-    return took(entry["latency_ms"][quantile]) if entry["latency_ms"] else "-"
+def _named(entry: _Entry) -> str:
+    marks = {"provisional": entry.provisional, "self-reported": entry.self_reported}
+    notes = [word for word, applies in marks.items() if applies]
+    return who(entry.endpoint) + (f" ({', '.join(notes)})" if notes else "")

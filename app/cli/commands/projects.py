@@ -5,18 +5,9 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.connection import asked, listed, path_of, request
-from app.cli.servers.options import SAME, also_json, on_server
-from app.cli.terminal.console import Json, err, out
-from app.cli.terminal.options import (
-    EventStreamsOption,
-    OpenSessionsOption,
-    RequestsPerSOption,
-    StoredBytesOption,
-    TokensPerDayOption,
-    UsdPerDayOption,
-    limits_of,
-)
-from app.cli.terminal.tables import show_limits
+from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.terminal.console import JsonObject, err, out
+from app.cli.terminal.replies import show_limits
 from sextant_client import AsyncSextant
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
@@ -33,36 +24,22 @@ def create(
     body = {"name": name, "description": description}
     made = request("POST", "/v1/projects", body, _OPTIONS)
     err.say(f"Created project {made['name']!r}.")
-    out.say(made["id"])
+    out.say(str(made["id"]))
 
 
-@on_server(app)
+@on_server(app, limits=True)
 def limit(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
-    usd_per_day: UsdPerDayOption = None,
-    tokens_per_day: TokensPerDayOption = None,
-    requests_per_s: RequestsPerSOption = None,
-    stored_bytes: StoredBytesOption = None,
-    open_sessions: OpenSessionsOption = None,
-    event_streams: EventStreamsOption = None,
 ) -> None:
     """Set what a project may use, 0 for as much as there is; other limits stay. Prints them all."""
-    changes = limits_of(
-        usd_per_day=usd_per_day,
-        tokens_per_day=tokens_per_day,
-        requests_per_s=requests_per_s,
-        open_sessions=open_sessions,
-        event_streams=event_streams,
-        stored_bytes=stored_bytes,
-    )
     path = path_of("projects", project)
 
-    async def set_limits(client: AsyncSextant) -> Json:
-        if not changes:
+    async def set_limits(client: AsyncSextant) -> JsonObject:
+        if not (changes := chosen().limits):
             return await client.request("GET", path)
-        return await client.change(path, lambda found: {"limits": found["limits"] | changes})
+        return await client.change(path, lambda found: {"limits": {**found["limits"], **changes}})
 
-    show_limits(asked(set_limits)["limits"])
+    show_limits(asked(set_limits))
 
 
 @on_server(app, "list", json=SAME)

@@ -1,5 +1,6 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -10,7 +11,7 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, err, out, require_writable
+from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
 from app.cli.terminal.options import (
     HolmOption,
@@ -19,9 +20,20 @@ from app.cli.terminal.options import (
     RankingPresetOption,
     given,
 )
-from app.cli.terminal.tables import interval, number, ranks
+from app.cli.terminal.progress import cost
+from app.cli.terminal.replies import (
+    Bounds,
+    Ranked,
+    Scored,
+    Usage,
+    at,
+    failure_of,
+)
+from app.cli.terminal.tables import interval
 from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
+from app.items import Json
+from sextant_client.models import Model
 
 
 @on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
@@ -80,7 +92,7 @@ def command(
     Prices differ between endpoints: save them (`sextant endpoints save`) and give their names.
     """
     require_writable(chosen().json)
-    body: Json = {
+    body: dict[str, Json] = {
         "bank": bank,
         **given(
             preset=preset,
@@ -99,7 +111,7 @@ def command(
         ),
     }
 
-    async def rank() -> Json:
+    async def rank() -> JsonObject:
         named = _options(len(endpoint))
         async with connected(named, bank=bank) as client:
             body["endpoints"] = [
@@ -107,30 +119,34 @@ def command(
                 for text in endpoint
             ]
             created = await client.request("POST", "/v1/rankings", json=body)
-            async with ended_with_us(client, "rankings", created["id"]):
-                path = path_of("rankings", created["id"])
+            ranking_id = str(created["id"])
+            async with ended_with_us(client, "rankings", ranking_id):
+                path = path_of("rankings", ranking_id)
                 return await follow(client, path, None if quiet else _Board())
 
-    ranking = run_to_the_end(rank)
-    if also_json(ranking):
-        out.print(_table(ranking))
-        for tie in ranking["ties"]:
-            out.print(f"Tied: {', '.join(_names(ranking, tie))}.")
-        named = [(entry["name"] or entry["model"], entry) for entry in ranking["order"]]
-        for name, entry in named:
-            if entry["left_behind"] is not None:
-                err.print(f"Left behind: {name}. {entry['left_behind']}", soft_wrap=True)
-            elif entry["reason"] is not None:
-                err.say(f"Not ranked: {name}. {entry['reason']}")
-        for name, entry in named:
-            stands = entry["extrapolation"] or {}
-            if stands.get("caution"):
-                out.say(f"Caution: {name}. {stands['caution']}")
-        out.print(_cost(ranking))
-        out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}")
-    if ranking["status"] != "completed":
-        failure = ranking["failure"] or {"detail": ranking["stop_detail"]}
-        err.print(f"Error: {failure['detail']}", style="red")
+    ended = run_to_the_end(rank)
+    if also_json(ended):
+        ranking = _Ranking.model_validate(ended)
+        out.print(_table(ranking.order))
+        names = {entry.endpoint_id: entry.called for entry in ranking.order}
+        for tie in ranking.ties:
+            out.print(f"Tied: {', '.join(names[endpoint_id] for endpoint_id in tie)}.")
+        for entry in ranking.order:
+            if entry.left_behind is not None:
+                err.print(f"Left behind: {entry.called}. {entry.left_behind}", soft_wrap=True)
+            elif entry.reason is not None:
+                err.say(f"Not ranked: {entry.called}. {entry.reason}")
+        for entry in ranking.order:
+            if entry.caution:
+                out.say(f"Caution: {entry.called}. {entry.caution}")
+        usage = ranking.usage
+        out.print(
+            f"{ranking.items} items, {usage.calls} calls, "
+            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage)}."
+        )
+        out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
+    if ended["status"] != "completed":
+        err.print(f"Error: {failure_of(ended) or ended['stop_detail']}", style="red")
         raise typer.Exit(FAILED)
 
 
@@ -159,62 +175,82 @@ def _options(n_endpoints: int) -> dict[str, str]:
     return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
 
 
+class _Entry(Ranked, Scored):
+    endpoint_id: str = ""
+    name: str | None = None
+    model: str
+    theta: float | None
+    interval: Bounds | None = None
+    items: int
+    scored: int
+    usd: float | None
+    left_behind: str | None = None
+    reason: str | None = None
+    caution: str | None = at("extrapolation", "caution", default=None)
+
+    @property
+    def called(self) -> str:
+        return self.name or self.model
+
+
+class _Told(Model):
+    """What an event tells: some that of a step, some the order."""
+
+    order: list[_Entry] | None = None
+    items: int = at("progress", "items", default=0)
+
+
+class _Ranking(Model):
+    order: list[_Entry]
+    ties: list[list[str]]
+    items: int = at("progress", "items")
+    usage: Usage
+    stop_reason: str | None
+    stop_detail: str | None
+
+
 class _Board:
     """What the events have told so far."""
 
     def __init__(self) -> None:
-        self._ranking: Json | None = None
+        self._order: list[_Entry] | None = None
         self._items = 0
 
-    def take(self, _: str, data: Json) -> str | None:
+    def take(self, _: str, data: JsonObject) -> str | None:
         """Take in one event; returns a line now and then."""
-        if "order" in data:
-            self._ranking = data
-        items: int = data.get("progress", {}).get("items", 0)
-        if items < self._items + _EVERY:
+        told = _Told.model_validate(data)
+        self._order = self._order if told.order is None else told.order
+        if told.items < self._items + _EVERY:
             return None
-        self._items = items
-        return f"{items} items: {_leading(data)}"
+        self._items = told.items
+        return f"{self._items} items: {_leading(told.order or [])}"
 
     def __rich__(self) -> RenderableType:
-        return _table(self._ranking) if self._ranking else ""
+        return "" if self._order is None else _table(self._order)
 
 
-def _leading(ranking: Json) -> str:
+def _leading(order: Sequence[_Entry]) -> str:
     """Who leads whom; who has no ability yet leads nobody."""
-    names = [entry["model"] for entry in ranking["order"] if entry["theta"] is not None]
-    return " > ".join(names) or "no result yet"
+    return " > ".join(one.model for one in order if one.theta is not None) or "no result yet"
 
 
 #: Items between two lines of progress where a table cannot be redrawn.
 _EVERY = 10
 
 
-def _table(ranking: Json) -> Table:
+def _table(order: Sequence[_Entry]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("rank", "endpoint", "score", "theta", "95 % interval", "items", "scored", "cost"):
         table.add_column(name, justify="left" if name == "endpoint" else "right")
-    for entry in ranking["order"]:
+    for entry in order:
         table.add_row(
-            ranks(entry),
-            entry["name"] or entry["model"],
-            number((entry.get("score") or {}).get("value"), ".1%"),
-            "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
-            interval(entry.get("interval")),
-            str(entry["items"]),
-            str(entry["scored"]),
-            "" if entry["usd"] is None else f"${entry['usd']:.4f}",
+            entry.ranks,
+            entry.called,
+            entry.percent,
+            "?" if entry.theta is None else f"{entry.theta:+.2f}",
+            interval(entry.interval),
+            str(entry.items),
+            str(entry.scored),
+            "" if entry.usd is None else f"${entry.usd:.4f}",
         )
     return table
-
-
-def _names(ranking: Json, ids: list[str]) -> list[str]:
-    named = {e["endpoint_id"]: e["name"] or e["model"] for e in ranking["order"]}
-    return [named[endpoint_id] for endpoint_id in ids]
-
-
-def _cost(ranking: Json) -> str:
-    usage, items = ranking["usage"], ranking["progress"]["items"]
-    usd = "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
-    tokens = usage["tokens_in"] + usage["tokens_out"]
-    return f"{items} items, {usage['calls']} calls, {tokens} tokens, {usd}."

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,9 +11,9 @@ import typer
 
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
-from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, write_file
 from app.cli.terminal.options import (
     DryRunOption,
     ExamineeOption,
@@ -21,11 +22,12 @@ from app.cli.terminal.options import (
     ScorersOption,
     given,
 )
-from app.cli.terminal.tables import show_facts, show_list
+from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
 from app.exchange.results.recorded import Choices, SourceFile
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 #: Fields of imports and collections by the options that set them.
 _OPTIONS = {
@@ -47,6 +49,67 @@ _REASONS = {
 }
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "response-sets")
+
+
+class _Set(Model):
+    id: str
+    name: str
+    n_examinees: int
+    n_items: int
+    n_answers: int
+
+
+class _File(Model):
+    name: str
+    format: str = ""
+    rows_read: int = 0
+
+
+class _Import(Model):
+    at: str
+    accepted: int
+    rows_read: int
+    n_files: int
+    files: list[_File]
+
+
+class _WholeSet(_Set):
+    description: str
+    outcomes: dict[str, int]
+    unparsed_policy: str | None
+    imports: list[_Import]
+
+
+class _Added(Model):
+    """What came into a set; outcomes by how much each became more."""
+
+    response_set: _Set
+    accepted: int
+    new_examinees: int
+    new_items: int
+    outcomes: dict[str, int]
+
+
+class _Collected(_Added):
+    sessions: int
+    left_out: dict[str, int]
+    pretest_answers: int
+
+
+class _Skipped(Model):
+    reason: str
+    count: int
+    places: list[str]
+
+
+class _Imported(_Added):
+    dry_run: bool
+    files: list[_File]
+    passed_over: list[str]
+    rows_read: int
+    skipped: list[_Skipped]
+    without_scores: list[str]
 
 
 @on_server(app, "import")
@@ -124,7 +187,7 @@ def import_answers(
         dry_run=dry_run or None,
     )
 
-    async def send(client: AsyncSextant) -> Json:
+    async def send(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, None if dry_run else {"name": name}):
             return await client.request("POST", f"{_path(name)}/imports", json=body)
 
@@ -150,41 +213,40 @@ def collect(
     body = given(
         bank=bank,
         version=version,
-        since=since and since.replace(tzinfo=UTC).isoformat(),
+        since=since.replace(tzinfo=UTC).isoformat() if since else None,
         simulated=simulated,
     )
 
-    async def take(client: AsyncSextant) -> Json:
+    async def take(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, {"name": name}):
             return await client.request("POST", f"{_path(name)}:collect", json=body)
 
-    report = asked(take, _OPTIONS)
-    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
-    out.print(f"{report['sessions']} sessions taken over{reasons}", soft_wrap=True)
+    report = _Collected.model_validate(asked(take, _OPTIONS))
+    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
+    out.print(f"{report.sessions} sessions taken over{reasons}", soft_wrap=True)
     out.print(
-        f"{report['accepted']} answers ({_counts(report['outcomes'])}), "
-        f"{report['pretest_answers']} of them to items in pretest; {report['new_examinees']} new "
-        f"examinees, {report['new_items']} new items",
+        f"{report.accepted} answers ({_counts(report.outcomes)}), "
+        f"{report.pretest_answers} of them to items in pretest; {report.new_examinees} new "
+        f"examinees, {report.new_items} new items",
         soft_wrap=True,
     )
-    _show_size(report["response_set"])
+    _show_size(report.response_set)
 
 
 @on_server(app, "list", json=SAME)
 def list_sets() -> None:
     """List all response sets."""
-    found = listed("/v1/response-sets?order=asc")
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "name": "name",
-                "examinees": "n_examinees",
-                "items": "n_items",
-                "answers": "n_answers",
-                "id": "id",
-            },
-        )
+    tell_list(
+        _Set,
+        listed("/v1/response-sets?order=asc"),
+        {
+            "name": "name",
+            "examinees": "n_examinees",
+            "items": "n_items",
+            "answers": "n_answers",
+            "id": "id",
+        },
+    )
 
 
 @on_server(app, json=SAME)
@@ -193,21 +255,21 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
     found = request("GET", _path(name))
     if not also_json(found):
         return
+    told = _WholeSet.model_validate(found)
     facts = {
-        "id": found["id"],
-        "description": found["description"] or "-",
-        "examinees": str(found["n_examinees"]),
-        "items": str(found["n_items"]),
-        "answers": _counts(found["outcomes"]),
-        "unparsed": found["unparsed_policy"] or "unknown",
+        "id": told.id,
+        "description": told.description or "-",
+        "examinees": str(told.n_examinees),
+        "items": str(told.n_items),
+        "answers": _counts(told.outcomes),
+        "unparsed": told.unparsed_policy or "unknown",
     }
-    show_facts(found["name"], facts, width=12)
-    for entry in found["imports"]:
-        files = ", ".join(file["name"] for file in entry["files"][:_SHOWN])
-        rest = entry["n_files"] - min(_SHOWN, len(entry["files"]))
+    show_facts(told.name, facts, width=12)
+    for entry in told.imports:
+        files = ", ".join(file.name for file in entry.files[:_SHOWN])
+        rest = entry.n_files - min(_SHOWN, len(entry.files))
         more = f" and {rest} more" if rest else ""
-        line = f"  {entry['at']}  {entry['accepted']} of {entry['rows_read']} from {files}{more}"
-        out.say(line)
+        out.say(f"  {entry.at}  {entry.accepted} of {entry.rows_read} from {files}{more}")
 
 
 @on_server(app)
@@ -246,43 +308,36 @@ def _sent(file: SourceFile) -> dict[str, str]:
         return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
 
 
-def _path(name: str) -> str:
-    return path_of("response-sets", name)
-
-
-def _show_report(report: Json) -> None:
-    if report["dry_run"]:
+def _show_report(document: JsonObject) -> None:
+    report = _Imported.model_validate(document)
+    if report.dry_run:
         err.print("Dry run: nothing was written.")
-    for file in report["files"][:_SHOWN]:
-        line = f"{file['name']}: {file['format']}, {file['rows_read']} read"
-        out.say(line)
-    if len(report["files"]) > _SHOWN:
-        out.print(f"... and {len(report['files']) - _SHOWN} more files")
-    if report["passed_over"]:
-        out.print(f"{len(report['passed_over'])} files hold no answers and were passed over")
+    for file in report.files[:_SHOWN]:
+        out.say(f"{file.name}: {file.format}, {file.rows_read} read")
+    if len(report.files) > _SHOWN:
+        out.print(f"... and {len(report.files) - _SHOWN} more files")
+    if report.passed_over:
+        out.print(f"{len(report.passed_over)} files hold no answers and were passed over")
     out.print(
-        f"{report['rows_read']} answers read, {report['accepted']} accepted "
-        f"({_counts(report['outcomes'])}); {report['new_examinees']} new examinees, "
-        f"{report['new_items']} new items",
+        f"{report.rows_read} answers read, {report.accepted} accepted "
+        f"({_counts(report.outcomes)}); {report.new_examinees} new examinees, "
+        f"{report.new_items} new items",
         soft_wrap=True,
     )
-    for skipped in report["skipped"]:
-        out.print(f"{skipped['count']} skipped ({skipped['reason']}):")
-        for place in skipped["places"][:_SHOWN]:
+    for skipped in report.skipped:
+        out.print(f"{skipped.count} skipped ({skipped.reason}):")
+        for place in skipped.places[:_SHOWN]:
             out.say(f"  {place}")
-    without = report["without_scores"]
-    if without:
+    if without := report.without_scores:
         names = ", ".join(without[:_SHOWN])
         more = ", ..." if len(without) > _SHOWN else ""
-        line = f"{len(without)} examinees without a score: {names}{more}"
-        out.say(line)
-    _show_size(report["response_set"])
+        out.say(f"{len(without)} examinees without a score: {names}{more}")
+    _show_size(report.response_set)
 
 
-def _show_size(found: Json) -> None:
+def _show_size(found: _Set) -> None:
     out.print(
-        f"{found['name']}: {found['n_examinees']} examinees, {found['n_items']} items  "
-        f"{found['id']}",
+        f"{found.name}: {found.n_examinees} examinees, {found.n_items} items  {found.id}",
         soft_wrap=True,
     )
 

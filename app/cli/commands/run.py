@@ -10,7 +10,7 @@ from typing_extensions import override
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
-from app.cli.terminal.console import Json, err, require_writable
+from app.cli.terminal.console import JsonObject, err, require_writable
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
@@ -35,7 +35,9 @@ from app.cli.terminal.options import (
     given,
     share_of,
 )
+from app.cli.terminal.replies import failure_of
 from app.cli.terminal.watch import announce, report, watch
+from app.items import Json
 
 #: Fields of a session by the options that set them.
 OPTIONS = {
@@ -172,7 +174,7 @@ def command(
         options=options_of(extra_body),
     )
     require_fitting(endpoint, model, asked_model)
-    body: Json = {
+    body: dict[str, Json] = {
         "bank": bank,
         **given(
             preset=preset,
@@ -195,14 +197,15 @@ def command(
         ),
     }
 
-    async def measure() -> Json:
+    async def measure() -> JsonObject:
         async with connected(OPTIONS, bank=bank) as client:
             body.update(await examinee(client, endpoint, model, asked_model))
             created = await client.request("POST", "/v1/sessions", json=body)
             if not quiet:
                 announce(created)
-            async with ended_with_us(client, "sessions", created["id"]):
-                return await watch(client, created["id"], quiet=quiet)
+            session_id = str(created["id"])
+            async with ended_with_us(client, "sessions", session_id):
+                return await watch(client, session_id, quiet=quiet)
 
     session = run_to_the_end(measure)
     if also_json(session):
@@ -215,6 +218,6 @@ def command(
             err.print(f"As a page: {found}", style="dim", soft_wrap=True)
     if session["status"] != "completed":
         # Why it ended, with the last failure; of one that could not be run, that failure alone.
-        told = session["stop_detail"] or session["failure"]["detail"]
+        told = session["stop_detail"] or failure_of(session)
         err.say(f"Error: {told}", style="red")
         raise typer.Exit(FAILED)

@@ -1,11 +1,15 @@
 """`sextant sessions`: tests that run, or ran."""
 
 import json as json_text
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 from rich.table import Table
+from typing_extensions import override
 
 from app.cli.servers.connection import (
     FAILED,
@@ -16,19 +20,22 @@ from app.cli.servers.connection import (
     request,
     run_to_the_end,
 )
-from app.cli.servers.options import SAME, also_json, chosen, on_server
+from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, err, out, write_file
+from app.cli.terminal.console import JsonObject, err, out, write_file
 from app.cli.terminal.options import FurtherMarginOption, given, share_of
-from app.cli.terminal.tables import interval, money, number, show_list, when, who
+from app.cli.terminal.replies import Session, at, read_all, who
+from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
 from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 app = typer.Typer(no_args_is_help=True)
+_path = partial(path_of, "sessions")
 
 SessionId = Annotated[str, typer.Argument(help="Id of a session.")]
 EndedId = Annotated[str, typer.Argument(help="Id of an ended session.")]
@@ -39,6 +46,10 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
+class _Listed(Session):
+    created_at: datetime
+
+
 @on_server(app, "list", json=SAME)
 def list_sessions(
     status: Annotated[SessionState | None, typer.Option(help="Only those in this state.")] = None,
@@ -47,29 +58,28 @@ def list_sessions(
 ) -> None:
     """List tests, the newest first."""
 
-    async def read(client: AsyncSextant) -> list[Json]:
-        wanted = given(status=status)
+    async def read(client: AsyncSextant) -> list[JsonObject]:
+        wanted: dict[str, str | None] = {"status": status}
         if bank is not None:
-            wanted["bank_id"] = (await client.request("GET", path_of("banks", bank)))["id"]
-        return await client.list_all("/v1/sessions", limit=limit, params=wanted)
+            wanted["bank_id"] = str((await client.request("GET", path_of("banks", bank)))["id"])
+        return [*await client.list_all("/v1/sessions", limit=limit, params=wanted)]
 
-    found = asked(read)
-    if also_json({"data": found}):
-        show_list(
-            found,
-            {
-                "id": "id",
-                "status": "status",
-                "bank": lambda one: f"{one['bank']['name']} v{one['bank']['version']}",
-                "endpoint": lambda one: who(one["endpoint"] or one["examinee"]),
-                "theta": lambda one: number(one["estimate"]["theta"]),
-                "SE": lambda one: number(one["estimate"]["se"], ".2f"),
-                "score": lambda one: number((one["score"] or {}).get("value"), ".1%"),
-                "items": lambda one: str(one["progress"]["items"]),
-                "cost": lambda one: money(one["usage"]["usd"]),
-                "began": lambda one: when(one["created_at"]),
-            },
-        )
+    tell_list(
+        _Listed,
+        asked(read),
+        {
+            "id": "id",
+            "status": "status",
+            "bank": lambda one: f"{one.bank.name} v{one.bank.version}",
+            "endpoint": lambda one: who(one.endpoint or one.examinee),
+            "theta": lambda one: number(one.estimate.theta),
+            "SE": lambda one: number(one.estimate.se, ".2f"),
+            "score": "percent",
+            "items": lambda one: str(one.progress.items),
+            "cost": lambda one: money(one.usage.usd),
+            "began": lambda one: when(one.created_at),
+        },
+    )
 
 
 @on_server(app, json=SAME)
@@ -77,13 +87,26 @@ def show(session: SessionId) -> None:
     """Show where a test stands, or what came out of it."""
     found = request("GET", _path(session))
     if also_json(found):
+        told = Session.model_validate(found)
         out.print(
-            f"{found['id']}  {found['status']}  {found['bank']['name']} "
-            f"v{found['bank']['version']}  {who(found['endpoint'] or found['examinee'])}",
+            f"{told.id}  {told.status}  {told.bank.name} v{told.bank.version}  "
+            f"{who(told.endpoint or told.examinee)}",
             style="bold",
             soft_wrap=True,
         )
         report(found)
+
+
+class _Answer(Model):
+    step: int
+    item_id: str
+    question: str | None
+    answer: str | None
+    reason: str | None
+    outcome: str | None
+    score: float | None
+    expected: float | None
+    pretest: bool
 
 
 @on_server(app, json=SAME)
@@ -110,47 +133,41 @@ def answers(
 
     sextant sessions answers ses_01jd... --wrong
     """
-    report = request("GET", path_of("sessions", session, "report"))
-    wanted = [
-        named
-        for named, is_wanted in (
-            (lambda one: one["score"] == 0.0, wrong),
-            (lambda one: one["outcome"] in _UNPARSED, unparsed),
-            (lambda one: is_surprising(one["score"], one["expected"]), surprising),
-        )
-        if is_wanted
-    ]
+    told = request("GET", path_of("sessions", session, "report"))
+    rows = read_all(dict[str, JsonValue], told["items"])
     found = [
-        one
-        for one in report["items"]
-        if all(named(one) for named in wanted) and _holds(one, search)
+        (one, row)
+        for one, row in zip(read_all(_Answer, told["items"]), rows, strict=True)
+        if (not wrong or one.score == 0.0)
+        and (not unparsed or one.outcome in _UNPARSED)
+        and (not surprising or is_surprising(one.score, one.expected))
+        and _holds(one, search)
     ]
-    if not also_json({"data": found}):
+    if not also_json({"data": [row for _, row in found]}):
         return
-    for one in found:
+    for one, _ in found:
         for line in _lines(one):
             out.say(line)
-    shown = f"{len(found)} of {report['n_asked']} questions"
-    if report["n_asked"] > len(report["items"]):
-        shown += f", looked for among the first {len(report['items'])}"
+    shown = f"{len(found)} of {told['n_asked']} questions"
+    if told["n_asked"] != len(rows):
+        shown += f", looked for among the first {len(rows)}"
     err.print(shown)
 
 
-def _holds(one: Json, search: str | None) -> bool:
-    texts = (one["item_id"], one["question"], one["answer"])
+def _holds(one: _Answer, search: str | None) -> bool:
+    texts = (one.item_id, one.question, one.answer)
     return search is None or any(search.lower() in text.lower() for text in texts if text)
 
 
-def _lines(one: Json) -> Iterator[str]:
-    mark = {None: one["outcome"] or "pending", 0.0: "wrong", 1.0: "right"}.get(
-        one["score"], f"score {one['score']}"
-    )
-    expected = "" if one["expected"] is None else f", expected {percent(one['expected'])}"
-    tried = ", trial question" if one["pretest"] else ""
-    yield f"{one['step']:>4}. {one['item_id']}  {mark}{expected}{tried}"
-    for name in ("question", "answer", "reason"):
-        if one[name]:
-            yield f"      {name:9}{' '.join(one[name].split())}"
+def _lines(one: _Answer) -> Iterator[str]:
+    marks = {None: one.outcome or "pending", 0.0: "wrong", 1.0: "right"}
+    mark = marks.get(one.score, f"score {one.score}")
+    expected = "" if one.expected is None else f", expected {percent(one.expected)}"
+    tried = ", trial question" if one.pretest else ""
+    yield f"{one.step:>4}. {one.item_id}  {mark}{expected}{tried}"
+    for name, text in (("question", one.question), ("answer", one.answer), ("reason", one.reason)):
+        if text:
+            yield f"      {name:9}{' '.join(text.split())}"
 
 
 @on_server(app, "watch", json=SAME)
@@ -160,12 +177,12 @@ def follow(
 ) -> None:
     """Watch a test until it ends; leaving it with Ctrl-C does not end the test."""
 
-    async def look() -> Json:
+    async def look() -> JsonObject:
         async with connected() as client:
             found = await client.request("GET", _path(session))
             if found["mode"] == "manual" and found["finished_at"] is None:
                 err.print("A test by hand: it goes on when somebody answers.", soft_wrap=True)
-            return await watch(client, found["id"], quiet=quiet)
+            return await watch(client, session, quiet=quiet)
 
     found = run_to_the_end(look)
     if also_json(found):
@@ -177,17 +194,14 @@ def follow(
 @on_server(app)
 def cancel(session: SessionId) -> None:
     """End a test where it stands; its answers so far are kept."""
-    found = request("POST", f"{_path(session)}:cancel")
-    estimate = found["estimate"]
+    found = Session.model_validate(request("POST", f"{_path(session)}:cancel"))
+    estimate = found.estimate
     stands = (
-        f"theta {number(estimate['theta'])}, 95 % interval {interval(estimate['interval'])}"
-        if estimate["theta"] is not None
+        f"theta {number(estimate.theta)}, 95 % interval {interval(estimate.interval)}"
+        if estimate.theta is not None
         else "no result yet"
     )
-    out.print(
-        f"Cancelled {found['id']} after {found['progress']['items']} items: {stands}.",
-        soft_wrap=True,
-    )
+    out.print(f"Cancelled {found.id} after {found.progress.items} items: {stands}.", soft_wrap=True)
 
 
 @on_server(app)
@@ -213,18 +227,17 @@ def rescore(
         raise InvalidInputError("--params belong to a scorer: name it by --scorer.")
     body = given(scorer=given(name=scorer, params=_object(params)))
 
-    async def mark_again() -> Json:
+    async def mark_again() -> tuple[JsonObject, JsonObject]:
         async with connected() as client:
             made = await client.request("POST", f"{_path(session)}:rescore", json=body)
-            ended = await watch(client, made["id"])
-            changes = await client.request("GET", f"/v1/sessions/{made['id']}/changes")
-            return {"session": ended, "changes": changes["data"]}
+            path = _path(str(made["id"]))
+            ended = await watch(client, str(made["id"]))
+            return ended, await client.request("GET", f"{path}/changes")
 
-    found = run_to_the_end(mark_again)
-    ended = found["session"]
-    if also_json(found):
+    ended, changes = run_to_the_end(mark_again)
+    if also_json({"session": ended, "changes": changes["data"]}):
         report(ended, error_follows=True)
-        _show(found)
+        _show(_Rescored.model_validate(ended), read_all(_Change, changes["data"]))
     _require_completed(ended)
 
 
@@ -246,20 +259,21 @@ def extend(
     path = _path(session)
     options = {"/stopping/score_margin": "--margin", "/stopping/max_items": "--max-items"}
 
-    async def go_on() -> Json:
+    async def go_on() -> JsonObject:
         async with connected(options) as client:
-            known = await client.request("GET", path)
+            known = Session.model_validate(await client.request("GET", path))
+            before = known.stopping
             goals = ("se_target", "score_margin")
             # A goal that was reached would end it at once; one that was not still holds.
-            is_over = margin is not None or known["stop_reason"] in goals
+            is_over = margin is not None or known.stop_reason in goals
             old = {"se": None, "score_margin": None} if is_over else {}
-            stopping = {**known["design"]["stopping"], **old, **told}
+            stopping = {**before.model_dump(exclude_unset=True), **old, **told}
             if max_items is not None:  # what was said counts for more than what came along
-                stopping["min_items"] = min(stopping["min_items"] or 0, max_items)
+                stopping["min_items"] = min(before.min_items or 0, max_items)
             body = {"stopping": stopping}
-            made = await client.request("POST", f"{path}:extend", json=body)
-            async with ended_with_us(client, "sessions", made["id"]):
-                return await watch(client, made["id"], quiet=chosen().json == "-")
+            new = str((await client.request("POST", f"{path}:extend", json=body))["id"])
+            async with ended_with_us(client, "sessions", new):
+                return await watch(client, new, quiet=chosen().json == "-")
 
     ended = run_to_the_end(go_on)
     if also_json(ended):
@@ -276,7 +290,7 @@ def write_report(
     """Write a session's result as a page that anybody can read, one HTML file."""
     path = path_of("sessions", session, "report")
 
-    async def read(client: AsyncSextant) -> tuple[bytes, Json]:
+    async def read(client: AsyncSextant) -> tuple[bytes, JsonObject]:
         return await client.download(f"{path}?format=html"), await client.request("GET", path)
 
     page, document = asked(read)
@@ -285,17 +299,13 @@ def write_report(
         console.out.say(f"Wrote {out}.")
 
 
-def _require_completed(session: Json) -> None:
+def _require_completed(session: JsonObject) -> None:
     if session["status"] != "completed":
         err.print(f"Error: {session['stop_detail']}", style="red")
         raise typer.Exit(FAILED)
 
 
-def _path(session: str) -> str:
-    return path_of("sessions", session)
-
-
-def _object(text: str | None) -> Json | None:
+def _object(text: str | None) -> JsonObject | None:
     if text is None:
         return None
     try:
@@ -307,35 +317,48 @@ def _object(text: str | None) -> Json | None:
     return value
 
 
-def _show(found: Json) -> None:
-    ended, figures = found["session"], found["session"]["rescore"]
-    if figures is not None:
-        before, after = figures["theta_before"], ended["estimate"]["theta"]
+class _Rescored(Session):
+    """A session of answers that were scored again; nothing is known before it has."""
+
+    answers: int | None = at("rescore", "answers", default=None)
+    changed: int | None = at("rescore", "changed", default=None)
+    theta_before: float | None = at("rescore", "theta_before", default=None)
+
+
+class _Mark(Model):
+    outcome: str
+    score: float | None
+    reason: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        return self.outcome if self.score is None else f"{self.score:g}"
+
+
+class _Change(Model):
+    item_id: str
+    changed: bool
+    before: _Mark | None
+    after: _Mark | None
+
+
+def _show(ended: _Rescored, changes: Sequence[_Change]) -> None:
+    if ended.answers is not None:
         out.print(
-            f"{figures['changed']} of {figures['answers']} answers changed; "
-            f"theta {_number(before)} before, {_number(after)} now."
+            f"{ended.changed} of {ended.answers} answers changed; "
+            f"theta {_number(ended.theta_before)} before, {_number(ended.estimate.theta)} now."
         )
-    changed = [change for change in found["changes"] if change["changed"]]
+    changed = [change for change in changes if change.changed]
     if not changed:
         return
     table = Table("item", "before", "now", "why", box=None, padding=(0, 2, 0, 0))
     for change in changed[:_ROWS]:
-        now = change["after"]
-        table.add_row(
-            change["item_id"],
-            _mark(change["before"]),
-            _mark(now),
-            (now or {}).get("reason") or "",
-        )
+        before, now = (str(mark or "not scored") for mark in (change.before, change.after))
+        why = change.after and change.after.reason
+        table.add_row(change.item_id, before, now, why or "")
     out.print(table)
     if len(changed) > _ROWS:
         out.print(f"... and {len(changed) - _ROWS} more")
-
-
-def _mark(mark: Json | None) -> str:
-    if mark is None:
-        return "not scored"
-    return str(mark["outcome"]) if mark["score"] is None else f"{mark['score']:g}"
 
 
 def _number(value: float | None) -> str:

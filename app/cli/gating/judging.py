@@ -4,30 +4,38 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any
 
 from app.cli.gating.policy import Policy, Rule
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
+from app.cli.terminal.replies import Session
 from app.cli.terminal.watch import LONGER, NO_MORE
 from app.errors import InvalidInputError
-from sextant_client import AsyncSextant
+from sextant_client import AsyncSextant, models
 
 #: Waits for a test's end, shows it meanwhile, and returns it as it ended.
-Watch = Callable[[Json], Awaitable[Json]]
+Watch = Callable[[JsonObject], Awaitable[JsonObject]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _OPEN = "inconclusive"
 
 
-def outcome_in(gate: Mapping[str, Any]) -> str:
-    """What came out of a gate as the API gives it.
+class Gate(models.Gate):
+    """A session held against a threshold or a baseline."""
 
-    `go`, `no_go`, `inconclusive`, `pending`, or `error`: there is no result that could decide.
-    """
-    if gate["outcome"] is None:
-        return str(gate["status"])
-    return "error" if gate["value"] is None else str(gate["outcome"])
+    tag: str | None
+    created_at: datetime
+
+    @property
+    def result(self) -> str:
+        """What came out.
+
+        `go`, `no_go`, `inconclusive`, `pending`, or `error`: there is no result that could decide.
+        """
+        if self.outcome is None:
+            return self.status
+        return "error" if self.value is None else self.outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,20 +43,22 @@ class Verdict:
     """A rule, and what came out.
 
     Attributes:
-        gate: As the API gives it.
-        session: Of the gate, as the API gives it.
+        told: The gate as the API gives it.
+        gate: The same as it is read.
+        session: Of the gate.
         reused: The session was begun by an earlier run for the same commit.
     """
 
     rule: Rule
-    gate: Json
-    session: Json
+    told: JsonObject
+    gate: Gate
+    session: Session
     reused: bool = False
 
     @property
     def outcome(self) -> str:
-        """As `outcome_in` of an ended test."""
-        return outcome_in(self.gate)
+        """As `Gate.result` of an ended test."""
+        return self.gate.result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +73,7 @@ class Judge:
 
     client: AsyncSextant
     policy: Policy
-    asked: Json
+    asked: JsonObject
     commit: str | None
     watch: Watch
 
@@ -75,9 +85,9 @@ class Judge:
             rules = [rule for rule in self.policy.rules if rule.bank == bank]
             verdicts = await self._of_bank(bank, rules, spent)
             found |= {one.rule.name: one for one in verdicts}
-            usage = verdicts[0].session["usage"]
-            spent["usd"] += usage["usd"] or 0.0
-            spent["tokens"] += usage["tokens_in"] + usage["tokens_out"]
+            usage = verdicts[0].session.usage
+            spent["usd"] += usage.usd or 0.0
+            spent["tokens"] += usage.tokens_in + usage.tokens_out
         return [found[rule.name] for rule in self.policy.rules]
 
     async def _of_bank(
@@ -101,11 +111,11 @@ class Judge:
         }
         made = await self._post("/v1/gates", {**first.body(), "session": body})
         session = await self._read(f"/v1/sessions/{made['session_id']}")
-        return await self.by(session, rules, {first.name: made["id"]})
+        return await self.by(session, rules, {first.name: str(made["id"])})
 
     async def by(
         self,
-        session: Json,
+        session: JsonObject,
         rules: Sequence[Rule],
         made: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Verdict]:
@@ -119,39 +129,44 @@ class Judge:
         while True:
             if session["status"] not in _ENDED:
                 session = await self.watch(session)
+            read = Session.model_validate(session)
             gates = [
                 await self._read(f"/v1/gates/{made[rule.name]}")
                 if rule.name in made
-                else await self._post("/v1/gates", {**rule.body(), "session_id": session["id"]})
+                else await self._post("/v1/gates", {**rule.body(), "session_id": read.id})
                 for rule in rules
             ]
             verdicts = [
-                Verdict(rule=rule, gate=gate, session=session)
+                Verdict(rule=rule, told=gate, gate=Gate.model_validate(gate), session=read)
                 for rule, gate in zip(rules, gates, strict=True)
             ]
-            if not self._goes_on(verdicts, session):
+            if not self._goes_on(verdicts, read):
                 return verdicts
-            n_items = min(LONGER * session["progress"]["items"], self.policy.extend_to or 0)
+            n_items = min(LONGER * read.progress.items, self.policy.extend_to or 0)
             longer = dict.fromkeys(("min_items", "max_items"), n_items)
-            stopping = {**session["design"]["stopping"], "score_margin": None, "se": None, **longer}
+            stopping = {
+                **read.stopping.model_dump(exclude_unset=True),
+                "score_margin": None,
+                "se": None,
+                **longer,
+            }
             more = {"stopping": stopping, "metadata": self._metadata()}
-            session = await self._post(f"/v1/sessions/{session['id']}:extend", more)
+            session = await self._post(f"/v1/sessions/{read.id}:extend", more)
             made = {}
 
-    def _goes_on(self, verdicts: Sequence[Verdict], session: Json) -> bool:
-        asked = session["progress"]["items"]
+    def _goes_on(self, verdicts: Sequence[Verdict], session: Session) -> bool:
         return (
-            session["status"] == "completed"
-            and session["stop_reason"] not in NO_MORE
-            and asked < (self.policy.extend_to or 0)
-            and any(one.gate["outcome"] == _OPEN for one in verdicts)
+            session.status == "completed"
+            and session.stop_reason not in NO_MORE
+            and session.progress.items < (self.policy.extend_to or 0)
+            and any(one.gate.outcome == _OPEN for one in verdicts)
         )
 
-    async def _known(self, bank: str, metadata: dict[str, str]) -> Json | None:
+    async def _known(self, bank: str, metadata: dict[str, str]) -> JsonObject | None:
         """The newest test of this commit under this policy; None where it is the first."""
         found = await self._read(path_of("banks", bank))
         told = {f"metadata.{name}": value for name, value in metadata.items()}
-        params = {"bank_id": found["id"], **told}
+        params = {"bank_id": str(found["id"]), **told}
         tests = await self.client.list_all("/v1/sessions", limit=1, params=params)
         return tests[0] if tests and tests[0]["status"] not in ("failed", "cancelled") else None
 
@@ -162,10 +177,10 @@ class Judge:
         said = json.dumps(self.policy.model_dump(mode="json"), sort_keys=True)
         return {"commit": self.commit, "policy": hashlib.sha256(said.encode()).hexdigest()[:16]}
 
-    async def _read(self, path: str) -> Json:
+    async def _read(self, path: str) -> JsonObject:
         return await self.client.request("GET", path)
 
-    async def _post(self, path: str, body: Json) -> Json:
+    async def _post(self, path: str, body: JsonObject) -> JsonObject:
         return await self.client.request("POST", path, json=body)
 
 

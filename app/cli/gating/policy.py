@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from app.cli.terminal.options import share_of
 from app.errors import InvalidInputError
+from app.items import Json
 from app.records.gates import GateSpec
 
 #: Characters of a policy: some rules, and not a bank.
@@ -66,9 +67,9 @@ class Rule(_Part):
         if self.metric == "score":
             share_of(self.tolerance, tolerance)
 
-    def body(self) -> dict[str, object]:
+    def body(self) -> dict[str, Json]:
         """The gate as the API takes it, but for its session."""
-        said = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
+        said: dict[str, Json] = self.model_dump(exclude={"name", "bank", "tier"}, exclude_none=True)
         if self.metric == "score" and self.tolerance is not None:
             said["tolerance"] = share_of(self.tolerance)
         return said

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from app.cli.gating.judging import Verdict, outcome_of
+from app.cli.terminal.tables import money
 from app.printable import printable
 
 #: By it the comment of an earlier run is found.
@@ -28,16 +29,15 @@ def markdown(verdicts: Sequence[Verdict], server: str | None) -> str:
     for one in verdicts:
         session = one.session
         name = f"{one.rule.name} ({one.rule.tier})"
-        link = session["id"] if server is None else f"[test]({server}/sessions/{session['id']})"
+        link = session.id if server is None else f"[test]({server}/sessions/{session.id})"
         if one.reused:
             link += " of an earlier run"
-        usd = session["usage"]["usd"]
         cells = [
             _cell(name),
             _SIGNS[one.outcome],
-            _cell(str(one.gate["detail"])),
-            str(session["progress"]["items"]),
-            "-" if usd is None else f"${usd:.4f}",
+            _cell(one.gate.detail),
+            str(session.progress.items),
+            money(session.usage.usd),
             link,
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -63,15 +63,15 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=printable(f"sextant.{one.session['bank']['name']}"),
+            classname=printable(f"sextant.{one.session.bank.name}"),
             name=printable(one.rule.name),
-            time=f"{one.session['usage']['seconds'] or 0.0:.3f}",
+            time=f"{one.session.usage.seconds or 0.0:.3f}",
         )
         if one.outcome in kinds:
             kind = kinds[one.outcome] if one.rule.tier == "must" else "skipped"
-            ET.SubElement(case, kind, message=printable(str(one.gate["detail"])), type=one.outcome)
+            ET.SubElement(case, kind, message=printable(one.gate.detail), type=one.outcome)
         told = ET.SubElement(case, "system-out")
-        told.text = printable(f"{one.gate['detail']} {one.session['id']}")
+        told.text = printable(f"{one.gate.detail} {one.session.id}")
     root = ET.Element("testsuites")
     root.append(suite)
     written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)

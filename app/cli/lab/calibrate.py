@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from app.cli.lab.inputs import (
     score_scale,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, fail_clearly, write_json, written
+from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
 from app.cli.terminal.options import (
     AllowFewOption,
     DimensionsOption,
@@ -43,7 +43,7 @@ from app.cli.terminal.options import (
     NegativeSlopesOption,
     PartitionSizeOption,
     PriorsOption,
-    filter_choices,
+    require_filters,
 )
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
@@ -130,9 +130,7 @@ def command(
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
-    chosen = filter_choices(
-        filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
-    )
+    require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
     plan = CalibrationPlan(
         model=model,
         priors=priors,
@@ -143,7 +141,13 @@ def command(
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         report_card=report_card,
         families=_families(families, report_card=report_card),
-        filters=replace(FilterSettings(), **chosen) if filters else FilterSettings.none(),
+        filters=replace(
+            FilterSettings(),
+            keep_for_score=keep_for_score,
+            point_biserial_confidence=filter_confidence,
+        )
+        if filters
+        else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
         link=_link(link_to, link_method),
@@ -206,8 +210,8 @@ def _link(target: Path | None, method: str | None) -> LinkPlan | None:
 def _progress() -> Iterator[Report]:
     with console.err.status("Calibrating ...") as status:
 
-        def report(progress: Json) -> None:
-            phase = progress["phase"].replace("_", " ").capitalize()
+        def report(progress: JsonObject) -> None:
+            phase = str(progress["phase"]).replace("_", " ").capitalize()
             numbers = [
                 f"{name} {value:.6g}"
                 for name, value in progress.items()
@@ -224,11 +228,11 @@ def _write_bank(path: Path, bank: ItemBank) -> None:
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
-def _dropped(kind: str, dropped: Dropped) -> Json:
+def _dropped(kind: str, dropped: Dropped) -> JsonObject:
     return {kind: dropped.name, "reason": dropped.reason.value, "value": dropped.value}
 
 
-def _items(bank: ItemBank, fitted: Fitted) -> list[Json]:
+def _items(bank: ItemBank, fitted: Fitted) -> list[JsonObject]:
     columns = {**fitted.columns, "b": bank.b}
     return [
         {"item": item_id, **{name: _finite(values[j]) for name, values in columns.items()}}
@@ -236,7 +240,7 @@ def _items(bank: ItemBank, fitted: Fitted) -> list[Json]:
     ]
 
 
-def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[Json] | None:
+def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[JsonObject] | None:
     found = fitted.abilities
     if found is None:
         return None
@@ -276,7 +280,7 @@ def _show(
         f"{'converged' if figures['converged'] else 'NOT converged'} "
         f"after {figures['iterations']} cycles."
     )
-    _show_fit(screen, figures)
+    _show_fit(screen, fitted)
     if (link := figures["link"]) is not None:
         screen.print(
             f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
@@ -287,17 +291,15 @@ def _show(
             f"  {other['model']}: log-likelihood {other['log_likelihood']:.1f}, "
             f"AIC {other['aic']:.1f}, BIC {other['bic']:.1f}"
         )
-    if (card := figures.get("report_card")) is not None:
-        screen.print(_card(card))
-        if (tasks := _card_tasks(card)) is not None:
-            screen.print(tasks)
-        _show_shifts(screen, card["shifts"])
+    if figures.get("report_card") is not None:
+        _show_card(screen, fitted)
     for warning in figures["warnings"]:
         note(warning)
     screen.print(f"Wrote {out}.")
 
 
-def _show_fit(screen: Console, figures: Json) -> None:
+def _show_fit(screen: Console, fitted: Fitted) -> None:
+    figures = fitted.figures
     found = figures["fit"]
     if "dispersion" in figures:
         conformance = found["variance_r2"]
@@ -330,19 +332,23 @@ def _show_fit(screen: Console, figures: Json) -> None:
     )
 
 
-def _card(card: Json) -> Table:
+def _show_card(screen: Console, fitted: Fitted) -> None:
+    """Tests of held-out examinees, and of such that are unlike those learned from."""
+    card, columns = fitted.figures["report_card"], [heading for heading, _ in _CARD]
     title = f"Tests of {card['n_examinees']} examinees on banks calibrated without them"
-    table = Table("design", *(heading for heading, _ in _CARD), title=title)
+    table = Table("design", *columns, title=title)
     for row in card["rows"]:
         table.add_row(row["design"], *(f"{row[name]:.3g}" for _, name in _CARD))
-    return table
-
-
-def _show_shifts(screen: Console, shifts: Sequence[Json]) -> None:
-    """Tests of examinees unlike those learned from."""
-    columns = [heading for heading, _ in _CARD]
+    screen.print(table)
+    if tags := list(card["rows"][0]["tasks"]):
+        table = Table("design", *tags, title="MAE of the score of each task (95 % held)")
+        for row in card["rows"]:
+            told = (row["tasks"][tag] for tag in tags)
+            cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)
+            table.add_row(row["design"], *cells)
+        screen.print(table)
     table = Table("learned from", "tested", "design", *columns, title="Unlike those learned from")
-    for shift in shifts:
+    for shift in card["shifts"]:
         learned, tested = shift_words(shift["hold_out"])
         if shift["reason"] is not None:
             screen.print(f"{learned} to {tested}: {shift['reason']}")
@@ -358,16 +364,3 @@ def _show_shifts(screen: Console, shifts: Sequence[Json]) -> None:
             screen.print(f"Families held out: {', '.join(shift['families'])}.")
     if table.row_count:
         screen.print(table)
-
-
-def _card_tasks(card: Json) -> Table | None:
-    """Predicted scores of the tasks; None where there are none."""
-    tags = list(card["rows"][0]["tasks"])
-    if not tags:
-        return None
-    table = Table("design", *tags, title="MAE of the score of each task (95 % held)")
-    for row in card["rows"]:
-        told = (row["tasks"][tag] for tag in tags)
-        cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)
-        table.add_row(row["design"], *cells)
-    return table

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -22,7 +22,7 @@ from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import also_json, on_server
 from app.cli.servers.problems import alike
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, written
+from app.cli.terminal.console import JsonObject, written
 from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
 from app.engine.bank import ItemBank
 from app.engine.prediction.short_form import ShortForm, compose
@@ -34,6 +34,7 @@ from app.exchange.item_facts import read_costs
 from app.exchange.response_files import ResponseFormat, files_at, sources_of
 from app.printable import percent
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
@@ -52,7 +53,7 @@ class _Made:
 
     form: ShortForm
     keys: list[str]
-    source: Mapping[str, Any]
+    source: JsonObject
     errors: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -111,7 +112,7 @@ def command(
             raise InvalidInputError("--version brings tags and scales along: leave them out.")
         made = _stored(version or "", items, target, ask, item_costs)
     form = made.form
-    document = {
+    document: JsonObject = {
         "target": target,
         "items": [
             {"item": key, "weight": weight}
@@ -177,6 +178,19 @@ def _learned(
     )
 
 
+class _Item(Model):
+    key: str
+    weight: float
+
+
+class _Composed(Model):
+    items: list[_Item]
+    constant: float
+    half_width95: float
+    cost: float
+    bank_version_id: str
+
+
 def _stored(
     reference: str,
     items: int,
@@ -187,7 +201,7 @@ def _stored(
     bank, _, number = reference.partition("/")
     content = b"" if item_costs is None else item_costs.read_bytes()
 
-    async def composed(client: AsyncSextant) -> Json:
+    async def composed(client: AsyncSextant) -> JsonObject:
         path = path_of("banks", bank, "versions", number or "latest")
         costs = None
         if item_costs is not None:
@@ -203,17 +217,17 @@ def _stored(
         )
         return await client.request("POST", f"{path}:compose", json=body)
 
-    found = asked(composed, _OPTIONS)
+    found = _Composed.model_validate(asked(composed, _OPTIONS))
     return _Made(
         form=ShortForm(
-            items=tuple(range(len(found["items"]))),
-            weights=tuple(item["weight"] for item in found["items"]),
-            constant=found["constant"],
-            half_width=found["half_width95"],
-            cost=found["cost"],
+            items=tuple(range(len(found.items))),
+            weights=tuple(item.weight for item in found.items),
+            constant=found.constant,
+            half_width=found.half_width95,
+            cost=found.cost,
         ),
-        keys=[item["key"] for item in found["items"]],
-        source={"bank_version_id": found["bank_version_id"]},
+        keys=[item.key for item in found.items],
+        source={"bank_version_id": found.bank_version_id},
     )
 
 

@@ -1,10 +1,9 @@
 """`sextant estimate`: thetas of recorded answers, no database."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -23,7 +22,7 @@ from app.cli.lab.inputs import (
     score_scale,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, fail_clearly, write_json
+from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.tables import interval, number
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.batch import estimate_many
@@ -33,6 +32,7 @@ from app.engine.lint import lint, quarantine
 from app.engine.prediction.p_irt import PREDICTORS, PIrt
 from app.errors import InvalidInputError
 from app.exchange.names import Aligned, align
+from app.records.fields import finite
 
 _SHOWN = 20
 
@@ -89,7 +89,32 @@ def command(
     screen = console.err if json == "-" else console.out
     _show(screen, rows)
     _warn(items, aligned, rows)
-    write_json(json, {"examinees": rows, **_facts(items, aligned, settings, prediction)})
+    told = [asdict(row) for row in rows]
+    write_json(json, {"examinees": told, **_facts(items, aligned, settings, prediction)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """The predicted score, with its 95 % interval."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One examinee; what is not finite is None."""
+
+    examinee: str
+    theta: float | None
+    se: float | None
+    lo: float | None
+    hi: float | None
+    method: str
+    at_bound: bool
+    n_items: int
+    accuracy: Accuracy
 
 
 def estimate_rows(
@@ -98,8 +123,8 @@ def estimate_rows(
     examinees: Sequence[str],
     estimator: GridEstimator,
     predictor: PIrt = PREDICTORS["p-irt"],
-) -> list[Json]:
-    """One JSON-able row an examinee, in their order.
+) -> list[Row]:
+    """One row an examinee, in their order.
 
     Args:
         bank: The items, all of which are used.
@@ -108,7 +133,7 @@ def estimate_rows(
         estimator: How to estimate.
         predictor: How to predict accuracy.
     """
-    rows: dict[int, Json] = {}
+    rows: dict[int, Row] = {}
     for block in estimate_many(bank, scores, estimator):
         of_block = scores[block.rows]
         predictions = predictor.predict_rows(
@@ -120,16 +145,18 @@ def estimate_rows(
         )
         n_items = np.count_nonzero(~np.isnan(of_block), axis=1)
         for i, row in enumerate(block.rows.tolist()):
-            estimate = asdict(block.beliefs[i].estimate())
-            del estimate["raw"]
-            predicted = predictions[i]
-            accuracy = {"value": predicted.value, "lo": predicted.lo, "hi": predicted.hi}
-            rows[row] = {
-                "examinee": examinees[row],
-                **{key: _finite(value) for key, value in estimate.items()},
-                "n_items": int(n_items[i]),
-                "accuracy": accuracy,
-            }
+            estimate, predicted = block.beliefs[i].estimate(), predictions[i]
+            rows[row] = Row(
+                examinee=examinees[row],
+                theta=finite(estimate.theta),
+                se=finite(estimate.se),
+                lo=finite(estimate.lo),
+                hi=finite(estimate.hi),
+                method=estimate.method,
+                at_bound=estimate.at_bound,
+                n_items=int(n_items[i]),
+                accuracy=Accuracy(value=predicted.value, lo=predicted.lo, hi=predicted.hi),
+            )
     return [rows[i] for i in range(len(rows))]
 
 
@@ -143,14 +170,9 @@ def _grid(nodes: int | None, range_: tuple[float, float] | None, rule: Rule) -> 
     return FixedGrid(n_nodes=nodes, lo=range_[0], hi=range_[1], rule=rule).require_useful()
 
 
-def _finite(value: Any) -> Any:
-    # JSON has no infinity: answers without information have no finite standard error.
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _facts(
     bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: Prediction
-) -> Json:
+) -> JsonObject:
     grid = estimator.grid
     return {
         "estimator": {
@@ -175,24 +197,24 @@ def _facts(
     }
 
 
-def _show(screen: Console, rows: Sequence[Json]) -> None:
+def _show(screen: Console, rows: Sequence[Row]) -> None:
     table = Table("examinee", "theta", "se", "95 % interval", "items", "score")
     for row in rows[:_SHOWN]:
-        accuracy = row["accuracy"]
+        accuracy = row.accuracy
         table.add_row(
-            row["examinee"] + ("" if not row["at_bound"] else f" ({row['method']})"),
-            number(row["theta"], ".3f"),
-            number(row["se"], ".3f"),
+            row.examinee + ("" if not row.at_bound else f" ({row.method})"),
+            number(row.theta, ".3f"),
+            number(row.se, ".3f"),
             interval(row, ".3f"),
-            str(row["n_items"]),
-            f"{accuracy['value']:.3f} ({accuracy['lo']:.3f} to {accuracy['hi']:.3f})",
+            str(row.n_items),
+            f"{accuracy.value:.3f} ({accuracy.lo:.3f} to {accuracy.hi:.3f})",
         )
     screen.print(table)
     if len(rows) > _SHOWN:
         screen.print(f"... and {len(rows) - _SHOWN} more; --json PATH writes all.")
 
 
-def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[Json]) -> None:
+def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[Row]) -> None:
     match = aligned.match
     notes = []
     if match.unknown:
@@ -207,7 +229,7 @@ def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[Json]) -> None:
             f"{len(match.renamed)} items were matched by R's spelling of their names, such as"
             f" {name!r} to {item!r}."
         )
-    if bound := sum(row["at_bound"] for row in rows):
+    if bound := sum(row.at_bound for row in rows):
         notes.append(
             f"{bound} examinees have no finite estimate by this method or lie outside the range;"
             " see `method` and `at_bound`."

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from app.calibration.continuous.score_scale import ScoreScale
-from app.cli.terminal.console import Json, err
+from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.options import file_option
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -104,11 +104,14 @@ class KnownBank:
         bank: The parameters.
         knowledge: As a bank version keeps it; None in a file of parameters alone.
         active: Which items may be asked, shape (n_items,); None leaves it to the design.
+        reference_abilities: Quantiles of the thetas of the models it was calibrated on; empty where
+            the file does not tell them.
     """
 
     bank: ItemBank
-    knowledge: Json | None = None
+    knowledge: JsonObject | None = None
     active: BoolArray | None = None
+    reference_abilities: Sequence[float] = ()
 
     @classmethod
     def load(cls, path: Path) -> "KnownBank":
@@ -132,7 +135,13 @@ class KnownBank:
         bank = bundle.parameters(path.name)
         try:
             knowledge = bundle.version["knowledge"]
-            known = cls(bank=bank, knowledge=knowledge, active=bundle.active(bank))
+            thetas = knowledge.get("reference_abilities", {}).get("quantiles", ())
+            known = cls(
+                bank=bank,
+                knowledge=knowledge,
+                active=bundle.active(bank),
+                reference_abilities=thetas,
+            )
             known.test(Design.from_dict({}))
         except (LookupError, TypeError, ValueError, AttributeError) as exc:
             raise FileFormatError(

@@ -20,10 +20,9 @@ from app.cli.lab.inputs import (
     without,
 )
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, fail_clearly, write_json
+from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
-from app.cli.terminal.tables import number
-from app.cli.terminal.tables import ranks as shown_ranks
+from app.cli.terminal.tables import number, ranks
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -120,9 +119,9 @@ def command(
         costs=each,
     )
     state, stop = simulate_ranking(ranking, list(field.scores), seed=seed, concurrency=concurrency)
-    document = _document(field, ranking, state, stop)
-    _show(console.err if json == "-" else console.out, document)
-    write_json(json, document | {"rules": asdict(rules), "seed": seed})
+    screen = console.err if json == "-" else console.out
+    document = _report(field, ranking, state, stop, screen)
+    write_json(json, {**document, "rules": asdict(rules), "seed": seed})
 
 
 def _costs(
@@ -256,19 +255,74 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
     return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
 
 
-def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> Json:
-    ranks = ranking.ranks(state)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One model of the ranking; `ci` is its 95 % interval."""
+
+    examinee: str
+    rank_lo: int
+    rank_hi: int
+    group: int
+    theta: float
+    se: float
+    ci: list[float]
+    items: int
+    full_score: float
+
+
+def _order(field: Field, ranking: Ranking, state: RankingState) -> list[_Entry]:
+    found = ranking.ranks(state)
     told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
+    group_of = {member: number for number, group in enumerate(found.groups, 1) for member in group}
+    return [
+        _Entry(
+            examinee=field.names[member],
+            rank_lo=found.rank_ranges[member][0],
+            rank_hi=found.rank_ranges[member][1],
+            group=group_of[member],
+            theta=told[member].theta,
+            se=told[member].se,
+            ci=[told[member].lo, told[member].hi],
+            items=state.members[member].n_asked,
+            full_score=float(field.means[member]),
+        )
+        for member in found.order
+    ]
+
+
+def _report(
+    field: Field, ranking: Ranking, state: RankingState, stop: Stop, screen: Console
+) -> JsonObject:
+    """Show what came out; returns it as JSON."""
+    found, order = ranking.ranks(state), _order(field, ranking, state)
     names, costs = field.names, ranking.costs or (1.0,) * field.size
-    group_of = {member: number for number, group in enumerate(ranks.groups, 1) for member in group}
+    ties = [[names[member] for member in tie] for tie in found.ties]
+    tau, share = kendall_tau(found.order, field.means), state.n_asked / field.n_recorded
+    table = Table("rank", "model", "theta", "95 % interval", "items", "score")
+    for entry in order:
+        table.add_row(
+            ranks(entry.rank_lo, entry.rank_hi),
+            entry.examinee,
+            f"{entry.theta:.2f}",
+            " to ".join(map(number, entry.ci)),
+            f"{entry.items}",
+            f"{entry.full_score:.3f}",
+        )
+    screen.print(table)
+    for tie in ties:
+        screen.print(f"Tied: {', '.join(tie)}.")
+    screen.print(
+        f"{state.n_asked} items, {percent(share, 1)} of the recorded scores; tau {tau:.2f}. "
+        f"{stop.detail}"
+    )
     return {
-        "ranking": [names[member] for member in ranks.order],
-        "tau": kendall_tau(ranks.order, field.means),
+        "ranking": [names[member] for member in found.order],
+        "tau": tau,
         "items_total": state.n_asked,
         "items_per_examinee": {
             name: test.n_asked for name, test in zip(names, state.members, strict=True)
         },
-        "share_of_full": state.n_asked / field.n_recorded,
+        "share_of_full": share,
         "cost_total": sum(
             test.n_asked * cost for test, cost in zip(state.members, costs, strict=True)
         ),
@@ -280,43 +334,10 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
                 "decided": pair.decided,
                 "p_value": pair.p_value,
             }
-            for pair in ranks.pairs
+            for pair in found.pairs
         ],
-        "ties": [[names[member] for member in tie] for tie in ranks.ties],
-        "order": [
-            {
-                "examinee": names[member],
-                "rank_lo": ranks.rank_ranges[member][0],
-                "rank_hi": ranks.rank_ranges[member][1],
-                "group": group_of[member],
-                "theta": told[member].theta,
-                "se": told[member].se,
-                "ci": [told[member].lo, told[member].hi],
-                "items": state.members[member].n_asked,
-                "full_score": float(field.means[member]),
-            }
-            for member in ranks.order
-        ],
+        "ties": ties,
+        "order": [asdict(entry) for entry in order],
         "stop_reason": stop.reason.value,
         "stop_detail": stop.detail,
     }
-
-
-def _show(screen: Console, document: Json) -> None:
-    table = Table("rank", "model", "theta", "95 % interval", "items", "score")
-    for entry in document["order"]:
-        table.add_row(
-            shown_ranks(entry),
-            entry["examinee"],
-            f"{entry['theta']:.2f}",
-            " to ".join(map(number, entry["ci"])),
-            f"{entry['items']}",
-            f"{entry['full_score']:.3f}",
-        )
-    screen.print(table)
-    for tie in document["ties"]:
-        screen.print(f"Tied: {', '.join(tie)}.")
-    screen.print(
-        f"{document['items_total']} items, {percent(document['share_of_full'], 1)} of the "
-        f"recorded scores; tau {document['tau']:.2f}. {document['stop_detail']}"
-    )

@@ -8,7 +8,7 @@ import typer
 from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import SAME, also_json, on_server
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, write_file
+from app.cli.terminal.console import JsonObject, write_file
 from app.cli.terminal.options import file_option
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
@@ -47,7 +47,7 @@ def command(
         console.out.say(f"Wrote {out}.")
 
 
-def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[bytes, Json]:
+def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[bytes, JsonObject]:
     # Whoever only talks to a server need not wait until all this is loaded.
     from app.cli.lab.inputs import load_bank
     from app.exchange.calibration_file import read_calibration
@@ -63,7 +63,7 @@ def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[b
     return render(report).encode(), report.to_dict()
 
 
-async def _stored(client: AsyncSextant, reference: str) -> tuple[bytes, Json]:
+async def _stored(client: AsyncSextant, reference: str) -> tuple[bytes, JsonObject]:
     bank, _, number = reference.partition("/")
     path = path_of("banks", bank, "versions", number or "latest", "report")
     return await client.download(f"{path}?format=html"), await client.request(

@@ -29,7 +29,7 @@ from app.cli.lab.inputs import (
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
 from app.cli.lab.simulate_forecast import show_forecast
 from app.cli.terminal import console
-from app.cli.terminal.console import Json, fail_clearly, write_json
+from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import (
     ConcurrencyOption,
     ItemCostsOption,
@@ -55,6 +55,7 @@ from app.engine.simulation.simulate import Summary, Taken, summarise
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
+from app.items import Json
 from app.records.fields import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
@@ -307,7 +308,7 @@ def _report(
             "design": design.to_dict(),
             "seed": seed,
             **found.facts,
-            **given(baselines=simpler and [asdict(one) for one in simpler]),
+            **given(baselines=[asdict(one) for one in simpler] if simpler else None),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(
@@ -380,9 +381,11 @@ def _correction(
     return learn_intervals(seen, ends, references)
 
 
-def _knowledge(correction: IntervalCorrection | None, curves: LearnedCurves | None) -> Json | None:
+def _knowledge(
+    correction: IntervalCorrection | None, curves: LearnedCurves | None
+) -> JsonObject | None:
     """What was learned, as a bank version keeps it; None where nothing was."""
-    known: Json = {}
+    known: dict[str, Json] = {}
     if correction is not None:
         known["interval_correction"] = correction.to_dict()
     if curves is not None:
@@ -395,7 +398,7 @@ def _knowledge(correction: IntervalCorrection | None, curves: LearnedCurves | No
     return known or None
 
 
-def _as_json(name: str, taken: Taken, reference: float) -> Json:
+def _as_json(name: str, taken: Taken, reference: float) -> JsonObject:
     estimate, prediction = taken.estimate, taken.prediction
     return {
         "examinee": name,

@@ -11,7 +11,7 @@ from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_scores, without
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -66,7 +66,7 @@ class DesignOptions:
                 known = ", ".join(name.replace("_", "-") for name in SELECTORS)
                 raise InvalidInputError(f"{name} belongs to the selectors {known}.")
 
-    def _given(self) -> dict[str, object]:
+    def _given(self) -> dict[str, Path | str | int | None]:
         return {
             "--dimensions": self.dimensions,
             "--ask": self.ask,
@@ -96,7 +96,7 @@ class Simulated:
     test: AdaptiveTest
     seconds: float
     figures: Mapping[str, float | int | None] = field(default_factory=dict)
-    facts: Json
+    facts: JsonObject
 
 
 def take_all(
@@ -217,24 +217,26 @@ def simulate_design(
     )
 
 
-def _model(learned: LearnedAbilities) -> Json:
+def _model(learned: LearnedAbilities) -> JsonObject:
     """What was learned, as JSON."""
     fit, scores = learned.fit, learned.scores
     return {
         "dimensions": fit.dimensions,
         "method": fit.method.value,
         "held_out_log_likelihood": fit.compared,
-        "parallel_analysis": fit.analysis
-        and {
+        "parallel_analysis": None
+        if fit.analysis is None
+        else {
             "dimensions": fit.analysis.dimensions,
             "eigenvalues": list(fit.analysis.eigenvalues),
             "chance": list(fit.analysis.chance),
         },
         "n_examinees": len(fit.abilities),
         "degenerate_items": int(fit.degenerate.sum()),
-        "shrinkage": scores and scores.shrinkage,
-        "cross_validated_error": scores
-        and {
+        "shrinkage": None if scores is None else scores.shrinkage,
+        "cross_validated_error": None
+        if scores is None
+        else {
             name: {str(count): error for count, error in errors.items()}
             for name, errors in scores.errors.items()
         },

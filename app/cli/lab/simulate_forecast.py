@@ -25,12 +25,10 @@ def show_forecast(
     design's prior.
     """
     rng = np.random.default_rng(seed)
-    bank, knowledge = known.bank, known.knowledge or {}
-    abilities = knowledge.get("reference_abilities", {}).get("quantiles", ())
-    if abilities and bank.abilities is None:
-        thetas = drawn(abilities, n_examinees, rng)
+    if known.reference_abilities and known.bank.abilities is None:
+        thetas = drawn(known.reference_abilities, n_examinees, rng)
     else:
-        thetas = prior_thetas(bank, design.estimator, n_examinees, rng)
+        thetas = prior_thetas(known.bank, design.estimator, n_examinees, rng)
     found = forecast(
         known.test(design),
         thetas,

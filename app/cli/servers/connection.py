@@ -13,7 +13,7 @@ import sextant_client
 from app.cli.servers.logins import Target
 from app.cli.servers.options import chosen
 from app.cli.servers.problems import in_words, is_missing
-from app.cli.terminal.console import Json, err
+from app.cli.terminal.console import JsonObject, err
 from app.cli.terminal.signals import run_until_signal
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
@@ -75,7 +75,7 @@ async def connected(
 
 @asynccontextmanager
 async def there(
-    client: AsyncSextant, kind: str, name: str, new: Json | None
+    client: AsyncSextant, kind: str, name: str, new: JsonObject | None
 ) -> AsyncIterator[bool]:
     """What is called so, and whether it is new: what is made goes again if the block fails.
 
@@ -106,7 +106,7 @@ async def there(
         raise
 
 
-async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, Json]]:
+async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, JsonObject]]:
     """Type and data of each event of a resource, until the last one.
 
     They are polled: the API of this process streams nothing.
@@ -165,16 +165,16 @@ def asked(
 def request(
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
     path: str,
-    body: Json | None = None,
+    body: JsonObject | None = None,
     options: Mapping[str, str] = _NO_OPTIONS,
-) -> Json:
+) -> JsonObject:
     """What one call of the API gives."""
     return asked(lambda client: client.request(method, path, json=body), options)
 
 
-def listed(path: str, limit: int | None = None) -> list[Json]:
+def listed(path: str, limit: int | None = None) -> list[JsonObject]:
     """All that a list of the API holds, or so many."""
-    return asked(lambda client: client.list_all(path, limit=limit))
+    return [*asked(lambda client: client.list_all(path, limit=limit))]
 
 
 def path_of(*parts: str) -> str:

@@ -2,15 +2,17 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
 from app.cli.servers.logins import Target, target
-from app.cli.terminal.console import USAGE_ERROR, fail_clearly, write_json
+from app.cli.terminal.console import USAGE_ERROR, JsonObject, fail_clearly, write_json
+from app.cli.terminal.options import LIMITS, limits_of
+from app.cli.terminal.tables import Columns, M, show_list
 from app.errors import InvalidInputError
 
 P = ParamSpec("P")
@@ -53,6 +55,7 @@ class Chosen:
 
     Attributes:
         runs: It needs a worker.
+        limits: Those that are named, None where as much as there is may be used.
     """
 
     server: str | None = None
@@ -60,6 +63,7 @@ class Chosen:
     json: str | None = None
     project: str | None = None
     runs: bool = False
+    limits: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def target(self) -> Target | None:
@@ -82,6 +86,7 @@ def on_server(
     *,
     json: str | None = None,
     runs: bool = False,
+    limits: bool = False,
     code: int = USAGE_ERROR,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function a command on a server, which fails clearly.
@@ -94,12 +99,16 @@ def on_server(
         name: See `group`.
         json: Help of `--json`; None leaves the option out.
         runs: It needs a server with a worker: one of our own where none is named.
+        limits: It takes those of a project or a key.
         code: Exit code where it fails.
     """
-    options: dict[str, Any] = {"server": ServerOption if runs else AskServerOption}
-    options["server_key"] = ServerKeyOption
-    options["json"] = json and Annotated[str | None, typer.Option("--json", help=json)]
-    options["project"] = _ProjectOption
+    options: dict[str, object] = {
+        **(LIMITS if limits else {}),
+        "server": ServerOption if runs else AskServerOption,
+        "server_key": ServerKeyOption,
+        "json": json and Annotated[str | None, typer.Option("--json", help=json)],
+        "project": _ProjectOption,
+    }
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(command)
@@ -132,15 +141,22 @@ def on_server(
     return decorate
 
 
-def _read(given: Mapping[str, Any], added: Mapping[str, Any], *, runs: bool) -> Chosen:
+def _read(given: Mapping[str, Any], added: Container[str], *, runs: bool) -> Chosen:
     project = given.get("project") if "project" in added else None
     if project is not None and not project.isascii():
         raise InvalidInputError("--project: name it by its id: a header takes ASCII alone.")
     own = {name: given.get(name) for name in ("server", "server_key", "json")}
-    return Chosen(**own, project=project or None, runs=runs)
+    limits = limits_of(**{name: given[name] for name in LIMITS if name in added})
+    return Chosen(**own, project=project or None, runs=runs, limits=limits)
 
 
-def also_json(document: Mapping[str, Any]) -> bool:
+def also_json(document: JsonObject) -> bool:
     """Write what was found where `--json` says; whether it is to be shown to people as well."""
     write_json(chosen().json, document)
     return chosen().json != "-"
+
+
+def tell_list(kind: type[M], found: Sequence[JsonObject], columns: Columns[M]) -> None:
+    """Write a list where `--json` says, and show it to people, read as entries of this kind."""
+    if also_json({"data": found}):
+        show_list(map(kind.model_validate, found), columns)

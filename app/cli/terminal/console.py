@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
+from typing import IO, BinaryIO, ParamSpec, TypeAlias, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,12 +17,13 @@ from rich.segment import Segment
 from typing_extensions import override
 
 from app.errors import InvalidInputError, SextantError
+from app.items import Json
 from app.printable import printable, printable_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: An object of JSON, such as the API takes and gives.
-Json = dict[str, Any]
+#: What the API takes, and gives before it is read.
+JsonObject: TypeAlias = Mapping[str, Json]
 
 
 #: Columns of what is no terminal: nothing that goes into a pipe or a file is cut or wrapped.
@@ -132,7 +133,7 @@ def require_writable(target: str | None) -> None:
         raise InvalidInputError(f"--json: {target}: cannot be written: {reason}.")
 
 
-def write_json(target: str | None, document: Mapping[str, Any]) -> None:
+def write_json(target: str | None, document: JsonObject) -> None:
     """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
 
     Raises:

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from app.cli.servers.connection import path_of
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
 from app.cli.terminal.options import given
 from app.errors import InvalidInputError
+from app.items import Json
 from sextant_client import AsyncSextant
 
 EndpointKeyOption = Annotated[
@@ -77,7 +78,7 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-async def saved_endpoint(client: AsyncSextant, name: str) -> Json:
+async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
     """A saved endpoint by name or id.
 
     Raises:
@@ -97,7 +98,7 @@ async def saved_endpoint(client: AsyncSextant, name: str) -> Json:
     )
 
 
-def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any]) -> None:
+def require_fitting(endpoint: str, model: str | None, settings: JsonObject) -> None:
     """Refuse options that do not go together, before anything is started for them.
 
     Raises:
@@ -124,8 +125,8 @@ def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any
 
 
 async def examinee(
-    client: AsyncSextant, endpoint: str, model: str | None, settings: Mapping[str, Any]
-) -> Json:
+    client: AsyncSextant, endpoint: str, model: str | None, settings: JsonObject
+) -> dict[str, Json]:
     """`endpoint_id`, or `endpoint`, of a session; see `require_fitting`.
 
     Raises:
@@ -141,7 +142,7 @@ def stops_of(stop: list[str] | None) -> list[str] | None:
     return stop and [mark.replace("\\n", "\n") for mark in stop]
 
 
-def options_of(extra_body: str | None) -> Json:
+def options_of(extra_body: str | None) -> JsonObject:
     """`options` of an endpoint.
 
     Raises:

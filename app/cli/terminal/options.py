@@ -1,14 +1,15 @@
 """Options that several commands have."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from app.cli.terminal.console import Json
 from app.errors import InvalidInputError
+from app.items import Json
 
 #: An option that takes a file which is there.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
@@ -39,7 +40,6 @@ EraseOption = Annotated[
     bool,
     typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
 ]
-EventStreamsOption = Annotated[int | None, typer.Option(help="Event streams at a process.")]
 ExamineeOption = Annotated[
     str | None, typer.Option(help="Who answered, for files of one examinee.")
 ]
@@ -94,7 +94,6 @@ NegativeSlopesOption = Annotated[
     ),
 ]
 NotesOption = Annotated[str, typer.Option(help="Kept with the version.")]
-OpenSessionsOption = Annotated[int | None, typer.Option(help="Sessions that have not ended.")]
 PartitionSizeOption = Annotated[
     int | None,
     typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
@@ -116,12 +115,10 @@ PriorsOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
-RequestsPerSOption = Annotated[float | None, typer.Option(help="Requests a second.")]
 ScorersOption = Annotated[
     list[str] | None,
     typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
 ]
-StoredBytesOption = Annotated[int | None, typer.Option(help="Bytes that it may store.")]
 TargetOption = Annotated[
     str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
 ]
@@ -133,25 +130,32 @@ UsdPerDayOption = Annotated[
 ]
 
 
-def given(**values: Any) -> Json:
+#: Options of what a project or a key may use, by the names of the limits.
+LIMITS: Mapping[str, object] = {
+    "usd_per_day": UsdPerDayOption,
+    "tokens_per_day": TokensPerDayOption,
+    "stored_bytes": Annotated[int | None, typer.Option(help="Bytes that it may store.")],
+    "requests_per_s": Annotated[float | None, typer.Option(help="Requests a second.")],
+    "open_sessions": Annotated[int | None, typer.Option(help="Sessions that have not ended.")],
+    "event_streams": Annotated[int | None, typer.Option(help="Event streams at a process.")],
+}
+
+
+def given(**values: Json) -> dict[str, Json]:
     """Only what was given: defaults hold for the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
-def filter_choices(*, filters: bool, keep_for_score: bool, confidence: float | None) -> Json:
-    """What is chosen of the filters, by the names of their fields.
+def require_filters(*, filters: bool, keep_for_score: bool, confidence: float | None) -> None:
+    """Refuse what is chosen of the filters where there are none.
 
     Raises:
         InvalidInputError: Something, where they are switched off.
     """
-    chosen = given(
-        keep_for_score=None if keep_for_score else False, point_biserial_confidence=confidence
-    )
-    if chosen and not filters:
+    if not filters and (not keep_for_score or confidence is not None):
         raise InvalidInputError(
             "--drop and --filter-confidence belong to the filters, which --no-filters switches off."
         )
-    return chosen
 
 
 def limits_of(**told: float | None) -> dict[str, float | None]:
@@ -160,7 +164,7 @@ def limits_of(**told: float | None) -> dict[str, float | None]:
     Raises:
         InvalidInputError: One is below 0, or no number.
     """
-    named = given(**told)
+    named = {name: value for name, value in told.items() if value is not None}
     if refused := [name for name, value in named.items() if not 0 <= value < math.inf]:
         raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {named[refused[0]]}.")
     return {name: value or None for name, value in named.items()}

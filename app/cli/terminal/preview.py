@@ -4,11 +4,12 @@ import json as json_text
 from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 
 from app.cli.commands.run import OPTIONS
 from app.cli.servers.connection import connected, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal.console import Json, out, require_writable
+from app.cli.terminal.console import JsonObject, out, require_writable
 from app.cli.terminal.examinees import (
     EndpointKeyOption,
     ExtraBody,
@@ -23,6 +24,8 @@ from app.cli.terminal.examinees import (
     stops_of,
 )
 from app.cli.terminal.options import given
+from app.cli.terminal.replies import at
+from sextant_client.models import Model
 
 
 @on_server(json="Write the preview as JSON; - for stdout.", runs=True)
@@ -61,47 +64,79 @@ def preview(
         options=options_of(extra_body),
     )
     require_fitting(endpoint, model, asked_model)
-    body: Json = {
-        "prompt": given(shots=shots, system=system, mode=mode),
-        "send": not no_call,
-    }
+    prompt = given(shots=shots, system=system, mode=mode)
 
-    async def ask() -> Json:
+    async def ask() -> JsonObject:
         async with connected(OPTIONS, bank=bank) as client:
             path = f"{path_of('banks', bank, 'items', item)}:preview"
-            body.update(await examinee(client, endpoint, model, asked_model))
+            asked = await examinee(client, endpoint, model, asked_model)
+            body = {"prompt": prompt, "send": not no_call, **asked}
             return await client.request("POST", path, json=body)
 
     found = run_to_the_end(ask)
     if also_json(found):
-        _show(found)
+        _show(_Preview.model_validate(found))
 
 
-def _show(found: Json) -> None:
-    shots = f", {found['shots']} examples" if found["shots"] else ""
-    _line("item", f"{found['item_id']} ({found['mode']}{shots}, scored by {found['scorer']})")
-    for request in found["requests"]:
-        _line("sent to" if found["answer"] else "would go to", request["url"])
-        _text(json_text.dumps(request["body"], ensure_ascii=False, indent=2))
-    answer = found["answer"]
+class _Request(Model):
+    url: str
+    body: dict[str, JsonValue]
+
+
+class _Option(Model):
+    option: str
+    logprob: float
+    bytes: int
+
+
+class _Answer(Model):
+    reasoning: str | None
+    answer: str | None
+    options: tuple[_Option, ...] = at("method", "options", default=())
+    outcome: str
+    reason: str | None
+    score: float | None
+    extracted: str | None
+    extractor: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    attempts: int
+
+
+class _Preview(Model):
+    item_id: str
+    mode: str
+    shots: int
+    scorer: str
+    requests: list[_Request]
+    answer: _Answer | None
+    target: list[str]
+
+
+def _show(found: _Preview) -> None:
+    shots, answer = f", {found.shots} examples" if found.shots else "", found.answer
+    _line("item", f"{found.item_id} ({found.mode}{shots}, scored by {found.scorer})")
+    for request in found.requests:
+        _line("sent to" if answer else "would go to", request.url)
+        _text(json_text.dumps(request.body, ensure_ascii=False, indent=2))
     if answer is None:
         return
-    if answer["reasoning"]:
+    if answer.reasoning:
         _line("reasoning", "")
-        _text(answer["reasoning"])
-    _line("answer", "" if answer["answer"] else "(none)")
-    _text(answer["answer"] or "")
-    for option in (answer["method"] or {}).get("options", []):
-        per_byte = option["logprob"] / option["bytes"]
-        _text(f"{option['option']}  {option['logprob']:.4f}  ({per_byte:.4f} a byte)")
-    _line("expected", " or ".join(found["target"]))
-    _line("outcome", answer["outcome"] + (f": {answer['reason']}" if answer["reason"] else ""))
-    if answer["score"] is not None:
-        read = f" (read: {answer['extracted']}, by {answer['extractor']})"
-        _line("score", f"{answer['score']:g}{read if answer['extracted'] else ''}")
-    tokens = [answer["tokens_in"], answer["tokens_out"]]
-    if None not in tokens:
-        _line("tokens", f"{tokens[0]} in, {tokens[1]} out, {answer['attempts']} calls")
+        _text(answer.reasoning)
+    _line("answer", "" if answer.answer else "(none)")
+    _text(answer.answer or "")
+    for option in answer.options:
+        per_byte = option.logprob / option.bytes
+        _text(f"{option.option}  {option.logprob:.4f}  ({per_byte:.4f} a byte)")
+    _line("expected", " or ".join(found.target))
+    _line("outcome", answer.outcome + (f": {answer.reason}" if answer.reason else ""))
+    if answer.score is not None:
+        read = f" (read: {answer.extracted}, by {answer.extractor})"
+        _line("score", f"{answer.score:g}{read if answer.extracted else ''}")
+    if answer.tokens_in is not None and answer.tokens_out is not None:
+        calls = f"{answer.attempts} calls"
+        _line("tokens", f"{answer.tokens_in} in, {answer.tokens_out} out, {calls}")
 
 
 def _line(label: str, value: str) -> None:

@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
+from app.cli.terminal.replies import Estimate, Score, Steps, Usage
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
-from app.records.fields import ends
+from sextant_client.models import Model
 
 #: Answers kept in sight while the test runs.
 _ROWS = 10
@@ -20,31 +21,50 @@ _BAND, _FROM, _TO = 48, -4.0, 4.0
 _MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unparsed", "truncated": "cut"}
 
 
+class Received(Model):
+    """An answer that came."""
+
+    item_id: str = ""
+    pretest: bool = False
+    extracted: str | None = None
+    score: float | None = None
+    outcome: str | None = None
+
+
+class Updated(Model):
+    """What is known after it."""
+
+    estimate: Estimate
+    score: Score | None = None
+    progress: Steps
+    usage: Usage
+
+
 class Progress:
     """What the events have told so far."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
-        self._answer: Json = {}
-        self._figures: Json = {}
+        self._answer = Received()
+        self._figures: Updated | None = None
         self._status = "queued"
         self._waits_for = ""
         self._clock = clock
         self._began = clock()
 
-    def take(self, kind: str, data: Json) -> str | None:
+    def take(self, kind: str, data: JsonObject) -> str | None:
         """Take in one event; returns a line for terminals that cannot be redrawn."""
         if kind == "response.received":
-            self._answer = data
+            self._answer = Received.model_validate(data)
             self._status = "running"
-            if data.get("outcome") != "error":
+            if self._answer.outcome != "error":
                 self._waits_for = ""
         elif kind == "estimate.updated":
-            self._figures = data
-            self._rows.append(_row(self._answer, data))
-            return _line(self._answer, data)
+            self._figures = Updated.model_validate(data)
+            self._rows.append(_row(self._answer, self._figures))
+            return _line(self._answer, self._figures)
         elif kind == "session.waiting":
-            return self._wait(data["reason"], data["until"])
+            return self._wait(str(data["reason"]), str(data["until"]))
         elif kind.startswith("session.") and kind != "session.item_selected":
             self._status = kind.removeprefix("session.")
         return None
@@ -71,47 +91,46 @@ class Progress:
         return Group(*shown)
 
     def _rest(self) -> str:
-        if not self._figures:
+        if self._figures is None:
             return ""
-        progress, usage = self._figures["progress"], self._figures["usage"]
-        items, expected = progress["items"], progress["expected_items"]
-        spent = f"{items} items, {cost(usage)}"
+        spent = cost(self._figures.usage)
+        items, expected = self._figures.progress.items, self._figures.progress.expected_items
         if expected is None or not items:
-            return spent
+            return f"{items} items, {spent}"
         left = max(expected - items, 0)
         seconds = (self._clock() - self._began) / items * left
-        return f"{items} of about {expected} items, {cost(usage)}; about {_duration(seconds)} left"
+        return f"{items} of about {expected} items, {spent}; about {_duration(seconds)} left"
 
 
-def headline(figures: Json) -> str:
+def headline(figures: Updated | None) -> str:
     """Ability and predicted score, each with its interval."""
-    estimate = figures.get("estimate")
-    if estimate is None or estimate["theta"] is None:
+    if figures is None or figures.estimate.theta is None:
         return "No result yet: needs at least 5 scored answers."
-    lo, hi = ends(estimate["interval"])
+    estimate, score = figures.estimate, figures.score
     said = (
-        f"theta {number(estimate['theta'])} ± {number(estimate['se'], '.2f')} "
-        f"(95 %: {number(lo)} to {number(hi)})"
+        f"theta {number(estimate.theta)} ± {number(estimate.se, '.2f')} "
+        f"(95 %: {interval(estimate.interval)})"
     )
-    if (score := figures.get("score")) is not None:
+    if score is not None:
         known = (
             ", all questions asked"
-            if score["interval"] is None
-            else f" (95 %: {interval(score['interval'], '.1%')})"
+            if score.interval is None
+            else f" (95 %: {interval(score.interval, '.1%')})"
         )
-        said = f"score {percent(score['value'], 1)}{known}   {said}"
+        said = f"score {percent(score.value, 1)}{known}   {said}"
     return said
 
 
-def cost(usage: Json) -> str:
+def cost(usage: Usage) -> str:
     """What was spent."""
-    return "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
+    return "price unknown" if usage.usd is None else f"${usage.usd:.4f}"
 
 
-def _band(figures: Json) -> str:
+def _band(figures: Updated | None) -> str:
     """The interval of theta as a line from -4 to 4."""
-    estimate = figures.get("estimate") or {"theta": None, "interval": None}
-    theta, (first, last) = estimate["theta"], ends(estimate["interval"])
+    if figures is None or (known := figures.estimate.interval) is None:
+        return ""
+    theta, first, last = figures.estimate.theta, known.lo, known.hi
     if theta is None or first is None or last is None:
         return ""
 
@@ -127,43 +146,41 @@ def line_of(width: int, at: float, lo: float, hi: float) -> str:
     return "".join(line)
 
 
-def _row(answer: Json, figures: Json) -> tuple[str, ...]:
-    estimate = figures["estimate"]
+def _row(answer: Received, figures: Updated) -> tuple[str, ...]:
     return (
-        str(figures["progress"]["items"]),
+        str(figures.progress.items),
         _item(answer),
-        _short(answer.get("extracted") or ""),
+        _short(answer.extracted or ""),
         _mark(answer),
-        number(estimate["theta"]),
-        number(estimate["se"], ".2f"),
-        cost(figures["usage"]),
+        number(figures.estimate.theta),
+        number(figures.estimate.se, ".2f"),
+        cost(figures.usage),
     )
 
 
-def _line(answer: Json, figures: Json) -> str:
+def _line(answer: Received, figures: Updated) -> str:
     """One step where lines cannot be redrawn: each figure with its name."""
-    estimate, progress = figures["estimate"], figures["progress"]
-    expected = progress["expected_items"]
+    estimate, progress = figures.estimate, figures.progress
+    expected = progress.expected_items
     parts = [
-        f"{progress['items']}" + ("" if expected is None else f" of about {expected}"),
+        f"{progress.items}" + ("" if expected is None else f" of about {expected}"),
         _item(answer),
-        _short(answer.get("extracted") or ""),
-        f"score {_mark(answer)}" if answer.get("score") is not None else _mark(answer),
+        _short(answer.extracted or ""),
+        _mark(answer) if answer.score is None else f"score {_mark(answer)}",
         ""
-        if estimate["theta"] is None
-        else f"theta {number(estimate['theta'])} SE {number(estimate['se'], '.2f')}",
-        cost(figures["usage"]),
+        if estimate.theta is None
+        else f"theta {number(estimate.theta)} SE {number(estimate.se, '.2f')}",
+        cost(figures.usage),
     ]
     return "  ".join(part for part in parts if part)
 
 
-def _item(answer: Json) -> str:
-    return f"{answer.get('item_id', '')}{' (pretest)' if answer.get('pretest') else ''}"
+def _item(answer: Received) -> str:
+    return f"{answer.item_id}{' (pretest)' if answer.pretest else ''}"
 
 
-def _mark(answer: Json) -> str:
-    score = answer.get("score")
-    return _MARKS.get(answer.get("outcome", ""), "") if score is None else f"{score:g}"
+def _mark(answer: Received) -> str:
+    return _MARKS.get(answer.outcome or "", "") if answer.score is None else f"{answer.score:g}"
 
 
 def _duration(seconds: float) -> str:

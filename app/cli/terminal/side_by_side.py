@@ -10,8 +10,8 @@ from rich.table import Table
 from typing_extensions import override
 
 from app.cli.servers.connection import events
-from app.cli.terminal.console import Json, err
-from app.cli.terminal.progress import Progress, line_of
+from app.cli.terminal.console import JsonObject, err
+from app.cli.terminal.progress import Progress, Updated, line_of
 from app.engine.prediction.sample_size import sample_interval
 from app.printable import percent
 from sextant_client import AsyncSextant
@@ -50,18 +50,21 @@ class SideBySide:
         self._progress = Progress()
         self._scores: dict[str, dict[int, _Score]] = {"chosen": {}, "random": {}}
 
-    def take(self, side: str, kind: str, data: Json) -> str | None:
+    def take(self, side: str, kind: str, data: JsonObject) -> str | None:
         """Take in one event of a side; returns a line for terminals that cannot be redrawn."""
         line = self._progress.take(kind, data) if side == "chosen" else None
         if kind == "estimate.updated":
-            n = data["progress"]["scored"]
-            if side == "random":
-                mean = data["progress"]["mean"]
+            figures = Updated.model_validate(data)
+            n, mean, told = figures.progress.scored, figures.progress.mean, figures.score
+            if side == "random" and mean is not None:
                 score = _Score(mean, *sample_interval(mean, n, self._n_items))
                 line = None if n % _EVERY else f"{n} random questions: {score}"
-            elif (told := data["score"]) is not None:
-                known = told["interval"] or {"lo": told["value"], "hi": told["value"]}
-                score = _Score(told["value"], known["lo"], known["hi"])
+            elif side == "chosen" and told is not None:
+                known = told.interval
+                lo, hi = (None, None) if known is None else (known.lo, known.hi)
+                score = _Score(
+                    told.value, *(told.value if end is None else end for end in (lo, hi))
+                )
             else:
                 return line
             self._scores[side][n] = score

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Protocol, TypeAlias, TypeVar
 
+from pydantic import BaseModel
 from rich.cells import cell_len
 
 from app.cli.terminal.console import out
 from app.printable import printable
-from app.records.fields import ends
+
+M = TypeVar("M", bound=BaseModel)
+#: Heading -> the field that is shown, a dash where it is None; or what tells it.
+Columns: TypeAlias = Mapping[str, str | Callable[[M], str]]
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -22,23 +26,16 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         out.print(line.rstrip(), style=None if at else "bold", soft_wrap=True)
 
 
-def show_list(
-    found: Iterable[Mapping[str, Any]], columns: Mapping[str, str | Callable[[Any], str]]
-) -> None:
-    """Print what a list of the API holds.
+def show_list(entries: Iterable[M], columns: Columns[M]) -> None:
+    """Print what a list of the API holds."""
 
-    Args:
-        found: Its entries.
-        columns: Heading -> the field that is shown, a dash where it is None; or what tells it.
-    """
-
-    def cell(one: Mapping[str, Any], field: str | Callable[[Any], str]) -> str:
+    def cell(one: M, field: str | Callable[[M], str]) -> str:
         if callable(field):
             return field(one)
-        return "-" if one[field] is None else str(one[field])
+        value = getattr(one, field)
+        return "-" if value is None else str(value)
 
-    rows = [[cell(one, field) for field in columns.values()] for one in found]
-    show_table([*columns], rows)
+    show_table([*columns], [[cell(one, field) for field in columns.values()] for one in entries])
 
 
 def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:
@@ -49,30 +46,33 @@ def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None
         out.print(f"  {label:<{width}}{value}", soft_wrap=True)
 
 
-def show_limits(limits: Mapping[str, float | None]) -> None:
-    """Print what a project or a key may use, a line each."""
-    for name, value in limits.items():
-        out.say(f"{name}  {'-' if value is None else value}")
-
-
 def number(value: float | None, pattern: str = "+.2f") -> str:
     """A number that may be unknown."""
     return "-" if value is None else format(value, pattern).replace("%", " %")
 
 
-def interval(
-    told: Mapping[str, float | None] | None, pattern: str = "+.2f", times: float = 1.0
-) -> str:
-    """Both ends of an interval as REST tells it, times a factor; a dash where there is none."""
+class Ends(Protocol):
+    """What has the ends of an interval; an open one is None."""
+
+    @property
+    def lo(self) -> float | None:
+        """The lower end."""
+
+    @property
+    def hi(self) -> float | None:
+        """The upper end."""
+
+
+def interval(told: Ends | None, pattern: str = "+.2f", times: float = 1.0) -> str:
+    """Both ends of an interval, times a factor; a dash where there is none."""
     if told is None:
         return "-"
-    lo, hi = (None if end is None else times * end for end in ends(told))
+    lo, hi = (None if end is None else times * end for end in (told.lo, told.hi))
     return f"{number(lo, pattern)} to {number(hi, pattern)}"
 
 
-def ranks(entry: Mapping[str, Any]) -> str:
+def ranks(lo: int, hi: int) -> str:
     """The ranks that one may have."""
-    lo, hi = entry["rank_lo"], entry["rank_hi"]
     return f"{lo}" if lo == hi else f"{lo}-{hi}"
 
 
@@ -81,11 +81,6 @@ def money(usd: float | None) -> str:
     return "-" if usd is None else f"${usd:.4f}"
 
 
-def when(time: str | None) -> str:
+def when(time: datetime | None) -> str:
     """A time of the API, to the minute, UTC."""
-    return "-" if time is None else f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}"
-
-
-def who(endpoint: Mapping[str, Any] | None) -> str:
-    """What people call an endpoint, or who answers by hand."""
-    return "by hand" if endpoint is None else endpoint["name"] or endpoint["model"] or "-"
+    return "-" if time is None else f"{time:%Y-%m-%d %H:%M}"

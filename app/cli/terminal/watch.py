@@ -7,16 +7,18 @@ from rich.live import Live
 from rich.table import Table
 
 from app.cli.servers.connection import events, path_of
-from app.cli.terminal.console import Json, err, out
+from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.progress import Progress, cost
+from app.cli.terminal.replies import Bounds, Profile, Session
 from app.cli.terminal.tables import interval
 from app.printable import percent
 from app.reports.figures import (
+    Unscored,
     answers_right,
     headline_lines,
     interval_note,
+    lost_answers,
     uncounted,
-    unscored,
     whole_bank,
 )
 from app.reports.formats import count
@@ -31,7 +33,7 @@ LONGER = 2
 class Shown(Protocol):
     """What is drawn of something that runs, by its events."""
 
-    def take(self, kind: str, data: Json) -> str | None:
+    def take(self, kind: str, data: JsonObject) -> str | None:
         """Take in one event; returns a line for terminals that cannot be redrawn."""
 
     def __rich__(self) -> RenderableType: ...
@@ -39,7 +41,7 @@ class Shown(Protocol):
 
 async def follow(
     client: AsyncSextant, path: str, shown: Shown | None, *, live: Live | None = None
-) -> Json:
+) -> JsonObject:
     """Show something until it ends; returns it as the API gives it.
 
     Progress goes to stderr, so that stdout is free for results.
@@ -62,170 +64,170 @@ async def follow(
     return await client.request("GET", path)
 
 
-async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> Json:
+async def watch(client: AsyncSextant, session_id: str, *, quiet: bool = False) -> JsonObject:
     """Show a session until it ends; quietly, only wait."""
     return await follow(client, path_of("sessions", session_id), None if quiet else Progress())
 
 
-def announce(session: Json) -> None:
+def announce(document: JsonObject) -> None:
     """What will end a test that begins, and what unreadable answers will count as."""
-    err.say(session["stops_when"])
-    if session["asked"]["caution"]:
-        err.say(session["asked"]["caution"])
-    unparsed = session["unparsed"]
-    if unparsed["policy"] == "wrong" or unparsed["caution"]:
-        alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
-        err.say(unparsed["caution"] or f"Unparseable answers count as wrong{alike}.")
-    if (short := (session["pretest"] or {}).get("caution")) is not None:
-        err.say(short)
+    session = Session.model_validate(document)
+    err.say(session.stops_when)
+    if session.asked_caution:
+        err.say(session.asked_caution)
+    if session.unparsed_policy == "wrong" or session.unparsed_caution:
+        alike = ", as when the bank was calibrated" if session.unparsed_when_calibrated else ""
+        err.say(session.unparsed_caution or f"Unparseable answers count as wrong{alike}.")
+    if session.pretest_caution is not None:
+        err.say(session.pretest_caution)
 
 
-def report(session: Json, *, error_follows: bool = False) -> None:
+def report(document: JsonObject, *, error_follows: bool = False) -> None:
     """The result in a few lines.
 
     Args:
-        session: As the API gives it.
+        document: The session as the API gives it.
         error_follows: The command tells itself why a session did not complete.
     """
-    estimate, score = session["estimate"], session["score"]
-    usage, progress = session["usage"], session["progress"]
-    bank = session["bank"]
-    whole = whole_bank(bank["n_items"] + bank["n_never_asked"], bank["n_uncalibrated"])
+    session = Session.model_validate(document)
+    estimate, score, bank = session.estimate, session.score, session.bank
+    usage, progress = session.usage, session.progress
+    whole = whole_bank(bank.n_items + bank.n_never_asked, bank.n_uncalibrated)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
     lines: list[str] = []
-    if session["headline"] is not None:
-        if session["status"] in ("failed", "cancelled"):
-            table.add_row(session["status"], "partial results")
-        lines = headline_lines(session["headline"])
+    if session.headline is not None:
+        if session.status in ("failed", "cancelled"):
+            table.add_row(session.status, "partial results")
+        lines = headline_lines(session.headline)
         for line in lines:
             out.say(line)
-    elif (right := answers_right(progress)) is not None:
+    elif (right := answers_right(progress.scored, progress.right, progress.mean)) is not None:
         table.add_row("answers", right)
-    if score is not None and score["nonresponse"]:
-        share = percent(score["nonresponse"])
+    if score is not None and score.nonresponse:
+        share = percent(score.nonresponse)
         table.add_row("score", f"its lower end has room for the {share} without a score")
-    if estimate["reason"] is None:
+    if estimate.reason is None:
+        known = estimate.interval or Bounds(lo=None, hi=None)
+        corrected = estimate.interval_raw is not None
+        note = interval_note(estimate.theta, estimate.se, known.lo, known.hi, corrected=corrected)
         table.add_row(
             "ability",
-            f"95 % interval {interval(estimate['interval'])}"
-            + (f"; {note}" if (note := interval_note(estimate)) else ""),
+            f"95 % interval {interval(estimate.interval)}" + (f"; {note}" if note else ""),
         )
-    elif session["headline"] is None:
-        table.add_row("score", f"none. {estimate['reason']}")
-        table.add_row("questions", f"{progress['items']} of {session['bank']['n_items']}")
-    if (stands := estimate.get("extrapolation")) is not None:
-        table.add_row("caution" if stands["caution"] else "place", stands["detail"])
-    if score is not None and (never := bank["n_never_asked"]):
+    elif session.headline is None:
+        table.add_row("score", f"none. {estimate.reason}")
+        table.add_row("questions", f"{progress.items} of {bank.n_items}")
+    if estimate.place is not None:
+        table.add_row("caution" if estimate.place_caution else "place", estimate.place)
+    if score is not None and (never := bank.n_never_asked):
         table.add_row("", f"{never} faulty questions are never asked; their score is estimated")
-    if score is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
+    if score is not None and (not_counted := uncounted(bank.n_uncalibrated)):
         table.add_row("", not_counted)
-    for name, text in _profile(session["profile"], whole):
+    for name, text in _profile(session.profile, whole):
         table.add_row(name, text)
-    lost = unscored(session)
+    lost = _lost(session)
     if lost.left_out:
         shown = ", ".join(f"{n} {name}" for name, n in lost.left_out.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
     if lost.wrong:
         table.add_row("unparseable", f"{lost.wrong}, counted as wrong")
-    for caution in (session["asked"]["caution"], session["unparsed"]["caution"]):
+    for caution in (session.asked_caution, session.unparsed_caution):
         if caution and not any(caution in line for line in lines):  # trust may rest on it
             table.add_row("caution", caution)
-    pretest = session["pretest"] or {}
-    if pretest.get("planned"):
-        table.add_row("pretest", f"{pretest['items']} trial questions, not counted")
+    if session.pretest_planned:
+        table.add_row("pretest", f"{session.pretest_items} trial questions, not counted")
     table.add_row(
         "calls",
-        f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "
-        f"{cost(usage)}, {usage['seconds']:.1f} s",
+        f"{usage.calls}, {usage.tokens_in} tokens in, {usage.tokens_out} out, "
+        f"{cost(usage)}, {usage.seconds or 0.0:.1f} s",
     )
-    fit = session["person_fit"] or {}
-    if fit.get("flagged") and (turned := fit.get("inversions")):
+    if session.misfits and (turned := session.inversions) is not None:
         table.add_row(
             "answers",
-            f"do not fit this ability: {count(round(turned['observed']), 'pair')} with a hard item "
-            f"right and an easy one wrong, {turned['expected']:.0f} expected",
+            f"do not fit this ability: {count(round(turned), 'pair')} with a hard item right and "
+            f"an easy one wrong, {session.inversions_expected:.0f} expected",
         )
-    is_told = error_follows and session["status"] != "completed"
-    if session["stop_reason"] is not None and not is_told:
-        table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
+    is_told = error_follows and session.status != "completed"
+    if session.stop_reason is not None and not is_told:
+        table.add_row("stopped by", f"{session.stop_reason}: {session.stop_detail}")
     if (missed := _missed(session)) is not None:
         table.add_row("precision", missed)
-    if uncertainty := session["bank"].get("uncertainty"):
-        table.add_row("note", uncertainty)
-    elif session["bank"]["provisional"]:
+    if bank.uncertainty:
+        table.add_row("note", bank.uncertainty)
+    elif bank.provisional:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
 
 
-def further(session: Json) -> str | None:
+def further(session: Session) -> str | None:
     """The command that goes on with an ended session; None where nothing more can be asked."""
-    asked, n_items = session["progress"]["items"], session["bank"]["n_items"]
-    if session["stop_reason"] in NO_MORE or asked >= n_items:
+    asked, n_items = session.progress.items, session.bank.n_items
+    if session.stop_reason in NO_MORE or asked >= n_items:
         return None
-    margin = session["design"]["stopping"].get("score_margin")
-    goal = f" --margin {50 * margin:g}" if session["stop_reason"] == "score_margin" else ""
+    goal, margin = "", session.stopping.score_margin
+    if session.stop_reason == "score_margin" and margin is not None:
+        goal = f" --margin {50 * margin:g}"
     most = min(LONGER * asked, n_items)
-    return f"sextant sessions extend {session['id']}{goal} --max-items {most}"
+    return f"sextant sessions extend {session.id}{goal} --max-items {most}"
 
 
-def _missed(session: Json) -> str | None:
+def _lost(session: Session) -> Unscored:
+    return lost_answers(
+        session.outcomes,
+        closed=session.progress.items,
+        scored=session.progress.scored,
+        no_result=session.estimate.reason is not None and session.score is None,
+    )
+
+
+def _missed(session: Session) -> str | None:
     """By how much a test missed the margin that was asked for, and what would reach it."""
-    wanted = session["design"]["stopping"].get("score_margin")
-    score, asked = session["score"], session["progress"]["items"]
-    if wanted is None or score is None or score["interval"] is None or session["precision_reached"]:
+    wanted, asked = session.stopping.score_margin, session.progress.items
+    known = None if session.score is None else session.score.interval
+    if wanted is None or known is None or session.precision_reached or session.headline is None:
         return None
-    n_items, known = session["headline"]["n_items"], score["interval"]
-    reached = (known["hi"] - known["lo"]) / 2
+    reached = ((known.hi or 0.0) - (known.lo or 0.0)) / 2
     if reached <= wanted or not asked:
         return None
     from app.engine.prediction.sample_size import items_for  # loads numpy, which few commands need
 
-    missing = unscored(session)
+    missing, told = _lost(session), f"±{100 * reached:.1f} points, not ±{100 * wanted:g}"
     if share := missing.share_left_out + missing.share_wrong:
         return (
-            f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: {percent(share)} of the answers "
-            f"have no score or could not be parsed. More questions do not mend that: read them "
-            f"with sextant sessions answers {session['id']}"
+            f"{told}: {percent(share)} of the answers have no score or could not be parsed. More "
+            f"questions do not mend that: read them with sextant sessions answers {session.id}"
         )
+    n_items = session.headline.n_items
     needed = items_for(wanted, reached=reached, n_asked=asked, n_items=n_items)
     return (
-        f"±{100 * reached:.1f} points, not ±{100 * wanted:g}: about {needed} questions would do "
-        f"(sextant sessions extend {session['id']} --max-items {needed})"
+        f"{told}: about {needed} questions would do "
+        f"(sextant sessions extend {session.id} --max-items {needed})"
     )
 
 
-def _profile(profile: Json | None, whole: str) -> list[tuple[str, str]]:
+def _profile(profile: Profile | None, whole: str) -> list[tuple[str, str]]:
     """Tasks and abilities, in words for someone who knows no item response theory."""
     if profile is None:
         return []
     rows = [
         (
-            f"  {_target({task['tag']: 1.0}, whole)}",
-            f"{percent(task['value'], 1)} expected ({interval(task['interval'], '.1%')}), "
+            f"  {whole if task.tag == 'all' else task.tag}",
+            f"{percent(task.value, 1)} expected ({interval(task.interval, '.1%')}), "
             + (
-                f"{task['n_asked']} of {task['n_items']} questions asked"
-                if task["n_asked"]
+                f"{task.n_asked} of {task.n_items} questions asked"
+                if task.n_asked
                 else "never asked"
             ),
         )
-        for task in profile["tasks"]
+        for task in profile.tasks
     ]
     return rows + [
         (
-            ability["name"].replace("_", " "),
-            f"{ability['value']:+.2f} ± {ability['se']:.2f}: better than "
-            f"{percent(ability['above'])} of the reference models",
+            ability.name.replace("_", " "),
+            f"{ability.value:+.2f} ± {ability.se:.2f}: better than "
+            f"{percent(ability.above)} of the reference models",
         )
-        for ability in profile["abilities"]
+        for ability in profile.abilities
     ]
-
-
-def _target(shares: dict[str, float] | None, whole: str) -> str:
-    """What a score is of: the whole bank, in whose words, a tag, or a mix of both."""
-    named = {(whole if tag == "all" else tag): n for tag, n in (shares or {}).items()}
-    if len(named) < 2:
-        return next(iter(named), whole)
-    total = sum(named.values())
-    return " and ".join(f"{name} ({percent(share / total)})" for name, share in named.items())

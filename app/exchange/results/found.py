@@ -3,13 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from typing_extensions import TypedDict
 
 from app.exchange.item_record import ItemFields
 from app.exchange.results.recorded import Method
-from app.items import ScorerSpec
+from app.items import Json, ScorerSpec
 from app.printable import percent
 
 _RIGHT = 0.5
@@ -79,7 +78,7 @@ class Found:
             left_out={reason: ["-"] * len(keys) for reason, keys in self.left_out.items()},
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """As JSON."""
         return asdict(self)
 

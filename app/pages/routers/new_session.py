@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from fastapi import Request, Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app.adapters.base import ProbeReport
 from app.api.disconnects import while_connected
@@ -21,7 +21,7 @@ from app.engine.design.design import CONCURRENCY, PRESETS, Preset
 from app.engine.simulation.forecast import TOLD_MARGIN
 from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.pages.access import Form, Visit, Visitor
-from app.pages.forms import Faults, faults_in, margin_in, numbers_in, sections
+from app.pages.forms import Body, Faults, faults_in, margin_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
@@ -32,6 +32,7 @@ from app.services.sessions.figures import effort_of
 from app.storage.paging import PageRequest
 
 router = make_router()
+M = TypeVar("M", bound=BaseModel)
 
 #: Simulated tests of a forecast: enough for what is shown, and soon there.
 _EXAMINEES = 30
@@ -167,8 +168,8 @@ async def _find(
             shown = await while_connected(request, opened.previews.preview(spec, visit.view))
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
-            spec = _read(EndpointCreate, endpoint_in(form)).to_spec()
-            return _Found(probe=await opened.endpoints.probe_unsaved(spec))
+            unsaved = _read(EndpointCreate, endpoint_in(form)).to_spec()
+            return _Found(probe=await opened.endpoints.probe_unsaved(unsaved))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
 
@@ -176,7 +177,7 @@ async def _find(
 async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
     known = await _known_calls(form, opened)
 
-    async def simulated(stopping: Mapping[str, Any]) -> SimulationRead:
+    async def simulated(stopping: Body) -> SimulationRead:
         body = _simulation(form) | {"stopping": stopping}
         spec = _read(SimulationCreate, known | body).to_domain()
         return SimulationRead.of(await opened.simulations.simulate(spec))
@@ -188,7 +189,7 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
     return _Found(takes=takes)
 
 
-async def _known_calls(form: Mapping[str, str], opened: Services) -> dict[str, Any]:
+async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
     """How long a call takes, and on this bank its tokens, by the endpoint's last test."""
     endpoint = form.get("endpoint_id", "manual")
     if endpoint == "manual":
@@ -239,7 +240,7 @@ async def _form(
     )
 
 
-def _read(model: Any, body: Mapping[str, Any]) -> Any:
+def _read(model: type[M], body: Body) -> M:
     """A body as REST would take it, with all of its checks."""
     return model.model_validate_json(json.dumps(body))
 
@@ -251,23 +252,23 @@ def _bank(form: Mapping[str, str]) -> str:
     return form["bank"]
 
 
-def _goals(precision: Precision) -> dict[str, Any]:
+def _goals(precision: Precision) -> Body:
     return sections(score_margin=precision.margin, max_items=precision.max_items)
 
 
-def _stopping(form: Mapping[str, str]) -> dict[str, Any]:
+def _stopping(form: Mapping[str, str]) -> Body:
     """When to stop, as set by hand."""
     stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
-    return stopping if "se" in stopping else stopping | margin_in(form)
+    return {**stopping, **({} if "se" in stopping else margin_in(form))}
 
 
-def _design(form: Mapping[str, str]) -> dict[str, Any]:
+def _design(form: Mapping[str, str]) -> Body:
     budget = numbers_in({name: form[name] for name in form if name in ("usd", "tokens", "seconds")})
     concurrency = numbers_in({name: form[name] for name in form if name == "concurrency"})
     return sections(stopping=_stopping(form), budget=budget, **concurrency)
 
 
-def _endpoint(form: Mapping[str, str]) -> dict[str, Any]:
+def _endpoint(form: Mapping[str, str]) -> Body:
     if "endpoint_id" in form:
         return {"endpoint_id": form["endpoint_id"]}
     if "model" not in form:
@@ -276,7 +277,7 @@ def _endpoint(form: Mapping[str, str]) -> dict[str, Any]:
     return {"endpoint": endpoint_in(form)}
 
 
-def endpoint_in(form: Mapping[str, str]) -> dict[str, Any]:
+def endpoint_in(form: Mapping[str, str]) -> Body:
     """The endpoint that a form describes, as REST takes it."""
     limits = numbers_in(
         {name: form[name] for name in form if name in ("rpm", "tpm", "usd_per_day")}
@@ -293,21 +294,21 @@ def endpoint_in(form: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-async def _session(form: Mapping[str, str], opened: Services) -> dict[str, Any]:
+async def _session(form: Mapping[str, str], opened: Services) -> Body:
     by_hand = form.get("endpoint_id") == "manual"
     asked = {"mode": "manual"} if by_hand else _endpoint(form)
     design = _design(form)
     if by_hand:
         design.pop("concurrency", None)
     if "stopping" not in design and (chosen := PRECISIONS.get(form.get("precision", ""))):
-        design["stopping"] = _goals(chosen)
-        if chosen.max_items is None:
-            version = await opened.versions.load(bank=_bank(form))
-            design["stopping"]["max_items"] = version.n_active
+        most = chosen.max_items
+        if most is None:
+            most = (await opened.versions.load(bank=_bank(form))).n_active
+        design["stopping"] = {"score_margin": chosen.margin, "max_items": most}
     return {"bank": _bank(form), **asked, **design}
 
 
-def _simulation(form: Mapping[str, str]) -> dict[str, Any]:
+def _simulation(form: Mapping[str, str]) -> Body:
     calls = numbers_in(
         {name: form[name] for name in form if name in ("latency_ms", "tokens_in", "tokens_out")}
     )

@@ -1,7 +1,7 @@
 """Rankings: begun, watched, ended."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request, Response
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from app.engine.design.design import CONCURRENCY
 from app.engine.ranking.rules import RankingRules
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
-from app.pages.forms import Faults, faults_in, numbers_in, sections
+from app.pages.forms import Body, Faults, faults_in, numbers_in, sections
 from app.pages.rendering import page
 from app.pages.routing import Seen, see, unchanged
 from app.pages.routing import router as make_router
@@ -106,7 +106,7 @@ async def cancel_ranking(
     return see(request, f"/rankings/{ranking_id}")
 
 
-def _ranking(form: dict[str, str]) -> dict[str, Any]:
+def _ranking(form: dict[str, str]) -> Body:
     def numbers(*names: str) -> dict[str, float | int]:
         return numbers_in({name: form[name] for name in names if name in form})
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
@@ -14,7 +15,7 @@ from app.api.schemas.sessions.sessions import SessionExtend, SessionRead, Sessio
 from app.deps import AllServices, Feed
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
 from app.pages.access import Form, Visit, still_there
-from app.pages.forms import faults_in, margin_in, numbers_in
+from app.pages.forms import Body, faults_in, margin_in, numbers_in
 from app.pages.item_curve import item_curve
 from app.pages.latest import strip_of
 from app.pages.live import AnswerKind, Live, answers_of, course_values, is_over, state_of
@@ -24,6 +25,7 @@ from app.pages.routing import router as make_router
 from app.pages.routing import see
 from app.records.sessions import ENDED, SessionFilter, SessionRecord
 from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
 
 router = make_router()
@@ -196,34 +198,19 @@ async def answer_page(
     )
 
 
-@router.post("/sessions/{session_id}/cancel")
-async def cancel(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Ends a test where it stands."""
-    visit.require("run")
-    await opened.sessions.cancel(session_id)
-    return see(request, f"/sessions/{session_id}")
+def _steers(action: Callable[[SessionService, str], Awaitable[object]], name: str) -> None:
+    @router.post(f"/sessions/{{session_id}}/{name}", name=name)
+    async def steer(
+        session_id: SessionId, request: Request, visit: Visit, opened: AllServices
+    ) -> Response:
+        visit.require("run")
+        await action(opened.sessions, session_id)
+        return see(request, f"/sessions/{session_id}")
 
 
-@router.post("/sessions/{session_id}/pause")
-async def pause(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Stops asking for a while."""
-    visit.require("run")
-    await opened.sessions.pause(session_id)
-    return see(request, f"/sessions/{session_id}")
-
-
-@router.post("/sessions/{session_id}/resume")
-async def resume(
-    session_id: SessionId, request: Request, visit: Visit, opened: AllServices
-) -> Response:
-    """Goes on."""
-    visit.require("run")
-    await opened.sessions.resume(session_id)
-    return see(request, f"/sessions/{session_id}")
+_steers(SessionService.cancel, "cancel")  # ends a test where it stands
+_steers(SessionService.pause, "pause")
+_steers(SessionService.resume, "resume")
 
 
 @router.post("/sessions/{session_id}/delete")
@@ -265,13 +252,13 @@ async def extend(
     return see(request, f"/sessions/{created.id}")
 
 
-def _extension(form: dict[str, str], record: SessionRecord) -> dict[str, Any]:
+def _extension(form: dict[str, str], record: SessionRecord) -> Body:
     given: dict[str, str] = {name: form[name] for name in ("se", "max_items") if name in form}
     least = (record.design.get("stopping") or {}).get("min_items")
     goals = numbers_in(given)
     if least is not None:
         goals["min_items"] = min(least, goals.get("max_items", least))
-    body: dict[str, Any] = {"stopping": {**goals, **margin_in(form)}}
+    body: Body = {"stopping": {**goals, **margin_in(form)}}
     if budget := numbers_in({"usd": form["usd"]} if "usd" in form else {}):
         body["budget"] = budget
     return body

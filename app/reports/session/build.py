@@ -23,8 +23,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
 from app.records.fields import Interval, convert, ends
 from app.records.leased import Failure
-from app.reports.figures import as_exact_as, begins_alike
-from app.reports.headline import Headline
+from app.reports.figures import Headline, as_exact_as, begins_alike
 from app.reports.reference_strip import Reference, strip_position
 from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
@@ -188,13 +187,13 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
         return None
     of = predicted.get("target") or (identity.design.get("selection") or {}).get("target") or {}
     of = {} if set(of) == {WHOLE_BANK} else of
-    known_to = predicted["interval"]
+    known_to, random_items = predicted["interval"], predicted.get("equivalent_random_items")
     return Score(
         value=predicted["value"],
         interval=None if known_to is None else Interval(**known_to),
         method=predicted["method"],
-        exactness=as_exact_as(predicted),
-        equivalent_random_items=predicted.get("equivalent_random_items"),
+        exactness=as_exact_as(random_items, is_known=known_to is None),
+        equivalent_random_items=random_items,
         of=of,
         checked=bool(predicted.get("interval_raw")) or predicted["method"] not in BY_THETA,
         below=None if identity.provisional else _below(figures, known),

@@ -1,16 +1,16 @@
 """What the page of a test says: frozen values, and the same as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
 from app.records.fields import Interval
 from app.records.leased import Failure
-from app.reports.figures import whole_bank
-from app.reports.headline import Headline
-from app.reports.plain import plain
+from app.reports.figures import Headline, whole_bank
 from app.reports.reference_strip import Reference, StripPosition
 
 
@@ -229,7 +229,7 @@ class SessionReport:
     reference: Reference | None = None
     standing: StripPosition | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """JSON-able; numbers that are not finite become null."""
-        document: dict[str, Any] = plain(asdict(self))
+        document: dict[str, JsonValue] = from_json(to_json(self, inf_nan_mode="null"))
         return document

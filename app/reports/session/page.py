@@ -1,7 +1,6 @@
 """The result of a test as a page: score first, then tasks, course, questions and how to read it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup
@@ -55,7 +54,7 @@ def sections(report: SessionReport) -> Markup:
         "session_report.html",
         report=report,
         scored_on=score and scored_on(score.of, identity.whole_bank),
-        lines=headline_lines(asdict(headline))[1:] if headline else (),
+        lines=headline_lines(headline)[1:] if headline else (),
         sentences=details(report) if headline else summary(report),
         strip=report.reference and strip(report.reference, [(identity.examinee, report.standing)]),
         task_chart=_task_chart(tasks, identity.whole_bank)
@@ -178,7 +177,8 @@ def _ability(report: SessionReport) -> str:
     if (reason := estimate.get("reason")) is not None:
         return f"None. {reason}"
     lo, hi = ends(estimate["interval"])
-    note = interval_note(estimate)
+    corrected = estimate.get("interval_raw") is not None
+    note = interval_note(estimate["theta"], estimate["se"], lo, hi, corrected=corrected)
     return (
         f"{signed(estimate['theta'], 2)} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
         f"{signed(lo, 2)} to {signed(hi, 2)}{f' ({note})' if note else ''}, by "

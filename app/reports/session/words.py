@@ -81,8 +81,7 @@ def _result(report: SessionReport) -> Iterator[str]:
         elif progress["items"]:
             reason = report.estimate.get("reason")
             yield f"There is no score. {reason}" if reason else "There is no score yet."
-            if (right := answers_right(progress)) is not None:
-                yield f"Of the questions asked: {right}."
+            yield from _right(report)
         return
     asked = scored_on(score.of, report.identity.whole_bank)
     if score.interval is None:
@@ -93,8 +92,7 @@ def _result(report: SessionReport) -> Iterator[str]:
             f"On {asked} it is expected to score {percent(score.value)} "
             f"({interval(score.interval)}{exact})."
         )
-    if (right := answers_right(progress)) is not None:
-        yield f"Of the questions asked: {right}."
+    yield from _right(report)
     yield from _not_asked(report)
     if (below := score.below) is not None:
         n = report.identity.n_calibrated_on
@@ -109,6 +107,13 @@ def _result(report: SessionReport) -> Iterator[str]:
             f"That is {place} of the {f'{n:,} ' if n else ''}reference models "
             f"({interval(below.interval)})."
         )
+
+
+def _right(report: SessionReport) -> Iterator[str]:
+    progress = report.figures["progress"]
+    right = answers_right(progress["scored"], progress.get("right"), progress.get("mean"))
+    if right is not None:
+        yield f"Of the questions asked: {right}."
 
 
 def _not_asked(report: SessionReport) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """What a report says: frozen values, and the same as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
 
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
-from app.reports.plain import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +223,9 @@ class VersionReport:
     correction: JsonObject | None = None
     join: JoinCheck | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JsonValue]:
         """JSON-able; numbers that are not finite become null."""
-        document: dict[str, Any] = plain(asdict(self))
+        document: dict[str, JsonValue] = from_json(to_json(self, inf_nan_mode="null"))
         return document
 
 

@@ -9,18 +9,17 @@ from math_verify import LatexExtractionConfig, parse, verify
 _TOWER = re.compile(r"\w+(?:\s*\^\s*\w+){2,}")
 
 
-def compare(answer: str, targets: list[str]) -> dict[str, Any]:
-    """Symbolic equality of `answer` and any of `targets`, and the values of both."""
+def compare(answer: str, targets: list[str]) -> tuple[bool, str | None, list[str | None]] | None:
+    """Symbolic equality of `answer` and any of `targets`, and the values of both.
+
+    None where the answer cannot be read.
+    """
     read = _parsed(answer)
     if not read:
-        return {"readable": False}
+        return None
     wanted = [_parsed(target) for target in targets]
-    return {
-        "readable": True,
-        "equal": any(bool(t) and verify(t, read, timeout_seconds=None) for t in wanted),
-        "answer": _value(read),
-        "targets": [_value(t) for t in wanted],
-    }
+    equal = any(bool(t) and verify(t, read, timeout_seconds=None) for t in wanted)
+    return equal, _value(read), [_value(t) for t in wanted]
 
 
 def _parsed(text: str) -> list[Any]:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.api.schemas.common import Outcomes, Output
 from app.records.fields import Interval
-from app.reports.headline import Trust
+from app.reports.figures import Trust
 
 
 class ExtrapolationRead(Output):

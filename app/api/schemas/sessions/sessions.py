@@ -46,8 +46,8 @@ from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow
 from app.records.figures import Plan, PromptChanges
 from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
-from app.reports.figures import asked_caution, unparsed_caution
-from app.reports.headline import TrustLevel, headline_of
+from app.reports.figures import TrustLevel, asked_caution, unparsed_caution
+from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import MAX_REPEATS

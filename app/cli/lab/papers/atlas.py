@@ -27,7 +27,7 @@ from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses, rows_of
 from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter
-from app.cli.terminal.console import Json
+from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -196,7 +196,7 @@ class Benchmark:
             for others in self.halves[::-1]
         ]
 
-    def of_designs(self, *designs: Json) -> list[Outcome]:
+    def of_designs(self, *designs: JsonObject) -> list[Outcome]:
         """By adaptive tests that differ only in when they end; the first ends last."""
         tests = [Design.from_dict(design).build(self.bank) for design in designs]
         started = time.perf_counter()
@@ -262,10 +262,15 @@ class Benchmark:
         return Outcome(items=float(n), theta=theta, score=score)
 
 
-def _of_length(preset: str, n: int, **selection: str) -> Json:
+def _of_length(preset: str, n: int, **selection: str) -> JsonObject:
     """A test of so many items, whatever it finds."""
     stopping = {"se": None, "score_margin": None, "min_items": n, "max_items": n}
     return {"preset": preset, "stopping": stopping, "selection": selection}
+
+
+def _atlas(**stopping: float) -> JsonObject:
+    """The published test with other ends."""
+    return {"preset": "atlas", "stopping": stopping}
 
 
 def _together(tests: Sequence[AdaptiveTest], rows: FloatArray, seed: int) -> list[list[Taken]]:
@@ -295,7 +300,7 @@ def _tables(benchmarks: list[Benchmark]) -> Iterator[Exhibit]:
             "random": (random, None),
             "anchors": (one.of_anchors(), None),
         }
-        theirs = one.of_designs(*({"preset": "atlas", "stopping": {"se": se}} for se in _STOPS))
+        theirs = one.of_designs(*(_atlas(se=se) for se in _STOPS))
         ours = one.of_lengths([round(each.items) for each in theirs])
         pairs = zip(theirs, ours, strict=True)
         rows |= {f"SE-{se}": pair for se, pair in zip(_STOPS, pairs, strict=True)}
@@ -337,8 +342,7 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
     references, _ = whole_bank_abilities(bank, scores)
     small = Benchmark(name=name, bank=bank, scores=scores, references=references, seed=seed)
     rows: list[list[Cell]] = []
-    stops = ({"se": stop, **_SHORT} for stop in _STOPS)
-    tests = small.of_designs(*({"preset": "atlas", "stopping": each} for each in stops))
+    tests = small.of_designs(*(_atlas(se=stop, **_SHORT) for stop in _STOPS))
     for stop, one in zip(_STOPS, tests, strict=True):
         here = (float(one.theta.mean()), one.items, *one.use)
         kinds = ("MAE", "items", *_USES)

@@ -25,7 +25,6 @@ from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
 from app.cli.lab.papers import NOT_PRINTED, Exhibit
-from app.cli.terminal.console import Json
 from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -225,9 +224,8 @@ class Assessor:
     def test(self, criterion: str, target: BoolArray, **facts: Any) -> AdaptiveTest:
         """A test of as many items as there are counts for; see `Design.build`."""
         by_cost = float("costs" in facts)
-        selection: Json = {"criterion": criterion, "quarantine": False, "cost_weight": by_cost}
-        if criterion in OF_SCORES:
-            selection["target"] = {_TARGET: 1.0}
+        of = {"target": {_TARGET: 1.0}} if criterion in OF_SCORES else {}
+        selection = {"criterion": criterion, "quarantine": False, "cost_weight": by_cost, **of}
         most = min(_COUNTS[-1], int(self.split.askable.sum()))
         lengths = {"se": None, "score_margin": None, "min_items": most, "max_items": most}
         design = {
