@@ -193,7 +193,7 @@ class _Entry(Ranked, Scored):
         return self.name or self.model
 
 
-class _Told(Model):
+class _Event(Model):
     """What an event tells: some that of a step, some the order."""
 
     order: list[_Entry] | None = None
@@ -218,12 +218,12 @@ class _Board:
 
     def take(self, _: str, data: JsonObject) -> str | None:
         """Take in one event; returns a line now and then."""
-        told = _Told.model_validate(data)
-        self._order = self._order if told.order is None else told.order
-        if told.items < self._items + _EVERY:
+        event = _Event.model_validate(data)
+        self._order = self._order if event.order is None else event.order
+        if event.items < self._items + _EVERY:
             return None
-        self._items = told.items
-        return f"{self._items} items: {_leading(told.order or [])}"
+        self._items = event.items
+        return f"{self._items} items: {_leading(event.order or [])}"
 
     def __rich__(self) -> RenderableType:
         return "" if self._order is None else _table(self._order)
