@@ -93,7 +93,9 @@ def _perform(order: Any, *_: object) -> dict[str, object]:
 
 @cache
 def _sandbox(libraries: tuple[str, ...]) -> Sandbox:
-    made = Sandbox(("app.scorers.remote", *libraries), spare=_SPARE, waiting=_WAITING)
+    made = Sandbox(
+        ("app.scorers.remote", "app.scorers.shipped", *libraries), spare=_SPARE, waiting=_WAITING
+    )
     atexit.register(made.close)
     _made.append(made)
     return made

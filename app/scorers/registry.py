@@ -134,39 +134,8 @@ def _where(scorer_class: type) -> str:
 @cache
 def default_registry() -> ScorerRegistry:
     """The scorers of this package and of every installed one, looked up once a process."""
-    from app.scorers.bertscore import BertScore
-    from app.scorers.callback import Callback
-    from app.scorers.choice import Choice
-    from app.scorers.closeness import Closeness
-    from app.scorers.differential import Differential
-    from app.scorers.embedding import Embedding
-    from app.scorers.exact import Exact
-    from app.scorers.extract import Extract
-    from app.scorers.includes import Includes
-    from app.scorers.judge import Judge
-    from app.scorers.numeric import Numeric
-    from app.scorers.overlap import METRICS, SpanF1
-    from app.scorers.pattern import Pattern
-    from app.scorers.readability import Readability
+    from app.scorers.shipped import SCORERS
 
-    registry = ScorerRegistry(
-        {
-            **METRICS,
-            "bertscore": BertScore,
-            "callback": Callback,
-            "choice": Choice,
-            "closeness": Closeness,
-            "differential": Differential,
-            "embedding": Embedding,
-            "exact": Exact,
-            "extract": Extract,
-            "includes": Includes,
-            "judge": Judge,
-            "numeric": Numeric,
-            "pattern": Pattern,
-            "readability": Readability,
-            "span_f1": SpanF1,
-        }
-    )
+    registry = ScorerRegistry(SCORERS)
     registry.load(tuple(entry_points(group=ENTRY_POINT_GROUP)))
     return registry

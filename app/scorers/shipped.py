@@ -1,0 +1,37 @@
+"""The scorers of this package by name; helper processes import them once for all their work."""
+
+from collections.abc import Mapping
+
+from app.scorers.base import ScorerParams
+from app.scorers.bertscore import BertScore
+from app.scorers.callback import Callback
+from app.scorers.choice import Choice
+from app.scorers.closeness import Closeness
+from app.scorers.differential import Differential
+from app.scorers.embedding import Embedding
+from app.scorers.exact import Exact
+from app.scorers.extract import Extract
+from app.scorers.includes import Includes
+from app.scorers.judge import Judge
+from app.scorers.numeric import Numeric
+from app.scorers.overlap import METRICS, SpanF1
+from app.scorers.pattern import Pattern
+from app.scorers.readability import Readability
+
+SCORERS: Mapping[str, type[ScorerParams]] = {
+    **METRICS,
+    "bertscore": BertScore,
+    "callback": Callback,
+    "choice": Choice,
+    "closeness": Closeness,
+    "differential": Differential,
+    "embedding": Embedding,
+    "exact": Exact,
+    "extract": Extract,
+    "includes": Includes,
+    "judge": Judge,
+    "numeric": Numeric,
+    "pattern": Pattern,
+    "readability": Readability,
+    "span_f1": SpanF1,
+}
