@@ -157,7 +157,7 @@ async def test_a_bundle_gives_the_same_forecast_without_a_server(
     assert {name: over_rest[name] for name in ("items", "margin", "reached")} == {
         name: offline["bundle"][name] for name in ("items", "margin", "reached")
     }
-    assert offline["export"]["margin"]["lo"] > offline["bundle"]["margin"]["median"]
+    assert offline["export"]["margin"]["median"] > 1.05 * offline["bundle"]["margin"]["median"]
     assert "demo.csv carries no reference models" in " ".join(said["export"].split())
     assert "carries no" not in said["bundle"]
 
