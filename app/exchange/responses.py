@@ -110,7 +110,9 @@ def read_parts(
         n_answers += table.n_answers
         yield trial, table
     if not n_answers:
-        raise FileFormatError(f"{name}: expected at least one score, got none.")
+        raise FileFormatError(
+            f"{name}: expected at least one score below the items' names, got empty cells alone."
+        )
 
 
 def _joined(parts: Sequence[ResponseTable]) -> ResponseTable:

@@ -257,7 +257,7 @@ def _csv_header(stream: BinaryIO, name: str) -> list[str]:
     except csv.Error as exc:
         raise FileFormatError(f"{name}:1: expected a CSV header, got {exc}.") from exc
     if header and not stream.peek(1):  # type: ignore[attr-defined]  # buffered
-        raise FileFormatError(f"{name}: expected at least one score, got none.")
+        raise FileFormatError(f"{name}: expected a row of scores below the header, got none.")
     return header
 
 
