@@ -82,3 +82,12 @@ def test_a_form_becomes_a_run_of_lm_eval_that_asks_its_documents(
 )
 def test_what_cannot_be_built_is_refused(train: Path, flags: list[str], complaint: str) -> None:
     assert complaint in refused("compose", "--train", train, *flags)
+
+
+def test_a_form_of_a_server_has_no_cost_where_none_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    form = {"items": [{"key": "q", "weight": 1.0}], "constant": 0.0, "half_width95": 0.1}
+    reply = {**form, "cost": None, "bank_version_id": "bkv_1"}
+    monkeypatch.setattr("app.cli.lab.compose.asked", lambda *_: reply)
+    assert told("compose", "--version", "sums", "--items", "1")["cost"] is None

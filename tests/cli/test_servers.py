@@ -146,6 +146,18 @@ def test_commands_on_a_server_need_no_database(
         asyncio.run(with_server(use))
 
 
+def test_a_reply_of_another_version_is_told_in_a_sentence(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [{"id": "bnk_1", "name": "sums", "latest_version": {"number": [1]}}]
+    monkeypatch.setattr("app.cli.bank.bank_views.listed", lambda _: found)
+    assert refused("banks", "list", "--server", "http://127.0.0.1:9") == (
+        "Error: The reply of the Sextant server at http://127.0.0.1:9 cannot be read: /n_items of "
+        "ListedBank: Field required. Server and command line may be of different versions: compare "
+        "http://127.0.0.1:9/healthz with `sextant --version`."
+    )
+
+
 def test_pages_are_named_by_ids() -> None:
     assert page_of("ses_1") == "sessions/ses_1"
     for wrong in ("x", "ses_../login", "key_1"):

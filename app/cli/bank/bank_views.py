@@ -31,7 +31,7 @@ _MODES = {"loglikelihood": "options compared by likelihood", "generate": "answer
 
 
 class _Asked(Model):
-    mode: str = ""
+    mode: str | None = None
     shots: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
@@ -45,7 +45,7 @@ class Version(replies.Version):
     unparsed_policy: str | None = at("knowledge", "unparsed_policy", default=None)
 
 
-class _Listed(Model):
+class _ListedBank(Model):
     id: str
     name: str
     n_items: int
@@ -75,7 +75,7 @@ def list_banks() -> None:
     here = chosen().target is None
     found = asyncio.run(_stored()) if here else listed("/v1/banks?order=asc")
     show_list(
-        map(_Listed.model_validate, found),
+        map(_ListedBank.model_validate, found),
         {
             "name": "name",
             "items": "n_items",

@@ -28,7 +28,7 @@ _OPTIONS = {
 app = typer.Typer(no_args_is_help=True)
 
 
-class _Made(Model):
+class _NewKey(Model):
     id: str
     scopes: list[str]
     secret: str
@@ -76,7 +76,7 @@ def create(
         expires_at=expires.replace(tzinfo=UTC).isoformat() if expires else None,
         limits=chosen().limits or None,
     )
-    key = _Made.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
+    key = _NewKey.model_validate(request("POST", "/v1/api-keys", body, _OPTIONS))
     err.print(
         f"Created {key.id} ({', '.join(key.scopes)}). The secret is not shown again:",
         soft_wrap=True,

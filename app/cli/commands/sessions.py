@@ -46,7 +46,7 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-class _Listed(Session):
+class _ListedSession(Session):
     created_at: datetime
 
 
@@ -65,7 +65,7 @@ def list_sessions(
         return [*await client.list_all("/v1/sessions", limit=limit, params=wanted)]
 
     tell_list(
-        _Listed,
+        _ListedSession,
         asked(read),
         {
             "id": "id",

@@ -187,7 +187,7 @@ class _Composed(Model):
     items: list[_Item]
     constant: float
     half_width95: float
-    cost: float
+    cost: float | None
     bank_version_id: str
 
 

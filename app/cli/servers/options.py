@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
+from pydantic import ValidationError
 
 from app.cli.servers.logins import Target, target
+from app.cli.servers.problems import unreadable
 from app.cli.terminal.console import USAGE_ERROR, JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import LIMITS, limits_of
 from app.cli.terminal.tables import Columns, M, show_list
@@ -121,6 +123,10 @@ def on_server(
                 kwargs.pop(name, None)
             try:
                 return command(*args, **kwargs)
+            except ValidationError as error:
+                if (server := chosen().target) is None:
+                    raise  # of our own version, and a fault of ours
+                raise unreadable(error, server.url) from None
             finally:
                 _chosen.reset(token)
 

@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 import sextant_client
 from app.errors import FieldProblem, SextantError, UnauthenticatedError
+from app.validation import problems_of
 from sextant_client import AsyncSextant, ProblemError
 
 
@@ -25,6 +28,16 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
         raise _worded(problem, client, options) from None
     except sextant_client.SextantError as error:
         raise SextantError(str(error)) from None
+
+
+def unreadable(error: ValidationError, url: str) -> SextantError:
+    """What a reply of this server has that its kind does not have here."""
+    fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
+    return SextantError(
+        f"The reply of the Sextant server at {url} cannot be read: {fault.pointer} of {kind}: "
+        f"{fault.detail}. Server and command line may be of different versions: compare "
+        f"{url}/healthz with `sextant --version`."
+    )
 
 
 def alike(*fields: str) -> dict[str, str]:

@@ -100,7 +100,7 @@ class _Answer(Model):
     extractor: str | None
     tokens_in: int | None
     tokens_out: int | None
-    attempts: int
+    attempts: int | None
 
 
 class _Preview(Model):
