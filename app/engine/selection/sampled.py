@@ -4,10 +4,9 @@ Each step samples with the probability that the curves do not hold for this exam
 fifths at least: with few reference models that is nearly always, and the answers themselves move it
 (`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
 score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
-what leaves the least variance of the score by the curves, among a random half of the difficulties,
-so that no test asks all its questions where one kind of examinee is told from another, and in
-three tenths of a large bank, the test's own, so that two tests have few items in common: they begin
-at the first item, which is always sampled.
+what leaves the least variance of the score by the curves, in three tenths of a large bank. Each
+test has its own part, so that two tests have few items in common: it begins at the first item,
+which is always sampled.
 
 What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
 it counts in the score. The sequence u + k phi modulo 1, phi the golden ratio, samples each item
