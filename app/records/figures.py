@@ -1,7 +1,7 @@
 """Figures of sessions and rankings, and where they come from, as stored in JSON and told by REST.
 
-What each means is said once, in `app.api.schemas.sessions.figures`. What may be missing is missing
-in sessions older than it.
+What each means is said once, where REST tells it: in `app.api.schemas.sessions` and
+`app.api.schemas.rankings`. What may be missing is missing in sessions older than it.
 """
 
 from typing import Literal, NotRequired, TypedDict

@@ -249,10 +249,10 @@ def command(
                 asked = await examinee(client, rules.endpoint, rules.model, asked_model)
 
             async def watched(begun: JsonObject) -> JsonObject:
-                if not quiet:
-                    announce(begun)
                 session_id = str(begun["id"])
                 async with ended_with_us(client, "sessions", session_id):
+                    if not quiet:
+                        announce(begun)
                     ended = await watch(client, session_id, quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended, error_follows=ended["status"] == "failed")

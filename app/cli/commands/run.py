@@ -201,10 +201,10 @@ def command(
         async with connected(OPTIONS, bank=bank) as client:
             body.update(await examinee(client, endpoint, model, asked_model))
             created = await client.request("POST", "/v1/sessions", json=body)
-            if not quiet:
-                announce(created)
             session_id = str(created["id"])
             async with ended_with_us(client, "sessions", session_id):
+                if not quiet:
+                    announce(created)
                 return await watch(client, session_id, quiet=quiet)
 
     session = run_to_the_end(measure)
@@ -218,6 +218,6 @@ def command(
             err.print(f"As a page: {found}", style="dim", soft_wrap=True)
     if session["status"] != "completed":
         # Why it ended, with the last failure; of one that could not be run, that failure alone.
-        told = session["stop_detail"] or failure_of(session)
+        told = session["stop_detail"] or failure_of(session) or session["status"]
         err.say(f"Error: {told}", style="red")
         raise typer.Exit(FAILED)

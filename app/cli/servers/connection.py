@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import typer
+from pydantic import ValidationError
 
 import sextant_client
 from app.cli.servers.logins import Target
@@ -123,19 +124,19 @@ async def events(client: AsyncSextant, path: str) -> AsyncIterator[tuple[str, Js
 
 @asynccontextmanager
 async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> AsyncIterator[None]:
-    """Cancel what this command has started where a signal ends the command.
+    """Cancel what this command has started where a signal, or an unreadable reply, ends it.
 
     Else it would go on to call models, and to cost, with nobody who waits for what it finds: at the
     server, or as soon as a worker comes to our own database again.
 
     Args:
         client: Of the server that runs it.
-        kind: Collection that it is in, `sessions` or `rankings`.
+        kind: Collection that it is in, such as `sessions`.
         resource_id: Its id.
     """
     try:
         yield
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, ValidationError):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")

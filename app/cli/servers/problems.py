@@ -33,8 +33,9 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
 def unreadable(error: ValidationError, url: str) -> SextantError:
     """What a reply of this server has that its kind does not have here."""
     fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
+    where = f"{fault.pointer} of {kind}" if fault.pointer else kind
     return SextantError(
-        f"The reply of the Sextant server at {url} cannot be read: {fault.pointer} of {kind}: "
+        f"The reply of the Sextant server at {url} cannot be read: {where}: "
         f"{fault.detail}. Server and command line may be of different versions: compare "
         f"{url}/healthz with `sextant --version`."
     )

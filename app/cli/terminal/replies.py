@@ -15,12 +15,13 @@ T = TypeVar("T")
 
 
 def at(*path: str, default: object = ...) -> Any:
-    """A field that stands deeper in a reply; the default where something on the way is null."""
+    """A field that stands deeper in a reply; the default where it or its holder is not told."""
     return Field(default, validation_alias=AliasPath(*path))
 
 
 def read_all(kind: type[T], entries: Json) -> list[T]:
     """What a list of a reply holds."""
+    # To mypy `kind` is a value, and no type of a list.
     return TypeAdapter(list[kind]).validate_python(entries)  # type: ignore[valid-type]
 
 
@@ -63,7 +64,7 @@ class Scored(Model):
 
 
 class Steps(Model):
-    """Items that are closed and scored, and how many it may be in all."""
+    """Items that are closed and scored, and how many it may be in all; events tell some."""
 
     items: int = 0
     scored: int = 0
@@ -73,7 +74,7 @@ class Steps(Model):
 
 
 class Usage(Model):
-    """What calls took."""
+    """What calls took; events tell the cost alone."""
 
     calls: int = 0
     tokens_in: int = 0
@@ -150,10 +151,10 @@ class Session(Scored):
     misfits: bool = at("person_fit", "flagged", default=False)
     inversions: float | None = at("person_fit", "inversions", "observed", default=None)
     inversions_expected: float | None = at("person_fit", "inversions", "expected", default=None)
-    asked_caution: str | None = at("asked", "caution", default=None)
+    asked_caution: str | None = at("asked", "caution")
     unparsed_policy: str = at("unparsed", "policy")
-    unparsed_when_calibrated: str | None = at("unparsed", "when_calibrated", default=None)
-    unparsed_caution: str | None = at("unparsed", "caution", default=None)
+    unparsed_when_calibrated: str | None = at("unparsed", "when_calibrated")
+    unparsed_caution: str | None = at("unparsed", "caution")
     stopping: Stopping = at("design", "stopping")
     stops_when: str
     stop_reason: str | None
