@@ -1,12 +1,12 @@
-"""The score of an examinee by two explanations of its answers, weighed by the evidence.
+"""The score of an examinee: two explanations of its answers, averaged by the evidence for each.
 
-One says that the curves hold: what reference models taught of the items is true of this examinee,
-too. The other says that they need not; then only sampled questions are to be relied on. Formulas,
-symbols, assumptions and figures are in docs/concepts.md, "Two explanations": names here are its d,
-D, L, m, s, f, R, V and B.
+The first explanation is that the curves hold: what the reference models taught about the items is
+true of this examinee, too. The second is that the curves need not hold; then only the sampled
+questions are evidence. docs/concepts.md, "Two explanations", has the formulas, assumptions and
+figures. The names here are its symbols d, D, L, m, s, f, R, V and B.
 
-Of examinees far beyond all reference models the curves know next to nothing: no interval is much
-wider than that of the sampled questions by themselves.
+The curves say little about an examinee far beyond all reference models. So no interval is much
+wider than the interval that the sampled questions give by themselves.
 
 Sources: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages over
 models; Dawid (1984), Journal of the Royal Statistical Society A 147, for predictive likelihoods;
@@ -34,40 +34,40 @@ from app.engine.prediction.sample_size import sample_interval
 from app.engine.prediction.score_curves import Located, ScoreCurves, freed
 from app.engine.state import Belief, Draw, Response, answered
 
-#: Reference models that are as much evidence for the curves as there is doubt beforehand, and the
-#: least doubt: many models tell no more of a new one than that it may be like them.
+#: Number of reference models that halves the prior doubt, and the least prior doubt: even many
+#: reference models do not prove that a new model is like them.
 REFERENCES, LEAST_DOUBT = 40.0, 0.4
-#: Of the second explanation: variance of its bias, in those of its estimate, and what its standard
-#: deviation is multiplied by, for its prior is wider than most examinees need.
+#: Second explanation: prior variance of its bias, as a multiple of the variance of its estimate;
+#: and the factor on its standard deviation, as its prior is wider than most examinees need.
 _BIAS, _WIDTH = 1.5, 0.8
-#: Sampled questions below which they tell nothing of their own spread.
+#: With fewer sampled questions their spread is unknown.
 LEAST_SAMPLED = 3
-#: Sampled questions from which on they bound the interval, and how many times theirs it may be.
+#: Least sampled questions that bound the interval, and the bound: so many times their own interval.
 LEAST_ALONE, _WIDEST = 5, 1.25
-#: Answers that the variance of the reference models is worth, beside an examinee's own.
+#: Weight of the reference models' variance beside the examinee's own, in answers.
 _AS_REFERENCES = 8.0
-_LEAST_UNSEEN = 0.2  # share of a residual that is left once the model has seen its answer
-_EDGE = 1e-4  # a score nearer to 0 or 1 has the logit of this
-_LEAST = 1e-9  # of scores that are told apart from 0 and 1
-_SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
+_LEAST_UNSEEN = 0.2  # least share of a residual that remains after the fit saw its answer
+_EDGE = 1e-4  # scores nearer to 0 or 1 are moved here before the logit is taken
+_LEAST = 1e-9  # least distance of a score from 0 and 1
+_SURE = 1e-6  # standard deviation below which the score counts as known
 _LEVELS = np.array([0.5, 0.025, 0.975])
-#: Sets of answers that an estimator remembers: of each member of a large ranking one.
+#: Number of answer sets that an estimator remembers: one for each member of a large ranking.
 _REMEMBERED = 128
 
 
 def prior_doubt(n_reference: int) -> float:
-    """d: how likely an examinee departs from curves of so many reference models."""
+    """Prior probability d that an examinee does not follow curves of `n_reference` models."""
     return max(LEAST_DOUBT, REFERENCES / (REFERENCES + n_reference))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanations:
-    """Two explanations of answers, and how likely the second one is.
+    """Two explanations of answers, and the probability of the second one.
 
     Attributes:
-        curves: The first: they hold.
-        prior: d; 1 never believes them.
-        free: The second: the examinee need not follow them.
+        curves: Curves of the first explanation, under which they hold.
+        prior: Prior probability d of the second explanation; 1 rules the first one out.
+        free: Curves of the second explanation, which the examinee need not follow.
     """
 
     curves: ScoreCurves
@@ -78,16 +78,16 @@ class Explanations:
         object.__setattr__(self, "free", freed(self.curves))
 
     def evidence(self, responses: Sequence[Response]) -> float:
-        """Logarithm of L' / L: how much likelier the answers are if the curves do not hold."""
+        """Log likelihood ratio, ln(L' / L), of the second explanation to the first."""
         items, scores = answered(responses)
-        free, held = (each.locate(items, scores) for each in (self.free, self.curves))
+        free, held = (curves.locate(items, scores) for curves in (self.free, self.curves))
         return (free.log_likelihood - held.log_likelihood) / self.overdispersion(items, scores)
 
     def overdispersion(self, items: IntArray, scores: FloatArray) -> float:
-        """How many times the variance about the curves is that of the reference models' scores.
+        """Ratio of this examinee's variance about the curves to that of the reference models.
 
-        Scores that are means of several runs vary less than those of one run. The better of both
-        explanations tells, and no score varies more than one that is 0 or 1.
+        Mean scores of several runs vary less than scores of one run. The ratio comes from the
+        explanation that fits better, and is at most that of scores of 0 and 1.
         """
         dispersion = self.curves.dispersion
         if dispersion == 1.0 or not items.size:
@@ -103,11 +103,11 @@ class Explanations:
         return min(max(ratio, 1.0), 1.0 / dispersion)
 
     def doubt(self, responses: Sequence[Response]) -> float:
-        """D: how likely it is, after these answers, that the curves do not hold."""
+        """Posterior probability D, after these answers, that the curves do not hold."""
         return self.weigh(self.evidence(responses))
 
     def weigh(self, evidence: float) -> float:
-        """D, by the evidence."""
+        """Posterior probability D, from the log likelihood ratio."""
         if self.prior >= 1.0:
             return 1.0
         return float(expit(math.log(self.prior / (1.0 - self.prior)) + evidence))
@@ -115,19 +115,19 @@ class Explanations:
 
 @dataclass(frozen=True, slots=True)
 class ScoreReading:
-    """What is known of the score of one examinee.
+    """Estimate of one examinee's score.
 
     Attributes:
-        value: The score.
-        lo: Lower end of the 95 % interval.
-        hi: Upper end.
-        doubt: D, how likely it is that the curves do not hold.
-        evidence: Logarithm of L' / L.
-        by_curves: Score if they hold.
-        by_sample: Score if they need not.
-        sampled: Number of scored questions that were sampled.
-        position: Of the general ability, in standard deviations of the reference models.
-        by_sample_alone: The interval is bounded by that of the sampled questions by themselves.
+        value: Estimated score.
+        lo: Lower end of its 95 % interval.
+        hi: Upper end of its 95 % interval.
+        doubt: Posterior probability D that the curves do not hold.
+        evidence: Log likelihood ratio, ln(L' / L).
+        by_curves: Score if the curves hold.
+        by_sample: Score if the curves need not hold.
+        sampled: Number of scored questions that were sampled at random.
+        position: General ability, in standard deviations of the reference models from their mean.
+        by_sample_alone: Whether the sampled questions by themselves bound the interval.
     """
 
     value: float
@@ -144,15 +144,15 @@ class ScoreReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Explained:
-    """A score by one explanation.
+    """The score under one explanation.
 
     Attributes:
-        curves: Of the explanation.
-        at: Abilities.
-        left: What each item counts that was not asked, shape (n_items,).
-        expected: Score of every item, shape (n_items,).
-        value: The score.
-        variance: Of it, by the explanation.
+        curves: Curves of the explanation.
+        at: Abilities of the examinee on these curves.
+        left: Weights of the items that were not asked, 0 for the others, shape (n_items,).
+        expected: Expected score on every item, shape (n_items,).
+        value: Estimated score.
+        variance: Variance of the estimated score.
     """
 
     curves: ScoreCurves
@@ -171,7 +171,7 @@ class _Explained:
         scores: FloatArray,
         overdispersion: float = 1.0,
     ) -> "_Explained":
-        """Once `items` had `scores`."""
+        """The score after the answers `scores` to `items`."""
         at = curves.locate(items, scores)
         left, expected = weights.copy(), curves.expected(at)
         left[items] = 0.0
@@ -181,17 +181,17 @@ class _Explained:
         return cls(curves, at, left, expected, value, variance)
 
     def on_logits(self) -> tuple[float, float]:
-        """Logit of the score, and its standard deviation."""
+        """Logit of the score, and the standard deviation of the logit."""
         inner = min(max(self.value, _EDGE), 1.0 - _EDGE)
         return logit_of(inner), self.variance**0.5 / (inner * (1.0 - inner))
 
     def corrected(self, some: IntArray, scores: FloatArray, counts: FloatArray) -> "_Explained":
-        """The same with what the sampled questions say that it gets wrong; see the module.
+        """The score with its bias estimated from the sampled questions and taken off.
 
         Args:
-            some: Items that were sampled, shape (n_sampled,).
-            scores: Theirs.
-            counts: For how much of what is left each of them stands, summing to 1.
+            some: Sampled items, shape (n_sampled,).
+            scores: Scores on these items, shape (n_sampled,).
+            counts: Share of the unasked items that each sampled item stands for, summing to 1.
         """
         bias, n = _BIAS * self.variance, some.size
         if n < LEAST_SAMPLED:
@@ -221,9 +221,9 @@ class ScoreEstimator:
     """Estimates a score by two explanations; see `app.engine.prediction.p_irt.Predictor`.
 
     Attributes:
-        explanations: Of the answers.
-        weights: What each item counts in the score, shape (n_items,), summing to 1.
-        error: How wrong the curves are of those they hold for.
+        explanations: The two explanations.
+        weights: Weight of each item in the score, shape (n_items,), summing to 1.
+        error: Error of the curves for examinees that follow them.
         askable: Mask of the items that tests may ask, shape (n_items,); None means all.
     """
 
@@ -248,14 +248,14 @@ class ScoreEstimator:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""
-        told = self.estimate(tuple(responses), exclude)
-        return Prediction(value=told.value, lo=told.lo, hi=told.hi, method=COMBINED)
+        reading = self.estimate(tuple(responses), exclude)
+        return Prediction(value=reading.value, lo=reading.lo, hi=reading.hi, method=COMBINED)
 
     def estimate(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> ScoreReading:
-        """All that the answers say of the score; items in `exclude` do not count.
+        """Estimate of the score; items in `exclude` do not count.
 
-        Stopping rule, selector, session and comparison ask after the same answers: what the same
-        tuple of them said lately is remembered.
+        Stopping rule, selector, session and comparison ask about the same answers, so the latest
+        estimates are remembered by the tuple of answers.
 
         Raises:
             InvalidInputError: Every item is excluded.
@@ -263,30 +263,30 @@ class ScoreEstimator:
         if len(exclude):
             return self._estimate(responses, still_counted(self.weights, exclude))
         responses = tuple(responses)
-        known = self._lately.get(id(responses))
-        if known is not None and known[0] is responses:
-            return known[1]
-        told = self._estimate(responses, self.weights)
+        remembered = self._lately.get(id(responses))
+        if remembered is not None and remembered[0] is responses:
+            return remembered[1]
+        reading = self._estimate(responses, self.weights)
         while len(self._lately) >= _REMEMBERED:
             self._lately.pop(next(iter(self._lately)), None)
-        self._lately[id(responses)] = responses, told
-        return told
+        self._lately[id(responses)] = responses, reading
+        return reading
 
     def by_curves(
         self, responses: Sequence[Response], exclude: Sequence[int] = ()
     ) -> tuple[float, float, float]:
-        """If the curves hold: the score, its variance, and the position."""
+        """Score if the curves hold, its variance, and the examinee's position."""
         weights = still_counted(self.weights, exclude)
-        one = _Explained.of(self.explanations.curves, weights, *answered(responses))
-        return one.value, one.variance, one.at.position
+        held = _Explained.of(self.explanations.curves, weights, *answered(responses))
+        return held.value, held.variance, held.at.position
 
     def logit_by_curves(
         self, responses: Sequence[Response], exclude: Sequence[int] = ()
     ) -> tuple[float, float, float]:
-        """If the curves hold: the score's logit, its standard deviation, and the position."""
+        """Logit of the score if the curves hold, its standard deviation, and the position."""
         weights = still_counted(self.weights, exclude)
-        one = _Explained.of(self.explanations.curves, weights, *answered(responses))
-        return *one.on_logits(), one.at.position
+        held = _Explained.of(self.explanations.curves, weights, *answered(responses))
+        return *held.on_logits(), held.at.position
 
     def _estimate(self, responses: Sequence[Response], weights: FloatArray) -> ScoreReading:
         items, scores = answered(responses)
@@ -294,7 +294,7 @@ class ScoreEstimator:
         both = self.explanations
         wider = both.overdispersion(items, scores)
         held = _Explained.of(both.curves, weights, items, scores, wider)
-        draws = [one.draw or Draw(step=1) for one in responses]
+        draws = [response.draw or Draw(step=1) for response in responses]
         is_sampled = np.array([draw.sampled for draw in draws], dtype=bool) & (weights[items] > 0.0)
         if self.askable is not None:
             is_sampled &= self.askable[items]
@@ -330,11 +330,11 @@ class ScoreEstimator:
     def _quantiles(
         self, held: _Explained, free: _Explained, doubt: float, certain: Certain, wider: float
     ) -> tuple[float, float, float]:
-        """Median of the score's distribution, and the ends of its central 95 %."""
+        """Median and central 95 % interval of the score's distribution."""
         if min(certain.most - certain.least, max(held.variance, free.variance) ** 0.5) <= _SURE:
             return certain.clip(held.value, held.value, held.value)
         factor, degrees = self.error.spread_at(held.at.position)
-        # That errors are smaller than stated was learned of scores that vary as little as theirs.
+        # A factor below 1 was learned from scores that vary as little as the reference models'.
         factor = max(factor, 1.0 - (1.0 - factor) / wider)
         (m, s), (m_free, s_free) = held.on_logits(), free.on_logits()
         middle = np.array([m, m_free])[:, None]
@@ -345,7 +345,7 @@ class ScoreEstimator:
         last = logit_of(min(certain.most, 1.0 - _LEAST))
         score = StudentMixture(middle, spread, np.array([degrees, SCORE.degrees])[:, None], mass)
         value, lo, hi = expit(np.array(score.quantiles(_LEVELS, first, last))).tolist()
-        # Scores go up by an item at a time: the nearest to an end may be what is just possible.
+        # Scores move in steps of one item: an end within half a step of a bound is the bound.
         half_item = 0.5 * (certain.most - certain.least) / max(_alike(held.left), 1.0)
         lo = certain.least if lo < certain.least + half_item else lo
         hi = certain.most if hi > certain.most - half_item else hi
@@ -355,17 +355,17 @@ class ScoreEstimator:
 def _by_sample_alone(
     weights: FloatArray, items: IntArray, scores: FloatArray, counts: FloatArray, seen: FloatArray
 ) -> tuple[float, float]:
-    """Ends of the interval by the sampled questions, whatever the curves say.
+    """Ends of the interval that the sampled questions give without any curve.
 
-    All that were asked stand for themselves; the sampled ones tell, too, how many of the rest are
-    right.
+    Every asked item counts with its own score. The sampled ones also estimate how many of the
+    unasked items are right.
 
     Args:
-        weights: What each item counts in the score, shape (n_items,).
-        items: Asked, shape (n_asked,).
-        scores: Theirs.
-        counts: For how much of the rest each sampled one stands, summing to 1.
-        seen: Scores of the sampled ones.
+        weights: Weight of each item in the score, shape (n_items,).
+        items: Asked items, shape (n_asked,).
+        scores: Scores on the asked items, shape (n_asked,).
+        counts: Share of the unasked items that each sampled item stands for, summing to 1.
+        seen: Scores on the sampled items, shape (n_sampled,).
     """
     left = weights.copy()
     left[items] = 0.0
@@ -381,21 +381,21 @@ def _by_sample_alone(
 
 
 def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
-    """For how much of what is left each sampled item stands, summing to 1.
+    """Share of the unasked items that each sampled item stands for, summing to 1.
 
-    An item that counts w and was to be sampled by now with the probability p stands for
-    w (1 / p - 1) of the others: what was all but certain to be sampled stands for itself alone.
+    An item of weight w that was sampled by now with probability p stands for w (1 / p - 1) of the
+    others: an item that was nearly certain to be sampled stands for itself alone.
 
     Source: Sarndal, Swensson & Wretman (1992), sections 2.8 and 3.6.
 
     Args:
-        weights: What each sampled item counts, in the order of asking; shape (n_sampled,).
-        chances: With which its step sampled it, of all that were open then.
+        weights: Weight of each sampled item, in the order of asking, shape (n_sampled,).
+        chances: Probability with which its step chose the item among the open ones.
     """
     n = weights.size
     widths = chances * np.concatenate([[1.0], np.cumprod(1.0 - chances)])[:-1]
     wide = np.sort(widths)[::-1]
-    # With the m widest sure to be sampled, the others are in proportion to their widths.
+    # The m widest items are certain to be sampled; the others are in proportion to their widths.
     rates = (n - np.arange(n)) / np.maximum(1.0 - (np.cumsum(wide) - wide), _LEAST)
     fits = rates * wide <= 1.0
     rate = rates[fits.argmax()] if fits.any() else math.inf
@@ -405,11 +405,11 @@ def _stands_for(weights: FloatArray, chances: FloatArray) -> FloatArray:
 
 
 def _alike(weights: FloatArray) -> float:
-    """How many items that count alike would leave as much to luck as these; 0 without any."""
+    """Effective number of items: as many equal weights have the same sum of squares; 0 for none."""
     squares = float(weights @ weights)
     return round(float(weights.sum()) ** 2 / squares, 6) if squares > 0.0 else 0.0
 
 
 def logit_of(score: float) -> float:
-    """Logarithm of the odds of a score between 0 and 1."""
+    """Log odds of a score between 0 and 1."""
     return math.log(score / (1.0 - score))
