@@ -1,8 +1,9 @@
-"""An ability with its error as it is stated, and how far two of them are apart.
+"""An ability with its stated error, and the difference of two abilities.
 
-Estimates of examinees beyond those calibrated have the bias v d_i at the distance d_i, with a
-standard error w of v. That error is the bank's: of two on the same side w (d_1 - d_2) is left of
-it; of two on different sides, or of versions that were taught apart, nothing cancels.
+Estimates of examinees beyond the reference models have the bias v d_i at the distance d_i, with a
+standard error w of v. The bank's examinees share that error. Between two on the same side it leaves
+w (d_1 - d_2); between two on different sides, or of versions that were learned apart, it does not
+cancel.
 """
 
 import math
@@ -15,12 +16,12 @@ from app.engine.prediction.score_model import NORMAL_95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """How far one ability is above another.
+    """Difference of two abilities, logits.
 
     Attributes:
         estimate: Difference of the estimates.
-        middle: Difference of where the abilities are thought to be.
-        sd: Standard deviation of the error of `middle`.
+        middle: Difference of the estimates less their biases.
+        sd: Standard error of `middle`.
     """
 
     estimate: float
@@ -29,15 +30,15 @@ class Gap:
 
     @property
     def z(self) -> float:
-        """The difference in its standard errors: 0 where nothing is known of it."""
+        """`middle` in standard errors; 0 where nothing is known."""
         return self._in_sds(self.middle)
 
     @property
     def least_z(self) -> float:
-        """The same of the smaller difference of the two; 0 where they go opposite ways.
+        """The smaller of both differences in standard errors; 0 where their signs differ.
 
-        To tell two apart it takes what the answers say: that the one is thought to be farther off
-        than estimated is no further proof that they differ.
+        Only the answers can show that two abilities differ: a bias that moves them apart is no
+        further evidence.
         """
         if self.estimate * self.middle <= 0.0:
             return 0.0
@@ -51,16 +52,15 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """An ability as it is stated.
+    """An ability with its stated error, logits.
 
     Attributes:
-        theta: The estimate, logits; what people are shown.
-        middle: Where it is thought to be.
-        own: Standard deviation of what is the examinee's own error; infinite where nothing is
-            known.
-        bias_se: Standard error of the bias that was taken off `middle`.
-        bias_of: Who shares that bias: what was learned of a bank's examinees, and whether it is
-            about the stronger ones. None where there is none.
+        theta: Estimate, which people are shown.
+        middle: Estimate less its bias.
+        own: Standard error of the examinee's own; infinite where nothing is known.
+        bias_se: Standard error of the bias.
+        bias_of: Source of the bias: the bank's adjustment, and whether it is the one of the
+            stronger examinees. Abilities with the same source share the error. None without bias.
     """
 
     theta: float
@@ -71,17 +71,17 @@ class Stated:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the error of `middle`."""
+        """Standard error of `middle`."""
         return math.hypot(self.own, self.bias_se)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends of its 95 % interval, about the estimate and about `middle`."""
+        """Ends of the 95 % interval, which covers those about the estimate and about `middle`."""
         half = NORMAL_95 * self.sd
         return min(self.middle, self.theta) - half, max(self.middle, self.theta) + half
 
     def minus(self, other: "Stated") -> Gap:
-        """How far it is above another on the same scale."""
+        """Difference from another ability on the same scale."""
         if self.bias_of is not None and self.bias_of == other.bias_of:
             bias_se = self.bias_se - other.bias_se
         else:
@@ -93,21 +93,20 @@ class Stated:
         )
 
     def after(self, times: float) -> "Stated":
-        """The same with so many times as many answers, as if they told as much as those so far."""
+        """The ability after `times` as many answers of the same information."""
         return replace(self, own=self.own / math.sqrt(times))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """A measured ability, as its session has it.
+    """A measured ability of a session.
 
     Attributes:
         theta: Estimate, logits.
-        se: Standard error, as the model has it; infinite where nothing is known.
-        n_items: Scored answers that it stands on.
-        stretch: What was learned of the intervals of tests like this one; None takes the model's
-            word.
-        place: Where it is among those calibrated; None takes it for placed by theta.
+        se: Standard error by the model; infinite where nothing is known.
+        n_items: Number of scored answers.
+        stretch: Factor on the intervals of such tests; None leaves the model's standard error.
+        place: Place among the reference models; None uses the position by theta.
     """
 
     theta: float
@@ -117,7 +116,7 @@ class Ability:
     place: Place | None = None
 
     def stated(self, times: float = 1.0) -> Stated:
-        """As it is stated, or would be had there been `times` as many such answers."""
+        """The ability with its stated error, after `times` as many such answers."""
         se = self.se / math.sqrt(times)
         if self.stretch is None:
             return Stated(theta=self.theta, middle=self.theta, own=se)
@@ -134,27 +133,27 @@ class Ability:
         )
 
     def by_answers(self, prior: tuple[float, float] | None) -> Stated:
-        """By the answers alone, without the prior that pulls theta; see `app.engine.ranking`.
+        """The ability by the answers alone, without the prior's pull; see `app.engine.ranking`.
 
         Args:
-            prior: Its mean and standard deviation; None where there is none in theta.
+            prior: Mean and standard deviation of the prior in theta; None without a prior.
         """
-        told = self.stated()
-        if prior is None or math.isinf(told.own):
-            return told
+        stated = self.stated()
+        if prior is None or math.isinf(stated.own):
+            return stated
         mean, sd = prior
         precision = self.se**-2 - sd**-2
         if precision <= 0:
-            return replace(told, own=math.inf)
-        share = precision * self.se**2  # of theta that the answers have made
+            return replace(stated, own=math.inf)
+        share = precision * self.se**2  # weight of the answers in theta
 
         def alone(theta: float) -> float:
             return mean + (theta - mean) / share
 
         return replace(
-            told,
-            theta=alone(told.theta),
-            middle=alone(told.middle),
-            own=told.own / math.sqrt(share),
-            bias_se=told.bias_se / share,
+            stated,
+            theta=alone(stated.theta),
+            middle=alone(stated.middle),
+            own=stated.own / math.sqrt(share),
+            bias_se=stated.bias_se / share,
         )

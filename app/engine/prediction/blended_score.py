@@ -1,8 +1,9 @@
-"""The predicted score of a task that is never asked: score curves and the linear model weighed.
+"""Predicted score of a task that is never asked: an average of score curves and a linear model.
 
-No sample tells of such a task. The linear model has m, s^2; score curves have m_1 for an examinee
-like those calibrated and m_2 for any other, and (m_1 + m_2) / 2 with the mean of both variances and
-(m_1 - m_2)^2 / 4 more. Precisions weigh the two; what they differ by widens the interval.
+No sampled questions are of such a task. The linear model predicts m with variance s^2. The score
+curves predict m_1 for an examinee like the reference models and m_2 for any other: together
+(m_1 + m_2) / 2, with the mean of both variances plus (m_1 - m_2)^2 / 4. The two predictions are
+weighted by their precisions, and their difference widens the interval.
 
 Source: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages of models.
 """
@@ -22,7 +23,7 @@ from app.engine.prediction.score_estimate import ScoreEstimator
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import Belief, Response, answered
 
-_SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
+_SURE = 1e-6  # least standard deviation of a prediction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +31,8 @@ class BlendedScore:
     """Predicts a score by two models; see `app.engine.prediction.p_irt.Predictor`.
 
     Attributes:
-        curves: Score curves, for each of two priors of the general ability.
-        own: The linear model, with intervals that hold.
+        curves: Score curves with each of two priors of the general ability.
+        own: Linear model with calibrated intervals.
     """
 
     curves: tuple[ScoreEstimator, ScoreEstimator]
@@ -52,7 +53,7 @@ class BlendedScore:
         """See `app.engine.prediction.p_irt.Predictor`."""
         answers = list(responses)
         own = self.own.predict(bank, answers, belief, exclude)
-        # The longer half: what was answered may have cut the other one off.
+        # The longer half: the answers may have cut the other one off.
         half = max(own.hi - own.value, own.value - own.lo)
         variance = max(half / NORMAL_95, _SURE) ** 2
         by_curves, of_curves = self._by_curves(answers, exclude)
@@ -70,11 +71,11 @@ class BlendedScore:
         self, answers: Sequence[Response], exclude: Sequence[int]
     ) -> tuple[float, float]:
         """Score by the score curves, and its variance."""
-        told = [one.by_curves(answers, exclude) for one in self.curves]
+        readings = [curves.by_curves(answers, exclude) for curves in self.curves]
         within = [
             curves.error.at(position) ** 2 * variance
-            for curves, (_, variance, position) in zip(self.curves, told, strict=True)
+            for curves, (_, variance, position) in zip(self.curves, readings, strict=True)
         ]
-        (one, _, _), (other, _, _) = told
+        (one, _, _), (other, _, _) = readings
         spread = sum(within) / 2.0 + (one - other) ** 2 / 4.0
         return (one + other) / 2.0, max(spread, _SURE**2)

@@ -1,10 +1,10 @@
-"""Intervals of theta that hold: what tests of other examinees taught about a bank.
+"""Correction that makes theta's intervals hold, learned from tests of other examinees.
 
-A factor on both halves of an interval, by the number of answers and its width; one more that grows
-with the distance of examinees beyond those calibrated, and where their estimates are biased, the
-interval reaches there as well. `app.engine.simulation.learning` learns it; docs/concepts.md,
-"Intervals that hold", says what it assumes. The truth that is held is the weighted likelihood
-estimate from the examinee's answers to the whole bank.
+A factor on both halves of an interval depends on the number of answers and on its width. A second
+factor grows with the distance beyond the reference models. Where estimates are biased there, the
+interval is extended by the bias. `app.engine.simulation.learning` learns the correction;
+docs/concepts.md, "Intervals that hold", has its assumptions. The true theta is the weighted
+likelihood estimate from the examinee's answers to the whole bank.
 """
 
 import math
@@ -20,15 +20,15 @@ from app.engine.prediction.placing import Place, Placing, PopulationPosition
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
-#: Tests that are learned from are no longer than this; a longer one takes the last factor, which is
-#: too wide rather than too narrow.
+#: Length of the tests that a correction is learned from; a longer test takes the last factor, which
+#: is rather too wide than too narrow.
 LONGEST = 160
-#: Numbers of answers at which a test is looked at: half an octave apart.
+#: Numbers of answers at which errors are recorded, half an octave apart.
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
-#: How far from the usual width (log of the ratio) a factor still follows it.
+#: Largest log ratio to the usual width up to which a factor follows the width.
 WIDEST = 1.5
 _NORMAL_95 = 1.959964
-_LEAST_SPREAD = 0.1  # of thetas, logits: examinees that are all alike
+_LEAST_SPREAD = 0.1  # of thetas, logits, where all examinees are alike
 
 
 #: Names of `ExtrapolationAdjustment`'s fields in stored knowledge, where they differ.
@@ -81,7 +81,7 @@ class ExtrapolationAdjustment:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, float]) -> "ExtrapolationAdjustment":
-        """From what `to_dict` made."""
+        """Inverse of `to_dict`."""
         return cls(**{one.name: document[_STORED.get(one.name, one.name)] for one in fields(cls)})
 
     def to_dict(self) -> dict[str, float]:
@@ -90,12 +90,12 @@ class ExtrapolationAdjustment:
 
     @classmethod
     def of(cls, thetas: FloatArray) -> "ExtrapolationAdjustment":
-        """Of a sample with these thetas, shape (n_examinees,); without growth or bias yet."""
+        """Adjustment without growth or bias for a sample of thetas, shape (n_examinees,)."""
         spread = max(float(thetas.std()), _LEAST_SPREAD)
         return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
 
     def with_bias(self, above: Bias, below: Bias) -> "ExtrapolationAdjustment":
-        """The same with these biases."""
+        """The adjustment with these biases."""
         return replace(
             self,
             bias_above=above.slope,
@@ -105,10 +105,11 @@ class ExtrapolationAdjustment:
         )
 
     def position(self, theta: float, place: Place | None = None) -> float:
-        """In standard deviations of those calibrated, from their mean.
+        """Position in standard deviations of the reference models from their mean.
 
-        By theta, or by where score curves place the examinee if that is beyond all those calibrated
-        and farther: a test for theta asks what was steep for them, and may come to its end there.
+        It comes from theta, or from the score curves where they place the examinee farther out and
+        beyond all reference models: the items of a test for theta are steep within their range and
+        may end there.
         """
         by_theta = (theta - self.centre) / self.spread
         if place is None:
@@ -120,11 +121,11 @@ class ExtrapolationAdjustment:
         return by_theta
 
     def at(self, position: float) -> float:
-        """Factor on intervals of an examinee of that position, at least 1."""
+        """Factor, at least 1, on the interval of an examinee at that position."""
         return ModelError(0.0, self.above, self.below).at(position)
 
     def bias_at(self, position: float) -> tuple[float, float]:
-        """How much theta of such an examinee is too high, and the standard error; logits."""
+        """Bias of theta at that position, and its standard error, logits."""
         far = distance(position) * self.spread
         if position > 0.0:
             return self.bias_above * far, self.bias_se_above * far
@@ -133,23 +134,23 @@ class ExtrapolationAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalFactor:
-    """Factor on an interval by how many answers it rests on and how wide it is.
+    """Factor on an interval, by its number of answers and its width.
 
     The factor after n answers on an interval of half width h is
-    `factor(n) * (h / usual(n)) ** power`, or where h is wider than usual and the power below 0 just
-    `factor(n)`. Both functions of n are straight lines between their
-    knots on log scales, and level beyond them.
+    `factor(n) * (h / usual(n)) ** power`. Both functions of n are linear between their knots on log
+    scales, and constant beyond them.
 
-    There a factor takes for granted that the more the model knows to be open, the more is wrong
-    with it. In squares, what is wrong is as large as where h is usual, and independent of what the
-    model knows: the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
+    An interval wider than usual would need less of a factor with a power below 0. It gets
+    `factor(n)`, which lets the model's error grow with h. Where the adjustment beyond the reference
+    models was learned, the error is as large as at the usual width and adds in squares: the factor
+    is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
 
     Attributes:
-        answers: Knots, ascending numbers of answers.
-        factor: At the knots, for an interval of usual width.
+        answers: Knots: ascending numbers of answers.
+        factor: Factors at the knots, for an interval of usual width.
         usual: Usual half width at the knots.
-        power: How the factor goes with the width; 0 takes all alike.
-        beyond: What is more for examinees unlike those calibrated; None where it was not learned.
+        power: Exponent of the width; with 0 the factor does not depend on it.
+        beyond: Adjustment beyond the reference models; None where it was not learned.
 
     Raises:
         InvalidInputError: Knots that do not ascend, or numbers that are no factors.
@@ -177,7 +178,7 @@ class IntervalFactor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalFactor":
-        """From what `to_dict` made."""
+        """Inverse of `to_dict`."""
         lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
         beyond = document.get("beyond")
         return cls(
@@ -198,15 +199,15 @@ class IntervalFactor:
 
     @property
     def adds_in_squares(self) -> bool:
-        """Whether errors add in squares where a wide interval needs a smaller factor."""
+        """Whether the errors of a wide interval add in squares."""
         return self.beyond is not None
 
     def times(self, factor: float) -> "IntervalFactor":
-        """The same with every interval so many times wider."""
+        """The factors, each multiplied by `factor`."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
     def bias_at(self, theta: float, place: Place | None = None) -> float:
-        """By how much a theta is thought to be too high, logits."""
+        """Expected bias of a theta, logits."""
         if self.beyond is None:
             return 0.0
         return self.beyond.bias_at(self.beyond.position(theta, place))[0]
@@ -218,13 +219,13 @@ class IntervalFactor:
         theta: float | None = None,
         place: Place | None = None,
     ) -> float:
-        """The factor on an interval of half width `half` after so many answers.
+        """Factor on an interval.
 
         Args:
-            answers: Their number.
-            half: By the model.
-            theta: Estimated by them; None takes an examinee like those calibrated.
-            place: Where score curves put the examinee; None takes it for placed by theta.
+            answers: Number of answers.
+            half: Half width of the interval, by the model.
+            theta: Estimated theta; None stands for an examinee like the reference models.
+            place: Position by the score curves; None uses the position by theta.
         """
         return math.hypot(*self.parts(answers, half, theta, place))
 
@@ -235,17 +236,16 @@ class IntervalFactor:
         theta: float | None,
         place: Place | None = None,
     ) -> tuple[float, float]:
-        """What the factor is made of: the square root of the sum of two squares.
+        """The two parts of the factor; it is the square root of the sum of their squares.
 
         Args:
-            answers: As for `at`.
-            half: As for `at`.
-            theta: As for `at`.
-            place: As for `at`.
+            answers: Number of answers.
+            half: Half width of the interval, by the model.
+            theta: Estimated theta; None stands for an examinee like the reference models.
+            place: Position by the score curves; None uses the position by theta.
 
         Returns:
-            The factor by errors seen, and how many times the half width the error is of where
-            the interval lies.
+            Factor from the observed errors, and the uncertainty of the bias in half widths.
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
@@ -260,26 +260,26 @@ class IntervalFactor:
         return math.hypot(factor, max_bias), bias_se
 
     def _of_the_known(self, answers: int, half: float) -> float:
-        """The factor for those like the calibrated."""
+        """Factor for examinees like the reference models."""
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
         if wider > 0.0 > self.power and self.adds_in_squares and log_factor > 0.0:
             return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
-        # Wide for so many answers are those of examinees at the ends of the scale, few of whom
-        # taught: there no power shrinks a factor.
+        # Intervals are wider than usual at the ends of the scale, where few examinees taught the
+        # power: it does not shrink a factor there.
         power = self.power if wider < 0.0 else max(self.power, 0.0)
         return math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalCorrection:
-    """What makes the intervals of a bank's tests hold.
+    """Correction of the intervals of a bank's tests.
 
     Attributes:
-        theta: Of ability.
-        n_examinees: How many taught it.
-        placing: Places examinees among those calibrated; not kept. None takes all for placed.
+        theta: Factor on the intervals of theta.
+        n_examinees: Number of examinees that it was learned from.
+        placing: Places examinees among the reference models; not stored. None places all by theta.
     """
 
     theta: IntervalFactor
@@ -288,31 +288,31 @@ class IntervalCorrection:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
-        """From what `to_dict` made."""
+        """Inverse of `to_dict`."""
         return cls(
             theta=IntervalFactor.from_dict(document["theta"]),
             n_examinees=document["n_examinees"],
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; a version keeps it in its `knowledge`."""
+        """JSON-able; a bank version stores it in its `knowledge`."""
         return {
             "theta": self.theta.to_dict(),
             "n_examinees": self.n_examinees,
         }
 
     def of_state(self, state: CatState) -> Estimate:
-        """Theta of a test so far with a truer interval, wider where nobody places the examinee."""
+        """Theta of a test so far with the corrected interval."""
         return self.of_estimate(state.belief.estimate(), state.n_scored, self.place_of(state))
 
     def place_of(self, state: CatState) -> Place | None:
-        """Where the answers put the examinee; None where intervals are the same everywhere."""
+        """Position of the examinee; None where the correction does not depend on it."""
         if self.placing is None or self.theta.beyond is None:
             return None
         return self.placing.of(state.responses)
 
     def of_estimate(self, estimate: Estimate, answers: int, place: Place | None = None) -> Estimate:
-        """The same theta and standard error after so many answers with a truer interval."""
+        """The estimate after so many answers with the corrected interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
         factor = self.theta.at(answers, (hi - lo) / 2, theta, place)
         middle = theta - self.theta.bias_at(theta, place)
@@ -325,6 +325,6 @@ class IntervalCorrection:
 
 
 def correction_in(knowledge: Mapping[str, Any]) -> IntervalCorrection | None:
-    """What a bank version knows of its tests' intervals; None where nobody has taught it."""
+    """Correction in the knowledge of a bank version; None where it was not learned."""
     stored = knowledge.get("interval_correction")
     return stored and IntervalCorrection.from_dict(stored)

@@ -1,8 +1,8 @@
-"""How far an examinee is from those that a bank was calibrated on, and whether the model holds.
+"""Distance of an examinee from the reference models, and whether the curves hold for it.
 
-What was learned from some examinees is safe for others like them. Of one that is stronger or weaker
-than all of them it is an extrapolation, and of one whose answers are far likelier if the curves do
-not hold it is wrong: both are told, in words, beside the figures.
+Curves learned from the reference models are safe for examinees like them. They extrapolate to an
+examinee that is stronger or weaker than all of them. They are wrong for an examinee whose answers
+are far likelier without them. Results say both in words.
 """
 
 import math
@@ -13,26 +13,25 @@ from dataclasses import dataclass
 from app.engine.prediction.placing import Place, PopulationPosition
 from app.engine.prediction.score_estimate import LEAST_SAMPLED, ScoreReading
 
-#: So many times likelier answers must be if the curves do not hold, for that to be said.
+#: Likelihood ratio against the curves from which on a result says that they do not hold.
 DISAGREES = 10.0
-_MOST = 1e6  # times; more is no surer
-_ALL = 99.5  # rounds to all
+_MOST = 1e6  # largest ratio that is shown
+_ALL = 99.5  # percentile that rounds to all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """Where an examinee stands, and whether its answers agree with the curves.
+    """Position of an examinee, and whether its answers agree with the curves.
 
     Attributes:
-        position: Of the general ability, in standard deviations of those calibrated, from their
-            mean.
-        sd: Of that position; above 1 the answers tell less of it than that the examinee is one of
-            those calibrated would.
-        percentile: Share of those calibrated that are weaker, from 0 to 100.
-        standing: Within those calibrated, above all of them or below all of them, or unknown.
-        difference: By how much the sampled questions put the score above the curves'; None where
-            there are too few of them.
-        odds: How many times likelier the answers are if the curves do not hold.
+        position: General ability, in standard deviations of the reference models from their mean.
+        sd: Standard error of the position; above 1 the answers say less about it than knowing that
+            the examinee is like the reference models would.
+        percentile: Share of the reference models that are weaker, from 0 to 100.
+        standing: Within the reference models, above or below all of them, or unknown.
+        difference: Score by the sampled questions less score by the curves; None with too few
+            sampled questions.
+        odds: Likelihood ratio of the answers: without the curves to with them.
     """
 
     position: float
@@ -49,7 +48,7 @@ class Extrapolation:
 
     @property
     def caution(self) -> str | None:
-        """Why to trust the result less, in words; None where there is no reason."""
+        """Reasons to trust the result less, in words; None without any."""
         beyond = {
             PopulationPosition.ABOVE: (
                 "This model is stronger than all reference models: its ability and score are "
@@ -71,13 +70,13 @@ class Extrapolation:
 
     @property
     def detail(self) -> str:
-        """Both in words."""
+        """Position and agreement in words."""
         if self.standing is not PopulationPosition.WITHIN:
             return self.caution or ""
         return f"{self._place()} of the reference models. {self._test()}"
 
     def _place(self) -> str:
-        # Nobody within them is said to be stronger than all of them, or than none.
+        # An examinee within the reference models is better than neither all nor none of them.
         if self.percentile >= _ALL:
             return "As strong as the strongest"
         if self.percentile <= 100.0 - _ALL:
@@ -95,22 +94,22 @@ class Extrapolation:
 
 
 def share_below(position: float, population: Sequence[float]) -> float:
-    """Share of those calibrated that are weaker than a position, from 0 to 1.
+    """Share of the reference models that are weaker than a position, from 0 to 1.
 
     Args:
-        position: Of the general ability, in standard deviations of those calibrated.
-        population: See `extrapolation`.
+        position: General ability, in standard deviations of the reference models.
+        population: Quantiles of their general ability, see `extrapolation`.
     """
     return bisect_left(population, position) / max(len(population), 1)
 
 
 def extrapolation(told: ScoreReading, place: Place, population: Sequence[float]) -> Extrapolation:
-    """Where the examinee stands.
+    """Position of the examinee, and whether its answers agree with the curves.
 
     Args:
-        told: What its answers say.
-        place: Where they put the examinee.
-        population: Quantiles of the general ability of those calibrated, evenly spaced from the
+        told: Estimate of its score.
+        place: Its place among the reference models.
+        population: Quantiles of the general ability of the reference models, evenly spaced from the
             weakest to the strongest, in their standard deviations.
     """
     return Extrapolation(

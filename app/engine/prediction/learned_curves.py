@@ -1,4 +1,4 @@
-"""What reference models taught about the scores on a bank."""
+"""Knowledge about the scores on a bank, learned from its reference models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.targets import WHOLE_BANK
 
-_EDGE = 1e-3  # an expected score nearer to 0 or 1 has the logit of this
+_EDGE = 1e-3  # expected scores nearer to 0 or 1 are moved here before the logit is taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnedCurves:
-    """Score curves, how wrong they are, and of whom they were learned.
+    """Score curves with their errors and the population that they were learned from.
 
     Attributes:
-        curves: Of the bank's items.
-        n_reference: Reference models that they were learned from.
-        errors: How wrong they are about each target, by its name; "all" is the whole bank.
+        curves: Curves of the bank's items.
+        n_reference: Number of reference models that they were learned from.
+        errors: Error of the curves for each target, by its name; "all" is the whole bank.
         population: Quantiles of the general ability of the reference models, evenly spaced, in
             their standard deviations; empty where unknown.
     """
@@ -33,7 +33,7 @@ class LearnedCurves:
 
     @classmethod
     def of_parameters(cls, bank: ItemBank) -> "LearnedCurves":
-        """Curves by a bank's parameters alone, of which no answers are known."""
+        """Curves from the parameters of a bank without answers of reference models."""
         if bank.abilities is not None:
             items = bank.abilities.items
             curves = ScoreCurves(items.slopes.T, items.intercept)
@@ -50,11 +50,11 @@ class LearnedCurves:
 
     @property
     def placing(self) -> Placing | None:
-        """Places examinees among the reference models; None where these are not known."""
+        """Places examinees among the reference models; None where they are unknown."""
         if not self.population:
             return None
         return Placing(curves=self.curves, population=self.population)
 
     def error_of(self, target: str) -> ModelError:
-        """How wrong the curves are about a target; of one not tried, as about the whole bank."""
+        """Error of the curves for a target; that of the whole bank for an untried target."""
         return self.errors.get(target) or self.errors.get(WHOLE_BANK) or ModelError()

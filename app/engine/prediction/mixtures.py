@@ -1,4 +1,4 @@
-"""Intervals of mixtures: of normals, one for each ability, and of Student's t of one score."""
+"""Intervals of mixtures of normals, one component an ability, and of Student's t."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from app.engine.bank import FloatArray
 
 _LEVELS = np.array([0.025, 0.975])[:, None]
 _QUANTILES = ndtri(_LEVELS)
-#: Steps after which Newton's method is done, by how far an end may be from where it was looked for
-#: first, and by how far the quantile is off: next to a spike steps are short, too.
+#: Newton's method ends with a step this short, as a share of the first bracket, and a quantile this
+#: near: next to a spike a short step alone does not mean convergence.
 _SHORT, _NEAR = 1e-9, 1e-6
-#: What bisection leaves of that.
+#: Bisection ends with a bracket this narrow, as a share of the first one.
 _NARROW = 1e-12
-#: Newton's method takes three or four; where all components are spikes it bisects.
+#: Newton's method takes three or four steps; where all components are spikes it bisects.
 _MAX_STEPS = 100
 _FARTHEST_SD = 10.0
 _LEAST_SD = 1e-12
@@ -26,13 +26,13 @@ def mixture_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Central 95 % of a mixture of normals per row.
 
-    Newton's method on the normal quantile of the distribution function, which is nearly a straight
-    line; where it leaves what is known to hold the end, or does not halve its step, by bisection.
+    Newton's method on the normal quantile of the distribution function, which is nearly linear. A
+    step that leaves the bracket, or is longer than half of the one before, becomes a bisection.
 
     Args:
         weights: Mass of the components, shape (n_rows, n_components).
-        mean: Their means, of the same shape.
-        noise: Their standard deviations; at least 1e-12 is taken.
+        mean: Means of the components, shape (n_rows, n_components).
+        noise: Standard deviations of the components, raised to at least 1e-12, of the same shape.
 
     Returns:
         Lower and upper ends, shape (n_rows,) each.
@@ -53,7 +53,7 @@ def mixture_interval(
             below = np.einsum("ij,kij->ki", weights, ndtr(off))
             is_below = below < _LEVELS
             lo, hi = np.where(is_below, ends, lo), np.where(is_below, hi, ends)
-            # Both densities lack the same factor.
+            # Both densities omit the same constant factor.
             density = np.einsum("ij,kij->ki", steepness, np.exp(-0.5 * off * off))
             quantile = ndtri(below)
             step = (_QUANTILES - quantile) * np.exp(-0.5 * quantile * quantile) / density
@@ -74,10 +74,10 @@ class StudentMixture:
     """A mixture of Student's t.
 
     Attributes:
-        middle: Of each part, shape (n_parts, 1), as below.
-        spread: What each part's deviations are divided by, above 0.
-        degrees: Of freedom.
-        mass: Of each part, shape (n_parts,), summing to 1.
+        middle: Centre of each component, shape (n_parts, 1).
+        spread: Scale of each component, above 0, shape (n_parts, 1).
+        degrees: Degrees of freedom of each component, shape (n_parts, 1).
+        mass: Mass of each component, shape (n_parts,), summing to 1.
     """
 
     middle: FloatArray
@@ -99,17 +99,17 @@ class StudentMixture:
         return found
 
     def density(self, points: FloatArray) -> FloatArray:
-        """At each point."""
+        """Density at each point."""
         squares = ((points - self.middle) / self.spread) ** 2 / self.degrees
         found: FloatArray = self.mass @ (self._heights * (1.0 + squares) ** self._powers)
         return found
 
     def quantiles(self, levels: FloatArray, first: float, last: float) -> list[float]:
-        """Those of the mixture cut to the points between `first` and `last`.
+        """Quantiles of the mixture truncated to the points between `first` and `last`.
 
-        By Newton's method, and where it leaves what is known to hold a quantile by bisection.
+        Newton's method; a step that leaves the bracket becomes a bisection.
         """
-        # Of so few numbers arrays are slower, but for what has no other function.
+        # For so few numbers lists are faster than arrays.
         least, most = self.below(np.array([first, last])).tolist()
         wanted = [least + level * (most - least) for level in levels.tolist()]
         lower, upper = [first] * len(wanted), [last] * len(wanted)
@@ -122,7 +122,7 @@ class StudentMixture:
                     lower[k] = point
                 else:
                     upper[k] = point
-                # A density of 0 is in a far tail.
+                # The density is 0 in a far tail.
                 slope = density[k]
                 better = point + (aim - below[k]) / slope if slope > 0.0 else math.inf
                 is_good = lower[k] <= better <= upper[k]

@@ -1,12 +1,12 @@
-"""How wrong a model is, by how far an examinee is from those that it was learned from.
+"""Error of a model, by the distance of an examinee from the reference models.
 
-Errors of held-out examinees, in standard deviations by the model, are Student's t of scale
-f = exp(within + slope * distance), the slopes above and below apart. Learned is the posterior mean;
-what few records leave open of a slope lowers the degrees of freedom with the distance: the
-logarithm of the scale of a t with n of them has variance 1 / 2n. Where a normal's factor is wanted,
-the slope is taken a standard deviation more. Estimates of ability are biased, too, the more the
-farther an examinee is: `bias_of` is a regression through the mean of those known. Examinees of one
-hold-out share what is wrong with its model: together they count for no more than ten.
+Errors of held-out examinees, in the model's standard deviations, follow Student's t of scale
+f = exp(within + slope * distance), with one slope above and one below the reference models. The
+parameters are posterior means. The uncertainty of a slope lowers the degrees of freedom with the
+distance: the log scale of a t with n degrees has variance 1 / 2n. A factor for a normal error takes
+the slope one standard deviation larger instead. Estimates of ability are biased, too, in proportion
+to the distance: `bias_of` is a regression through the mean of the reference models. Examinees of
+one hold-out share the errors of its model, so together they count for at most ten.
 
 Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
 """
@@ -21,26 +21,26 @@ from app.engine.models.base import FloatArray
 
 #: Degrees of freedom of an ability's error.
 DEGREES = 5.0
-#: Within so many standard deviations of their mean an examinee is like those calibrated.
+#: Distance from the reference models' mean, in their standard deviations, up to which f is level.
 WITHIN = 1.0
-#: Widths grow no more beyond so many: nobody was held out farther away.
+#: Largest distance: no examinee was held out farther away, so widths grow no more beyond it.
 _FARTHEST = 6.0
-_SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
+_SHARED = 0.1  # correlation of the errors of examinees in one hold-out
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
 _WITHIN, _FARTHER = (0.05, 0.35), 0.1
-_BIAS_SD = 0.2  # of the prior of the bias, about 0: that of errors' growth, and a little more
+_BIAS_SD = 0.2  # of the bias's prior with mean 0: a little more than that of the slopes
 _LEAST_SCALE, _ROUNDS = 0.25, 50
-#: Tails grow no heavier: with fewer degrees an error has no variance.
+#: Least degrees of freedom; with two or fewer an error has no variance.
 _FEWEST_DEGREES = 3.0
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is thought of an error before any was seen.
+    """Prior of an error.
 
     Attributes:
-        degrees: Of freedom of its t.
+        degrees: Degrees of freedom of its t.
         farther: Standard deviation of the prior of its slopes.
     """
 
@@ -53,15 +53,15 @@ ABILITY, SCORE = Kind(DEGREES, 0.15), Kind(8.0, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How wrong the model is, in its own standard deviations.
+    """Error of the model, in its own standard deviations.
 
     Attributes:
-        within: Logarithm of f for examinees like those calibrated.
-        above: What is added for each standard deviation that one is stronger, at least 0.
-        below: The same for weaker ones.
-        degrees: Of freedom.
-        above_sd: What is open of `above`.
-        below_sd: The same of `below`.
+        within: Logarithm of f for examinees like the reference models.
+        above: Slope of the logarithm of f for stronger examinees, at least 0.
+        below: Slope of the logarithm of f for weaker examinees, at least 0.
+        degrees: Degrees of freedom.
+        above_sd: Standard error of `above`.
+        below_sd: Standard error of `below`.
     """
 
     within: float = 0.0
@@ -72,19 +72,19 @@ class ModelError:
     below_sd: float = 0.0
 
     def at(self, position: float) -> float:
-        """Factor for a normal error, with a margin for what is open of the slopes.
+        """Factor for a normal error, with a margin of one standard error of the slope.
 
         Args:
-            position: Of the general ability, in standard deviations of those calibrated.
+            position: General ability, in standard deviations of the reference models.
         """
         slope, sd = self._slope(position)
         return float(np.exp(self.within + (slope + sd) * distance(position)))
 
     def spread_at(self, position: float) -> tuple[float, float]:
-        """Factor f for an error that is t, and its degrees of freedom, by what is open of f.
+        """Factor f for an error that follows t, and its degrees of freedom.
 
         Args:
-            position: As for `at`.
+            position: General ability, in standard deviations of the reference models.
         """
         (slope, sd), away = self._slope(position), distance(position)
         open_ = 1.0 / self.degrees + 2.0 * (sd * away) ** 2
@@ -92,7 +92,7 @@ class ModelError:
         return float(np.exp(self.within + slope * away)), degrees if sd > 0.0 else self.degrees
 
     def _slope(self, position: float) -> tuple[float, float]:
-        """Mean and standard deviation of the slope on the side of a position."""
+        """Slope on the side of a position, and its standard error."""
         return (self.above, self.above_sd) if position > 0.0 else (self.below, self.below_sd)
 
     def to_dict(self) -> dict[str, float]:
@@ -101,18 +101,18 @@ class ModelError:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
-        """From what `to_dict` made."""
+        """Inverse of `to_dict`."""
         return cls(**{one.name: document[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tests of one hold-out showed after one number of answers, each (n_examinees,).
+    """Errors in one hold-out's tests after one number of answers, each of shape (n_examinees,).
 
     Attributes:
-        error: Of what the model estimates.
-        sd: Its standard deviation, by the model.
-        position: Of the ability, in standard deviations of those known.
+        error: Estimate less true value.
+        sd: Standard deviation of the estimate, by the model.
+        position: Ability, in standard deviations of the reference models.
     """
 
     error: FloatArray
@@ -123,17 +123,16 @@ class Seen:
 def model_error(
     seen: Sequence[Seen], looks: int, *, margin: float = 1.0, kind: Kind = ABILITY
 ) -> ModelError:
-    """What makes these errors likely; see the module.
+    """Posterior mean of the error model; see the module.
 
     Args:
-        seen: Of each hold-out, and of each number of answers.
-        looks: How often each examinee was looked at: its looks count for one together.
-        margin: Standard deviations that the slopes are more than their mean; 0 where what is open
-            is allowed for elsewhere, and told beside them.
-        kind: Of the errors.
+        seen: Errors of each hold-out after each number of answers.
+        looks: Number of looks at each examinee, which count as one observation together.
+        margin: Standard errors that are added to the slopes; with 0 they are stored beside them.
+        kind: Prior of the errors.
     """
     degrees = kind.degrees
-    # A t of this scale has the variance of the model, and a tenth more.
+    # A t of this scale has the variance of the model times exp(0.1).
     usual = _WITHIN[0] + 0.5 * float(np.log((degrees - 2.0) / degrees))
     within = -0.5 * ((_WITHIN_GRID - usual) / _WITHIN[1]) ** 2
     prior = -0.5 * ((_FARTHER_GRID - _FARTHER) / kind.farther) ** 2
@@ -173,8 +172,8 @@ class Bias:
     """Bias of the estimates on one side, for each standard deviation of distance.
 
     Attributes:
-        slope: Mean error, in standard deviations of those known.
-        sd: Of that mean.
+        slope: Mean error, in standard deviations of the reference models.
+        sd: Standard error of `slope`.
     """
 
     slope: float = 0.0
@@ -182,14 +181,14 @@ class Bias:
 
 
 def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
-    """Bias of the estimates of those stronger, or weaker; see the module.
+    """Bias of the estimates of stronger, or of weaker, examinees; see the module.
 
-    Where nobody was seen there, that is what is thought beforehand: about none.
+    Without any such examinee it is the prior: no bias, with the prior's standard deviation.
 
     Args:
-        seen: As for `model_error`, errors and their standard deviations in those of the known.
-        looks: As there.
-        above: Of the stronger; else of the weaker.
+        seen: Errors and their standard deviations, in standard deviations of the reference models.
+        looks: Number of looks at each examinee, which count as one observation together.
+        above: Whether it is about the stronger examinees.
     """
     parts = [np.empty((4, 0))]
     for one in seen:
@@ -210,22 +209,22 @@ def bias_of(seen: Sequence[Seen], looks: int, *, above: bool) -> Bias:
 
 
 def _counts(n: int, looks: int) -> float:
-    """For how much each of n examinees of one hold-out counts at each of its looks."""
+    """Weight of each of n examinees of one hold-out at each look."""
     return 1.0 / (1.0 + (n - 1) * _SHARED) / looks
 
 
 def distance(position: float) -> float:
-    """How far beyond those calibrated an examinee is, in their standard deviations, from 0 on."""
+    """Distance of an examinee beyond the reference models, in their standard deviations, >= 0."""
     return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
 
 
 def log_density(error: FloatArray, scale: FloatArray, degrees: float) -> FloatArray:
-    """Logarithm of the density of the model's error, but for a constant.
+    """Log density of the model's error, up to a constant.
 
     Args:
-        error: Of the model.
-        scale: f s, of a shape that goes with it.
-        degrees: Of freedom.
+        error: Estimate less true value.
+        scale: Scale f s, of a shape that broadcasts with `error`.
+        degrees: Degrees of freedom.
     """
     found: FloatArray = -np.log(scale) - 0.5 * (degrees + 1.0) * np.log1p(
         (error / scale) ** 2 / degrees

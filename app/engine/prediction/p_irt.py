@@ -1,8 +1,8 @@
-"""The score an examinee would get on the whole bank, from the answers to a part of it.
+"""Predicted score on the whole bank, from the answers to a part of it.
 
-p-IRT keeps the observed scores and adds the expected score of every item that was not answered. Its
-interval counts both things not known: theta, by summing over the posterior, and how the unseen
-items would turn out at that theta, their Bernoulli noise.
+p-IRT keeps the observed scores and adds the expected score of every unanswered item. Its interval
+has two sources of error: theta, by a sum over its posterior, and the Bernoulli noise of the
+unanswered items at that theta.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, section 3.2, for the estimate.
 """
@@ -21,12 +21,12 @@ from app.errors import InvalidInputError, UnknownNameError
 #: Names of the methods in designs and results.
 P_IRT, P_IRT_C, SCORE_MODEL = "p-irt", "p-irt-c", "score-model"
 COMBINED, DESIGN = "combined", "design"
-#: Those that go by theta.
+#: Methods that predict from theta.
 BY_THETA = (P_IRT, P_IRT_C)
-#: In results alone: everything was asked, and nothing is left to be predicted.
+#: Method of a result where every item was asked.
 ALL_ITEMS = "all_items"
 
-_MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
+_MAX_POINTS = 61  # posterior points of a prediction; their means keep the first moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,8 @@ class Prediction:
         value: In [0, 1].
         lo: Lower end.
         hi: Upper end.
-        method: The predictor that made it.
-        raw: The ends that the predictor alone gives, where `lo` and `hi` were corrected by what
-            other examinees taught; None where they were not.
+        method: Name of the predictor.
+        raw: Ends of the interval before correction; None where it was not corrected.
         nonresponse: Share of the asked items without a score, for which `lo` was lowered; see
             `allowing_for_nonresponse`.
     """
@@ -58,7 +57,7 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """Predicts the whole-bank score. A kind may know more than the bank's parameters."""
+    """Predicts the whole-bank score, from the bank's parameters or from more knowledge."""
 
     @property
     def name(self) -> str:
@@ -75,9 +74,9 @@ class Predictor(Protocol):
         """Prediction after some answers.
 
         Args:
-            bank: The items that the score is taken over.
+            bank: Bank whose items make up the score.
             responses: Scored answers.
-            belief: What those answers say about theta.
+            belief: Posterior of theta after those answers.
             exclude: Items that do not count, answered or not.
         """
         ...
@@ -127,7 +126,7 @@ class PIrt:
         """Predictions for many examinees whose posteriors share their nodes.
 
         Args:
-            bank: The items that the score is taken over.
+            bank: Bank whose items make up the score.
             scores: Shape (n_rows, n_items), NaN where not answered.
             theta: Point estimates, shape (n_rows,).
             nodes: Shape (n_nodes,).
@@ -159,7 +158,7 @@ class PIrt:
         ]
 
     def _by_rule(self, bank: ItemBank, expected: FloatArray) -> FloatArray:
-        """Expected scores as `negative_slope` has them; changes those given."""
+        """Expected scores by the rule `negative_slope`, in place."""
         if self.negative_slope == "c":
             expected[:, bank.a <= 0] = bank.c[bank.a <= 0]
         return expected
@@ -191,11 +190,11 @@ def predict(
 
 @dataclass(frozen=True, slots=True)
 class Certain:
-    """Between what the answers make certain: the score cannot be less, nor more.
+    """Bounds of the score that the answers make certain.
 
     Attributes:
-        least: Were all other items wrong.
-        most: Were all other items right.
+        least: Score if all other items are wrong.
+        most: Score if all other items are right.
     """
 
     least: float
@@ -203,32 +202,32 @@ class Certain:
 
     @classmethod
     def after(cls, weights: FloatArray, items: IntArray, scores: FloatArray) -> "Certain":
-        """Of a score with these weights of all items, once `items` had `scores`."""
+        """Bounds of the score with these item weights, after `scores` on `items`."""
         least = float(weights[items] @ scores)
         return cls(least, least + max(float(weights.sum() - weights[items].sum()), 0.0))
 
     def clip(self, value: float, lo: float, hi: float) -> tuple[float, float, float]:
-        """A value and the ends of its interval, cut to what is possible, the value within."""
+        """A value and the ends of its interval, cut to the bounds, with the value inside."""
         value = self.of(value)
         return value, min(max(lo, self.least), value), max(min(hi, self.most), value)
 
     def of(self, value: float) -> float:
-        """A value cut to what is possible."""
+        """A value cut to the bounds."""
         return min(max(value, self.least), self.most)
 
 
 def allowing_for_nonresponse(prediction: Prediction, state: CatState) -> Prediction:
-    """The same score with an interval that has room for the answers without a mark.
+    """The same score with an interval that allows for answers without a score.
 
-    A share f of the asked items ended without a score. Their mean is taken to lie between 0 and
-    the prediction, and the same share of the other items to fail alike: the lower end of the
-    interval becomes (1 - f) times what it was. See docs/concepts.md, "Answers without a score".
+    A share f of the asked items ended without a score. Their mean lies between 0 and the
+    prediction, and the same share of the other items is assumed to fail. So the lower end of the
+    interval is multiplied by 1 - f. See docs/concepts.md, "Answers without a score".
 
     Source: Manski (2003), Partial Identification of Probability Distributions, chapter 1.
 
     Args:
-        prediction: From the marked answers alone.
-        state: The test, whose `unscored` are the others.
+        prediction: Prediction from the scored answers alone.
+        state: The test, with its answers without a score in `unscored`.
     """
     n_unscored = len(state.unscored)
     if not n_unscored:
@@ -238,7 +237,7 @@ def allowing_for_nonresponse(prediction: Prediction, state: CatState) -> Predict
 
 
 def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
-    """Weights of the items that a score is taken over, some left out, with the same sum.
+    """Weights of a score without some items, with the same sum.
 
     Raises:
         InvalidInputError: No item that counts is left.
@@ -255,7 +254,7 @@ def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
 
 
 def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The posterior on fewer points: neighbouring nodes become their weighted mean."""
+    """The posterior on fewer points, each the weighted mean of neighbouring nodes."""
     carrying = weights > 1e-7
     nodes, weights = nodes[carrying], weights[carrying]
     starts = np.unique(np.linspace(0, len(nodes), _MAX_POINTS, endpoint=False).astype(np.intp))

@@ -1,8 +1,8 @@
-"""Where an examinee stands among those that a bank was calibrated on, and whether anybody knows.
+"""Place of an examinee among a bank's reference models, and how certain it is.
 
-Score curves place examinees by a general ability that has hardly any prior. Where the items asked
-are about something else, answers leave it open, and theta amid those calibrated is no sign that the
-examinee is one of them.
+Score curves place examinees by a general ability that has hardly any prior. Answers to items that
+measure something else leave the place open: then a theta amid the reference models is no evidence
+that the examinee is like them.
 """
 
 import math
@@ -13,12 +13,12 @@ from enum import StrEnum
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import Response, answered
 
-#: Standard deviation of the general ability of those calibrated, from which on nobody is placed.
+#: Standard error above which the place is open, in standard deviations of the reference models.
 OPEN = 1.0
 
 
 class PopulationPosition(StrEnum):
-    """Where an examinee stands to those calibrated."""
+    """Place of an examinee relative to the reference models."""
 
     WITHIN = "within"
     ABOVE = "above"
@@ -28,12 +28,12 @@ class PopulationPosition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where answers put an examinee.
+    """Place of an examinee among the reference models.
 
     Attributes:
-        standing: To those calibrated.
-        sd: Of the position, in standard deviations of those calibrated.
-        position: In the same, from their mean.
+        standing: Within, above or below the reference models, or unknown.
+        sd: Standard error of the position, in standard deviations of the reference models.
+        position: General ability, in standard deviations of the reference models from their mean.
     """
 
     standing: PopulationPosition
@@ -42,21 +42,21 @@ class Place:
 
     @property
     def is_open(self) -> bool:
-        """Whether the answers leave open who the examinee is like."""
+        """Whether the answers leave the place open."""
         return self.sd > OPEN
 
 
-#: Of answers that nobody can place.
+#: Place of an examinee without curves to place it by.
 UNPLACED = Place(PopulationPosition.UNKNOWN, math.inf, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placing:
-    """Places examinees among those calibrated.
+    """Places examinees among the reference models.
 
     Attributes:
-        curves: Of the bank's items; the general ability with hardly any prior.
-        population: Quantiles of that ability of those calibrated, from the weakest to the
+        curves: Curves of the bank's items, with hardly any prior on the general ability.
+        population: Quantiles of that ability among the reference models, from the weakest to the
             strongest, in their standard deviations; at least one.
     """
 
@@ -64,7 +64,7 @@ class Placing:
     population: Sequence[float]
 
     def of(self, responses: Sequence[Response]) -> Place:
-        """Where an examinee of these answers stands."""
+        """Place of an examinee with these answers."""
         at = self.curves.locate(*answered(responses))
         sd = float(at.covariance[0, 0]) ** 0.5
         standing = PopulationPosition.UNKNOWN if sd > OPEN else PopulationPosition.WITHIN

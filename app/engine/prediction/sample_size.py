@@ -1,12 +1,12 @@
-"""How many questions a precision takes, and how many at random would have been as exact.
+"""Number of questions that a precision takes, and the equivalent size of a random sample.
 
 The mean of n of N items that are drawn at random without replacement has the variance
 
     v / n * (N - n) / (N - 1)
 
-with v = p (1 - p) for items that are right or wrong, of which the share p is right. Solved for n,
-with the v that a test's own interval shows, it says how many items the same test would need for
-another half width. A sample as exact as an interval is one whose own interval is as wide.
+with v = p (1 - p) for right and wrong answers, a share p of them right. Solved for n, with v from a
+test's own interval, it gives the number of items that the test needs for another half width. The
+equivalent random sample of an interval is the one whose own interval is as wide.
 
 Source: Cochran (1977), Sampling Techniques, 3rd edition, sections 2.6 and 3.2.
 """
@@ -19,12 +19,12 @@ _Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
-    """Size of a random sample of the items whose 95 % interval is as narrow; at most all items.
+    """Size of the random sample whose 95 % interval is as narrow; at most all items.
 
     Args:
-        value: The score.
-        margin: Half of the width of its 95 % interval.
-        n_items: All items that the score is taken over.
+        value: Score.
+        margin: Half width of its 95 % interval.
+        n_items: Number of items that make up the score.
     """
 
     def narrowness(n: int) -> float:
@@ -35,17 +35,17 @@ def equivalent_random_items(value: float, margin: float, n_items: int) -> int:
 
 
 def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float]:
-    """Ends of the 95 % interval of a score by a random sample of its items, all right or wrong.
+    """Ends of a score's 95 % interval from a random sample of right and wrong answers.
 
-    Two right and two wrong answers are added, so that it holds for few answers, too; fewer, the
-    more of the items are known.
+    Two right and two wrong answers are added, so that it holds for few answers, too. The number
+    added falls with the share of the items that were asked.
 
     Source: Agresti & Coull (1998), The American Statistician 52.
 
     Args:
         mean: Share of right answers.
-        n: Answers, at least 1.
-        n_items: All items that the score is taken over.
+        n: Number of answers, at least 1.
+        n_items: Number of items that make up the score.
     """
     left = (n_items - n) / max(n_items - 1, 1)
     size = n + 4.0 * left
@@ -55,13 +55,13 @@ def sample_interval(mean: float, n: float, n_items: float) -> tuple[float, float
 
 
 def items_for(margin: float, *, reached: float, n_asked: int, n_items: int) -> int:
-    """Items that a test is expected to take for a margin, as its interval has narrowed so far.
+    """Expected number of items for a margin, from the width of the interval so far.
 
     Args:
-        margin: Wanted, above 0.
-        reached: Half of the width of the 95 % interval after `n_asked` items.
-        n_asked: At least 1.
-        n_items: All items that the score is taken over.
+        margin: Wanted half width, above 0.
+        reached: Half width of the 95 % interval after `n_asked` items.
+        n_asked: Number of items asked, at least 1.
+        n_items: Number of items that make up the score.
     """
     if n_asked >= n_items:
         return n_items

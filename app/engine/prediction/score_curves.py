@@ -1,12 +1,12 @@
-"""Curves of all items in a general ability and a few beside it: scores beyond the calibrated range.
+"""Curves of all items in a general ability and a few others, also beyond the calibrated range.
 
 The expected score is p = sigmoid(<x, s> + intercept), with abilities x and slopes s of an item. The
-other abilities are standard normal; the general one, of sd 1 among those calibrated, is all but
-free, so that who is better than all of them is not drawn back to them. Scores in [0, 1] enter by
-quasi-likelihood with variance k p (1 - p).
+other abilities have a standard normal prior. The general ability has standard deviation 1 among the
+reference models and hardly any prior: nothing pulls a stronger examinee back to them. Scores in
+[0, 1] enter by quasi-likelihood with variance k p (1 - p).
 
 Sources: Wedderburn (1974), Biometrika 61, for the quasi-likelihood; Julier & Uhlmann (2004),
-Proceedings of the IEEE 92, for variances of what is no straight line, by points on it.
+Proceedings of the IEEE 92, for the variance of a nonlinear function by points on it.
 """
 
 import math
@@ -20,19 +20,19 @@ from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.targets import is_drawable
 from app.errors import InvalidInputError
 
-#: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
-#: of answers outweighs it, and there, for without it all answers right would put no end to it.
+#: Prior of the general ability, in standard deviations of the reference models. A few answers
+#: outweigh it; without it the ability of an examinee with all answers right would be infinite.
 PRIOR_SD = 4.0
-#: Prior of an examinee that need not follow the curves: standard deviations of its own level, of
-#: how strongly it follows the difficulties (0 is as the curves have it, -1 not at all), of how far
-#: it bends with them, and of what each item departs by, logits.
+#: Prior of an examinee that need not follow the curves, standard deviations in logits: of its own
+#: level, of how strongly it follows the difficulties (0: as the curves do, -1: not at all), of how
+#: far it bends with them, and of the departure of each item.
 _LEVEL_SD, _ALONG_SD, _BEND_SD, _DEPARTURE_SD = 1.0, 1.0, 0.5, 1.0
-_LEAST_SPREAD = 1e-9  # of difficulties: items that are all alike
-_SURE = 1e-3  # no answer is foretold to be less likely than that
+_LEAST_SPREAD = 1e-9  # of difficulties, where all items are alike
+_SURE = 1e-3  # least predicted probability of an answer
 _TOLERANCE = 1e-7  # gradient of the log-posterior, per unit of ability
 _MAX_STEPS = 60
 _LONGEST_STEP = 2.0  # logits by which one Newton step may move an item asked
-_REMEMBERED = 256  # sets of answers: for so many tests at once none is read twice
+_REMEMBERED = 256  # sets of answers: so many tests at once read no answer twice
 _BLOCK = 2**13  # columns whose products stay in the processor's cache
 
 
@@ -42,8 +42,8 @@ class Located:
 
     Attributes:
         mean: Posterior mode of x, shape (D,).
-        covariance: V, shape (D, D).
-        log_likelihood: Of the answers, each predicted from those before it.
+        covariance: Posterior covariance V, shape (D, D).
+        log_likelihood: Log likelihood of the answers, each predicted from the ones before it.
     """
 
     mean: FloatArray
@@ -52,7 +52,7 @@ class Located:
 
     @property
     def position(self) -> float:
-        """Of the general ability, in standard deviations of those calibrated from their mean."""
+        """General ability, in standard deviations of the reference models from their mean."""
         return float(self.mean[0])
 
 
@@ -61,12 +61,12 @@ class ScoreCurves:
     """How the score on each item depends on the abilities.
 
     Attributes:
-        slopes: Shape (D, n_items), the general ability first.
+        slopes: Slopes s, the general ability first, shape (D, n_items).
         intercept: Logits of an average examinee, shape (n_items,).
-        dispersion: k, in (0, 1].
-        prior_sd: Of the general ability, in standard deviations of those calibrated.
-        free_sds: Standard deviations of the last abilities, where these are not 1.
-        precision: Of the prior, shape (D,).
+        dispersion: Factor k on the variance, in (0, 1].
+        prior_sd: Prior of the general ability, in standard deviations of the reference models.
+        free_sds: Prior standard deviations of the last abilities, where these are not 1.
+        precision: Precision of the prior, shape (D,).
 
     Raises:
         InvalidInputError: Shapes that do not fit, or a number that is not finite.
@@ -104,19 +104,19 @@ class ScoreCurves:
     def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
         """The same curves with the prior that fits a score and the items that may be asked.
 
-        Where none of the score can be asked, answers to other items tell of it only what they did
-        among those calibrated: then the general ability has their distribution, too. Where a part
-        can be, draws tell of the examinee itself, however small that part is: a prior of those
-        calibrated would draw a stronger one back to them, and close the interval there.
+        Where no item of the score can be asked, answers to other items predict it only as they do
+        among the reference models: then the general ability has their distribution. Where some can
+        be asked, sampled questions show the examinee itself. The distribution of the reference
+        models would then pull a stronger examinee back, with too narrow an interval.
 
         Args:
-            weights: What each item counts in the score, shape (n_items,).
+            weights: Weight of each item in the score, shape (n_items,).
             askable: Mask of the items that may be asked; None means all.
         """
         return self if is_drawable(weights, askable) else self.of_the_like()
 
     def of_the_like(self) -> "ScoreCurves":
-        """The same curves for examinees like those calibrated: their distribution is the prior."""
+        """The same curves with the distribution of the reference models as the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
     @classmethod
@@ -124,8 +124,8 @@ class ScoreCurves:
         """Curves of one ability, from an item bank's parameters.
 
         Args:
-            slope: Of each item's logit in theta, shape (n_items,).
-            intercept: Logit at theta 0, shape (n_items,).
+            slope: Slope of each item's logit in theta, shape (n_items,).
+            intercept: Logit of each item at theta 0, shape (n_items,).
         """
         return cls(slope[None, :], intercept)
 
@@ -134,17 +134,16 @@ class ScoreCurves:
         return _sigmoid(at.mean @ self.slopes + self.intercept)
 
     def locate(self, items: IntArray, scores: FloatArray) -> Located:
-        """Posterior mode of the abilities, and their covariance (Laplace).
+        """Posterior mode of the abilities, and their covariance by Laplace's approximation.
 
-        Each answer is taken in from the mode before it, so that the same answers in the same order
-        give the same bits. The results used last are remembered, for tests grow one answer at a
-        time.
+        The search starts from the mode before each new answer, so the same answers in the same
+        order give the same bits. The latest results are remembered: tests grow by one answer.
 
         Args:
-            items: Positions of the items answered, shape (n,).
-            scores: In [0, 1], shape (n,).
+            items: Positions of the answered items, shape (n,).
+            scores: Scores on these items in [0, 1], shape (n,).
         """
-        # The longest known beginning of the answers; from there on one answer at a time.
+        # Start from the longest remembered prefix of the answers.
         count = items.size
         found: Located | None = None
         while found is None and count:
@@ -163,9 +162,9 @@ class ScoreCurves:
         return found
 
     def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
-        """The mode by all these answers, found from the mode before the last of them."""
+        """Posterior mode after all these answers, from the mode before the last one."""
         across, intercept = self.slopes[:, items], self.intercept[items]
-        # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
+        # The answer's predictive probability: the logit's posterior mean by the probit's formula.
         last = across[:, -1]
         logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
         doubt = float(last @ moved)
@@ -173,7 +172,7 @@ class ScoreCurves:
         foretold = min(max(foretold, _SURE), 1.0 - _SURE)
         score = float(scores[-1])
         likely = score * math.log(foretold) + (1.0 - score) * math.log1p(-foretold)
-        # One step for the last answer alone is nearly there.
+        # One step for the last answer alone is nearly the mode.
         middle = float(expit(logit))
         off = (score - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
         farthest = _LONGEST_STEP / max(doubt, 1e-12)
@@ -196,17 +195,17 @@ class ScoreCurves:
         )
 
     def doubt(self, at: Located, left: FloatArray, expected: FloatArray) -> float:
-        """Variance of an expected score, for what is not known of the abilities.
+        """Variance of an expected score that the uncertainty of the abilities causes.
 
-        The slopes at the mode tell little of it where curves are flat: of an examinee with five
-        right answers of five they say that hardly any will ever be wrong. So the score is read a
-        standard deviation to either side of the mode, along what moves it (the symmetric points of
-        an unscented transform), and half the difference is its standard deviation.
+        The slopes at the mode understate it where curves are flat: after five right answers of five
+        they leave hardly any chance of a wrong one. So the score is computed a standard deviation
+        to either side of the mode, in the direction that moves it (the symmetric points of an
+        unscented transform). Half of the difference is its standard deviation.
 
         Args:
             at: Abilities.
-            left: What each item counts in the score, shape (n_items,).
-            expected: Scores at the mode, as `expected` gives them.
+            left: Weights of the items that were not asked, shape (n_items,).
+            expected: Expected scores at the mode, see `expected`, shape (n_items,).
         """
         slopes = self.slopes @ (left * (expected * (1.0 - expected)))
         by_slopes = float(slopes @ at.covariance @ slopes)
@@ -218,7 +217,7 @@ class ScoreCurves:
         return float(above - left @ _sigmoid(np.subtract(mode, step, out=step))) ** 2 / 4.0
 
     def variance(self, at: Located) -> FloatArray:
-        """Of a 0/1 score on every item, p (1 - p), shape (n_items,)."""
+        """Variance p (1 - p) of a right or wrong answer to every item, shape (n_items,)."""
         odds = at.mean @ self.slopes
         odds += self.intercept
         np.abs(odds, out=odds)
@@ -230,11 +229,11 @@ class ScoreCurves:
         return odds
 
     def spread(self, covariance: FloatArray, with_: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of every item's logit: its covariance with a sum, and its variance.
+        """Covariance of every item's logit with a sum of abilities, and its variance.
 
         Args:
-            covariance: V, shape (D, D).
-            with_: Slopes of the sum, t, shape (D,).
+            covariance: Posterior covariance V of the abilities, shape (D, D).
+            with_: Slopes t of the sum, shape (D,).
 
         Returns:
             s' V t and s' V s, shape (n_items,) each.
@@ -250,9 +249,9 @@ class ScoreCurves:
 
 
 def _sigmoid(logits: FloatArray) -> FloatArray:
-    """Of the logits of all items, in their place: a quarter of the time of SciPy's."""
+    """Logistic function in place, in a quarter of the time of SciPy's."""
     np.negative(logits, out=logits)
-    with np.errstate(over="ignore"):  # 1 / (1 + inf) is the 0 that is meant
+    with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0, as it should be
         np.exp(logits, out=logits)
     logits += 1.0
     return np.reciprocal(logits, out=logits)
@@ -260,11 +259,11 @@ def _sigmoid(logits: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def freed(curves: ScoreCurves) -> ScoreCurves:
-    """The same curves for an examinee who need not follow them, shared by all who ask.
+    """The same curves for an examinee that need not follow them.
 
-    Its level on all items is an ability of its own, and so are how strongly it follows their
-    difficulties and how far it bends with them; each item departs from its curve by a normal of one
-    logit, which flattens the curves as a probit's mean does.
+    Three more abilities are free: the level on all items, how strongly the examinee follows their
+    difficulties, and how far it bends with them. Each item also departs from its curve by a normal
+    error of one logit, which flattens the curves (the mean of a probit).
     """
     along = curves.intercept - curves.intercept.mean()
     bend = along**2 / max(float(along.std()), _LEAST_SPREAD)

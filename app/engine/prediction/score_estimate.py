@@ -242,9 +242,9 @@ class ScoreEstimator:
 
     def predict(
         self,
-        bank: ItemBank,  # noqa: ARG002  # the predictors' common face; curves know their items
+        bank: ItemBank,  # noqa: ARG002  # part of the protocol; curves know their items
         responses: Iterable[Response],
-        belief: Belief,  # noqa: ARG002  # what answers say of theta is no part of this
+        belief: Belief,  # noqa: ARG002  # part of the protocol; theta is not used
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.p_irt.Predictor`."""

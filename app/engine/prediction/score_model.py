@@ -1,10 +1,10 @@
-"""Scores as one normal vector: what answers to some items say about the score on others.
+"""Scores as one normal vector: predicts the score on some items from answers to others.
 
-With scores y of mean mu and covariance S = F' F + diag(noise), weights w and items A asked, the
+With scores y of mean mu and covariance S = F' F + diag(noise), weights w and asked items A, the
 best linear prediction of <w, y> is <w, mu> + S_wA S_AA^-1 (y_A - mu_A), with the variance
-w' S w - S_wA S_AA^-1 S_Aw. It does not depend on the answers: items in flight count like answered
-ones. An item j lowers it by c_j^2 / d_j, where c is the covariance of every item with the target
-and d every item's variance, both given A: V-optimality, one rank-one update a step.
+w' S w - S_wA S_AA^-1 S_Aw. The variance does not depend on the answers, so items in flight count
+like answered ones. Item j lowers it by c_j^2 / d_j, where c is the covariance of every item with
+the target and d the variance of every item, both given A: V-optimality, a rank-one update a step.
 
 Source: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.2, for the
 prediction; Krause, Singh & Guestrin (2008), Journal of Machine Learning Research 9, for greedy
@@ -25,25 +25,25 @@ from app.errors import InvalidInputError
 
 #: Half-width of a normal 95 % interval in standard deviations.
 NORMAL_95 = 1.959964
-# More would cost time in every step, and say little: the smallest are noise.
+# More factors would cost time in every step; the smallest ones are noise.
 _MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
-_REMEMBERED = 64  # sets of items: for so many tests at once none begins anew
+_REMEMBERED = 64  # sets of items: so many tests at once go on from their last step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Widths:
-    """How wide intervals must be to hold, by how many items were asked.
+    """Calibrated widths of intervals, by the number of asked items.
 
     Attributes:
         counts: Numbers of items, rising.
-        half: Half-width of the 95 % interval there, in standard deviations of the model.
+        half: Half-widths of the 95 % interval at `counts`, in standard deviations of the model.
     """
 
     counts: tuple[int, ...] = (1,)
     half: tuple[float, ...] = (NORMAL_95,)
 
     def at(self, count: int) -> float:
-        """Half-width after so many items; between two known numbers by the logarithm."""
+        """Half-width after `count` items, interpolated in the logarithm of the count."""
         return float(np.interp(np.log(max(count, 1)), np.log(self.counts), self.half))
 
 
@@ -52,9 +52,9 @@ class ScoreModel:
     """Mean and covariance of the scores on the items of a bank.
 
     Attributes:
-        mean: Shape (n_items,).
-        factors: F, shape (n_factors, n_items).
-        noise: What factors do not share, above 0, shape (n_items,).
+        mean: Mean score of each item, shape (n_items,).
+        factors: Factor loadings F, shape (n_factors, n_items).
+        noise: Specific variance of each item, above 0, shape (n_items,).
 
     Raises:
         InvalidInputError: Shapes that do not fit, or noise that is not above 0.
@@ -73,12 +73,12 @@ class ScoreModel:
             )
         if self.noise.shape != (n_items,) or not (self.noise > 0).all():
             raise InvalidInputError("Every item of a score model needs noise above 0.")
-        # A step reads them all: three times as fast where each factor lies together.
+        # A step reads all loadings: three times as fast with each factor contiguous.
         object.__setattr__(self, "factors", np.ascontiguousarray(self.factors))
 
     @property
     def variance(self) -> FloatArray:
-        """Of each item's score, shape (n_items,)."""
+        """Variance of each item's score, shape (n_items,)."""
         total: FloatArray = np.einsum("rj,rj->j", self.factors, self.factors) + self.noise
         return total
 
@@ -90,16 +90,16 @@ class ScoreModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """What is left to know once some items are asked.
+    """Covariances given some asked items.
 
-    The scores are y = mu + F' z + noise with independent standard normal z; each item asked is one
+    The scores are y = mu + F' z + noise with independent standard normal z; each asked item is one
     more observation of z.
 
     Attributes:
-        asked: The items.
-        covariance: Of z, shape (n_factors, n_factors).
-        towards: c, covariance of every item's score with the target, shape (n_items,).
-        variance: d, of every item's score, shape (n_items,); 0 once it is asked, as is c.
+        asked: Asked items.
+        covariance: Covariance of z, shape (n_factors, n_factors).
+        towards: Covariance c of every item's score with the target, 0 if asked, shape (n_items,).
+        variance: Variance d of every item's score, 0 if asked, shape (n_items,).
     """
 
     asked: tuple[int, ...]
@@ -108,13 +108,13 @@ class Given:
     variance: FloatArray
 
     def after(self, target: "Target", item: int) -> "Given":
-        """The same once one more item is asked, in one pass over the factors."""
+        """The covariances given one more asked item, in one pass over the factors."""
         if item in self.asked:
             return self
         model, asked = target.model, (*self.asked, item)
         direction = self.covariance @ model.factors[:, item]
         total = float(self.variance[item])
-        shared = direction @ model.factors  # with the item asked, of all items but itself
+        shared = direction @ model.factors  # covariance of the other items with the asked one
         towards = self.towards - shared * (float(self.towards[item]) / total)
         shared *= shared
         shared /= -total
@@ -129,7 +129,7 @@ class Given:
         )
 
     def gains(self) -> FloatArray:
-        """By how much asking each item would lower the target's variance, shape (n_items,)."""
+        """Reduction of the target's variance by asking each item, shape (n_items,)."""
         gain = self.towards * self.towards
         return np.divide(gain, self.variance, out=gain, where=self.variance > 0.0)
 
@@ -139,9 +139,9 @@ class Target:
     """A score to be predicted.
 
     Attributes:
-        model: Of the scores.
-        weights: w, shape (n_items,): what each item counts in the target, summing to 1.
-        widths: How wide its intervals must be.
+        model: Model of the scores.
+        weights: Weight w of each item in the target, summing to 1, shape (n_items,).
+        widths: Calibrated widths of its intervals.
     """
 
     model: ScoreModel
@@ -151,23 +151,23 @@ class Target:
 
     @cached_property
     def covariance(self) -> FloatArray:
-        """Of every item with the target before any answer, shape (n_items,)."""
+        """Covariance of every item with the target before any answer, shape (n_items,)."""
         return self.model.with_target(self.weights)
 
     @cached_property
     def variance(self) -> float:
-        """Of the target before any answer."""
+        """Variance of the target before any answer."""
         return float(self.weights @ self.covariance)
 
     def nothing_given(self) -> Given:
-        """What there is to know before the first item."""
+        """Covariances before the first item."""
         model = self.model
         return Given((), np.eye(len(model.factors)), self.covariance, model.variance)
 
     def given(self, items: Sequence[int]) -> Given:
-        """What is left to know once `items` are asked.
+        """Covariances given the asked `items`.
 
-        The results used last are remembered, because tests grow one item at a time.
+        The latest results are remembered, because tests grow by one item.
         """
         key = frozenset(items)
         found = self._known.pop(key, None)
@@ -201,11 +201,11 @@ class Target:
         """Best linear prediction of the target.
 
         Args:
-            items: Positions of the items answered, shape (n,).
-            scores: Their scores, shape (n,), or (n_examinees, n).
+            items: Positions of the answered items, shape (n,).
+            scores: Scores on these items, shape (n,) or (n_examinees, n).
 
         Returns:
-            The predicted score of each examinee, and the standard deviation by the model.
+            The predicted score of each examinee, and its standard deviation by the model.
         """
         asked = np.asarray(items, dtype=np.intp)
         model = self.model
@@ -221,7 +221,7 @@ class Target:
     ) -> tuple[float, float, float]:
         """Predicted score of one examinee and its 95 % interval: value, lo, hi.
 
-        No end is outside what the items not asked leave possible.
+        The interval stays within the scores that the unasked items leave possible.
         """
         asked = np.asarray(items, dtype=np.intp)
         value, sd = self.predict(asked, scores)
@@ -234,15 +234,15 @@ class Target:
 
 
 def short_form(target: Target, count: int, costs: FloatArray | None = None) -> list[int]:
-    """The `count` items that, asked of everybody, leave the target's variance smallest.
+    """The `count` items that, asked of everybody, leave the smallest variance of the target.
 
-    Greedy: each next item lowers it most (per cost). At least 63 % of what the best form could do
-    where gains diminish (Krause et al. 2008).
+    The greedy choice takes the item with the largest reduction (per cost) next. It reaches at least
+    63 % of the best form's reduction where gains diminish (Krause et al. 2008).
 
     Args:
-        target: What is to be known.
-        count: Items wanted.
-        costs: Of each item, to maximise the gain per cost, shape (n_items,).
+        target: Score to be predicted.
+        count: Number of items.
+        costs: Cost of each item, to maximise the gain per cost, shape (n_items,).
     """
     given = target.nothing_given()
     chosen: list[int] = []
@@ -268,12 +268,12 @@ class ScorePredictor:
 
     def predict(
         self,
-        bank: ItemBank,  # noqa: ARG002  # the predictors' common face; a score model knows its bank
+        bank: ItemBank,  # noqa: ARG002  # part of the protocol; a score model knows its bank
         responses: Iterable[Response],
-        belief: Belief,  # noqa: ARG002  # what answers say of abilities is no part of this
+        belief: Belief,  # noqa: ARG002  # part of the protocol; abilities are not used
         exclude: Sequence[int] = (),
     ) -> Prediction:
-        """Best linear prediction, with an interval that held on records left out."""
+        """Best linear prediction, with an interval calibrated on held-out records."""
         target = self.target.without(exclude) if len(exclude) else self.target
         answers = list(responses)
         value, lo, hi = target.interval(
@@ -283,9 +283,9 @@ class ScorePredictor:
 
 
 def most_factors(n_items: int) -> int:
-    """How many factors a bank keeps: a step passes over all their numbers, and versions store them.
+    """Largest number of factors of a bank: a step reads all loadings, and versions store them.
 
-    Models are learned with no more, so that their intervals are calibrated for what is used.
+    Models are learned with no more, so their intervals are calibrated for the stored ones.
     """
     return max(min(_MOST_FACTORS, _MOST_NUMBERS // max(n_items, 1)), 1)
 

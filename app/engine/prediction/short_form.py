@@ -1,7 +1,7 @@
-"""Fixed short forms: the items that tell most of a score, for who cannot be tested adaptively.
+"""Fixed short forms: the items that predict a score best, for use without adaptive tests.
 
-The predicted score of whoever filled in a form is its constant plus the sum of weight times score
-over its items: the best linear prediction of `app.engine.prediction.score_model`.
+The predicted score of an examinee is the form's constant plus the sum of weight times score over
+its items: the best linear prediction of `app.engine.prediction.score_model`.
 """
 
 import math
@@ -17,14 +17,15 @@ from app.errors import FieldProblem, InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortForm:
-    """A form, and what it will tell.
+    """A form, and its precision.
 
     Attributes:
-        items: Positions of its items, those that tell most first.
-        weights: Of their scores.
-        constant: Predicted score of who gets nothing right.
-        half_width: Half of the predicted score's 95 % interval, as wide as records left out needed.
-        cost: Sum of the items' costs; None where they were not given.
+        items: Positions of its items, the most informative first.
+        weights: Weights of the scores on the items.
+        constant: Predicted score of an examinee with no right answer.
+        half_width: Half width of the predicted score's 95 % interval, calibrated on held-out
+            records.
+        cost: Sum of the items' costs; None without costs.
     """
 
     items: tuple[int, ...]
@@ -35,7 +36,7 @@ class ShortForm:
 
     @property
     def expected_error(self) -> float:
-        """Mean absolute error of the predicted score, where errors are normal."""
+        """Mean absolute error of the predicted score, for normal errors."""
         return self.half_width / NORMAL_95 * math.sqrt(2.0 / math.pi)
 
 
@@ -49,13 +50,13 @@ def compose(
     """The best form of `count` items.
 
     Args:
-        target: The score that it is to predict.
-        count: Its length.
+        target: Score that the form predicts.
+        count: Number of its items.
         askable: Mask of the items that it may have, shape (n_items,); all by default.
-        costs: Of the items, to choose by gain per cost, shape (n_items,).
+        costs: Costs of the items, to choose by gain per cost, shape (n_items,).
 
     Raises:
-        InvalidInputError: No items are wanted, or more than there are.
+        InvalidInputError: `count` is below 1 or above the number of items that may be asked.
     """
     usable = np.ones(target.weights.size, np.bool_) if askable is None else askable
     n_usable = int(np.count_nonzero(usable))

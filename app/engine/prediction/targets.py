@@ -1,4 +1,4 @@
-"""What a score is of: the whole bank, or the items of some tags."""
+"""Targets of a score: the whole bank, or the items of some tags."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from app.errors import FieldProblem, InvalidInputError
 
 #: The tag that every item carries.
 WHOLE_BANK = "all"
-#: Draws below which they say nothing of their own spread.
+#: Least number of sampled questions whose spread can be estimated.
 LEAST_DRAWS = 5
 
 
@@ -50,30 +50,30 @@ def is_askable(weights: FloatArray, askable: BoolArray | None) -> bool:
     """Whether most of a score may be asked.
 
     Args:
-        weights: What each item counts in the score, shape (n_items,).
+        weights: Weight of each item in the score, shape (n_items,).
         askable: Mask of the items that may be asked; None means all.
     """
     return askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum())
 
 
 def is_drawable(weights: FloatArray, askable: BoolArray | None) -> bool:
-    """Whether so many items of a score may be asked that draws can tell of it.
+    """Whether enough items of a score may be asked to estimate it from sampled questions.
 
     Args:
-        weights: What each item counts in the score, shape (n_items,).
+        weights: Weight of each item in the score, shape (n_items,).
         askable: Mask of the items that may be asked; None means all.
     """
     return askable is None or int(np.count_nonzero(weights[askable] > 0.0)) >= LEAST_DRAWS
 
 
-#: What may stand between a task's name and the rest of an item's id.
+#: Separators between a task's name and the rest of an item's id.
 _SEPARATORS = "/:|#._-"
 
 
 def tags_in_ids(items: Sequence[str]) -> tuple[frozenset[str], ...]:
-    """Tags that ids carry as a prefix: `arc/17`, `arc:17` and `arc_easy_17` are tagged `arc`.
+    """Tags from the prefixes of ids: `arc/17`, `arc:17` and `arc_easy_17` are tagged `arc`.
 
-    A prefix before any separator counts, so `arc_easy_17` is tagged `arc_easy` too.
+    The prefix before each separator is a tag, so `arc_easy_17` is tagged `arc_easy` too.
     """
     return tuple(
         frozenset(item[:end] for end, sign in enumerate(item) if end and sign in _SEPARATORS)
