@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
-from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead
 from app.engine.inference.comparison import Difference
 from app.records.fields import Interval, interval, shallow
+from app.records.figures import ExtrapolationFigures, LatencyFigures
 from app.services.results.comparisons import Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
@@ -80,12 +80,12 @@ class ComparedRead(Output):
     )
     common: float | None = Field(description="Mean score on the common items.")
     theta: float | None
-    extrapolation: ExtrapolationRead | None = Field(
+    extrapolation: ExtrapolationFigures | None = Field(
         default=None,
         description="Where a session's examinee stands among the reference models; null: unknown.",
     )
     usd_per_item: float | None = Field(description="What a question of a session cost.")
-    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
+    latency_ms: LatencyFigures | None = Field(description="How long its answers took.")
 
 
 class ComparisonRead(Output):

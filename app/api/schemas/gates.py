@@ -8,9 +8,9 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
-from app.api.schemas.sessions.figures import ExtrapolationRead
 from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
 from app.records.fields import Interval, interval, shallow
+from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
@@ -173,7 +173,7 @@ class GateRead(OwnedRead):
         "go from 0.5 + confidence / 2 on, no go from 0.5 - confidence / 2 down. Null where nothing "
         "is known, or what is known is a guess."
     )
-    extrapolation: ExtrapolationRead | None = Field(
+    extrapolation: ExtrapolationFigures | None = Field(
         description="Where the examinee stands among the reference models."
     )
     created_at: datetime

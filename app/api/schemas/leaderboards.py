@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
-from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead, ScoreRead
 from app.api.schemas.sessions.sessions import SessionEndpoint
 from app.records.fields import Interval, interval, shallow
+from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
 from app.records.sessions import Examinee, SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.services.sessions.figures import effort_of
@@ -32,10 +32,10 @@ class LeaderboardEntry(Output):
     theta: float | None = Field(description="Null where the answers have no finite estimate.")
     se: float | None
     interval: Interval | None = Field(description="95 % interval of theta.")
-    score: ScoreRead | None = Field(
+    score: ScoreFigures | None = Field(
         description="Score on the bank's questions that have parameters."
     )
-    extrapolation: ExtrapolationRead | None = Field(
+    extrapolation: ExtrapolationFigures | None = Field(
         description="Where it stands among the reference models."
     )
     items: int
@@ -44,7 +44,7 @@ class LeaderboardEntry(Output):
     tokens: int
     usd: float | None
     usd_per_item: float | None = Field(description="What a question cost.")
-    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
+    latency_ms: LatencyFigures | None = Field(description="How long its answers took.")
     judge_usd: float | None = Field(description="Of judges and other scorers that call out.")
     finished_at: datetime | None
 

@@ -14,7 +14,6 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
-    Outcomes,
     Output,
     OwnedRead,
     SentContent,
@@ -24,6 +23,7 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
+from app.records.figures import Outcomes
 from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, SkippedRows

@@ -6,6 +6,7 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import cast
 
 from app.engine import Stop, StopReason
 from app.engine.prediction.ability import Stated
@@ -223,7 +224,8 @@ class RankingRun:
         closed = self._closed()
         placed = self._placed(closed)
         ranked = self._ranks(placed, closed)
-        ids = [member.record.endpoint_id or "" for member in self._members]
+        # Each member has an endpoint: named examinees are stored as endpoints, too.
+        ids = [cast(str, member.record.endpoint_id) for member in self._members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
         }
@@ -245,7 +247,7 @@ class RankingRun:
                 {
                     "endpoint_id": ids[position],
                     "name": member.record.endpoint_name,
-                    "model": member.record.endpoint_model,
+                    "model": cast(str, member.record.endpoint_model),
                     "session_id": member.record.id,
                     "rank_lo": lo,
                     "rank_hi": hi,
