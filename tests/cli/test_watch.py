@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from app.cli.commands.rank import _Entry, _leading, _table
 from app.cli.terminal.replies import Session
@@ -21,7 +22,7 @@ SESSION: dict[str, Any] = json.loads(
 SESSION["headline"] |= {
     "examinee": "my-model",
     "score": 0.6,
-    "interval": {"lo": 0.5, "hi": 0.7},
+    "interval": interval(0.5, 0.7),
     "better_than": 0.92,
 }
 SESSION |= {
@@ -171,6 +172,12 @@ def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     assert missed is not None
     assert "38 % of the answers have no score" in missed
     assert "extend" not in missed
+
+
+def test_a_session_tells_its_tokens() -> None:
+    """Else a gate's budget would not notice a server that tells none."""
+    with pytest.raises(ValidationError, match="tokens_in"):
+        Session.model_validate(SESSION | {"usage": {"usd": 0.0, "calls": 1, "seconds": 1.0}})
 
 
 def updated(items: int, mean: float, score: tuple[float, float, float] | None) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from app.cli.terminal.options import (
 from app.cli.terminal.progress import cost
 from app.cli.terminal.replies import (
     Bounds,
+    Calls,
     Ranked,
     Scored,
-    Usage,
     at,
     failure_of,
 )
@@ -142,7 +142,7 @@ def command(
         usage = ranking.usage
         out.print(
             f"{ranking.items} items, {usage.calls} calls, "
-            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage)}."
+            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
     if ended["status"] != "completed":
@@ -204,7 +204,7 @@ class _Ranking(Model):
     order: list[_Entry]
     ties: list[list[str]]
     items: int = at("progress", "items")
-    usage: Usage
+    usage: Calls
     stop_reason: str | None
     stop_detail: str | None
 

@@ -64,23 +64,27 @@ class Scored(Model):
 
 
 class Steps(Model):
-    """Items that are closed and scored, and how many it may be in all; events tell some."""
+    """Items that are closed and scored."""
 
-    items: int = 0
-    scored: int = 0
+    items: int
+    scored: int
     right: int | None = None
     mean: float | None = None
-    expected_items: int | None = None
 
 
-class Usage(Model):
-    """What calls took; events tell the cost alone."""
+class Calls(Model):
+    """What calls took."""
 
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    calls: int
+    tokens_in: int
+    tokens_out: int
     usd: float | None
-    seconds: float | None = None
+
+
+class Usage(Calls):
+    """What a session took."""
+
+    seconds: float
 
 
 class BankAsked(Model):

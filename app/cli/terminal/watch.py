@@ -141,7 +141,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
     table.add_row(
         "calls",
         f"{usage.calls}, {usage.tokens_in} tokens in, {usage.tokens_out} out, "
-        f"{cost(usage)}, {usage.seconds or 0.0:.1f} s",
+        f"{cost(usage.usd)}, {usage.seconds:.1f} s",
     )
     if session.misfits and (turned := session.inversions) is not None:
         table.add_row(
