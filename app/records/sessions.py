@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from app.records.endpoints import SELF_REPORTED, EndpointSettings
-from app.records.figures import Marking, Method, Plan, Provenance, SessionFigures
+from app.records.figures import Marking, Method, SessionFigures
 from app.records.leased import Failure, LeasedRecord
+from app.records.provenance import Plan, Provenance
 
 SessionState = Literal[
     "queued",

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from app.pages.latest import last_results
 from app.pages.namesakes import namesakes
-from app.records.figures import Provenance
+from app.records.provenance import Provenance
 from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.visibility import View

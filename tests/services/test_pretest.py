@@ -16,8 +16,8 @@ from app.exchange.item_record import parse_item
 from app.items import Outcome
 from app.pages.rendering import fragment
 from app.records.banks import BankSpec
-from app.records.figures import Provenance
 from app.records.gates import GateSpec
+from app.records.provenance import Provenance
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services

@@ -50,7 +50,7 @@ SortOrder = TypeAliasType("SortOrder", Literal["asc", "desc"])
 WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
 )
-PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
+PageFormat = Literal["json", "html"]
 
 
 def exactly_one(*names: str) -> Any:

@@ -16,7 +16,6 @@ from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
 
-GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
@@ -153,7 +152,7 @@ class GateRead(OwnedRead):
     id: str
     object: Literal["gate"] = "gate"
     status: Literal["pending", "decided"]
-    outcome: GateOutcome | None
+    outcome: Literal["go", "no_go", "inconclusive"] | None
     detail: str
     session_id: str
     session_status: SessionStatus

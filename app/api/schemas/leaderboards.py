@@ -138,12 +138,8 @@ class LeaderboardRead(BoardRead):
     @classmethod
     def of_bank(cls, found: Leaderboard) -> "LeaderboardRead":
         """From the service's value."""
-        board = BoardRead.of(found.board)
         return cls(
-            scale=board.scale,
-            data=board.data,
-            unranked=board.unranked,
-            caution=board.caution,
+            **dict(BoardRead.of(found.board)),
             bank_id=found.bank.id,
             bank=found.bank.name,
             metric=found.metric,

@@ -38,8 +38,8 @@ from app.engine.ranking.rules import (
 )
 from app.items import JsonObject
 from app.records.fields import convert, shallow
-from app.records.figures import CallsFigures, PairFigures, RankedFigures, StepsFigures
-from app.records.rankings import RankingRecord
+from app.records.figures import CallsFigures, StepsFigures
+from app.records.rankings import PairFigures, RankedFigures, RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
-from typing_extensions import TypeAliasType
 
 from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
@@ -37,11 +36,6 @@ SetName = Annotated[
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
-_AnswerFormat = Annotated[
-    Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
-    Field(description="Of the files; by default each one's content tells."),
-]
-AnswerFormat = TypeAliasType("AnswerFormat", _AnswerFormat)
 
 
 class ResponseSetCreate(Input):
@@ -167,7 +161,9 @@ class AnswerImportCreate(WhichAnswers):
     )
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
-    format: AnswerFormat | None = None
+    format: Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"] | None = Field(
+        default=None, description="Of the files; by default each one's content tells."
+    )
     no_answer: Literal["wrong", "refused"] = Field(
         default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
     )

@@ -19,14 +19,15 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.records.fields import finite, interval
-from app.records.figures import (
-    CallsFigures,
-    PromptChanges,
+from app.records.figures import CallsFigures
+from app.records.provenance import PromptChanges
+from app.records.rankings import (
     RankedFigures,
+    RankingEnd,
     RankingFigures,
     RankingSettings,
+    RankingStep,
 )
-from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
     Advance,

@@ -14,7 +14,8 @@ import numpy as np
 from app.engine import Design
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
-from app.records.figures import Plan, PretestFigures
+from app.records.figures import PretestFigures
+from app.records.provenance import Plan
 from app.records.sessions import Closing
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits

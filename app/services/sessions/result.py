@@ -10,12 +10,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.printable import percent
 from app.records.fields import ends, interval
-from app.records.figures import (
-    ExtrapolationFigures,
-    ResultFigures,
-    ScoreFigures,
-    SessionFigures,
-)
+from app.records.figures import ExtrapolationFigures, ResultFigures, ScoreFigures, SessionFigures
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import (
     asked_caution,

@@ -26,12 +26,7 @@ from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
 from app.records.fields import ends, finite, interval
-from app.records.figures import (
-    ExtrapolationFigures,
-    ProfileFigures,
-    SessionFigures,
-    StoredScore,
-)
+from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
     Administration,
     Advance,

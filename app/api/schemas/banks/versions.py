@@ -24,6 +24,7 @@ from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
 from app.items import JsonObject
+from app.records.banks import Lint
 from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
@@ -105,15 +106,6 @@ VersionName = Annotated[
         )
     ),
 ]
-
-
-class LintSummary(Output):
-    """What lint found in a version, and what was overridden."""
-
-    findings: dict[str, int] = Field(description="Code to number of items.")
-    items: dict[str, int] = Field(description="State to number of items.")
-    allow: list[str]
-    keep: list[str]
 
 
 class FitRead(Output):
@@ -206,7 +198,7 @@ class VersionRead(Output):
     parameters_hash: str
     provisional: bool
     notes: str
-    lint: LintSummary
+    lint: Lint
     n_items: int
     n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
     has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")

@@ -34,16 +34,15 @@ from app.records.figures import (
     EstimateFigures,
     Outcomes,
     PersonFitFigures,
-    Plan,
     PretestFigures,
     ProfileFigures,
     ProgressFigures,
-    PromptChanges,
     RepeatsFigures,
     RescoreFigures,
     ScoreFigures,
     UsageFigures,
 )
+from app.records.provenance import Plan, PromptChanges
 from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
 from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
@@ -185,14 +184,8 @@ class SessionCreate(DesignInput, OnBank):
 
     @override
     def plan(self) -> Plan:
-        given: Plan = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
-        if self.answer_within is not None:
-            given["answer_within"] = self.answer_within
-        if self.idle_timeout is not None:
-            given["idle_timeout"] = self.idle_timeout
-        if self.pretest is not None:
-            given["pretest"] = self.pretest.model_dump()
-        return given
+        more = {"repeats", "cache", "answer_within", "idle_timeout", "pretest"}
+        return cast(Plan, {**super().plan(), **self.model_dump(include=more, exclude_none=True)})
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -238,12 +231,8 @@ class SessionReplay(Input):
 
     def changes(self) -> Plan:
         """The sections of the design to replace."""
-        given: Plan = {}
-        if self.estimator is not None:
-            given["estimator"] = self.estimator
-        if self.prediction is not None:
-            given["prediction"] = self.prediction
-        return given
+        sections = {"estimator", "prediction"}
+        return cast(Plan, self.model_dump(include=sections, exclude_none=True))
 
 
 class SessionRescore(Input):
