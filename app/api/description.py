@@ -60,7 +60,7 @@ def describe(app: FastAPI) -> Node:
                 _drop_null(parameter["schema"])
         components["parameters"] = _shared_parameters(operations)
         _tidy([components["schemas"], components["parameters"], schema["paths"]])
-        _inline(schema, _said_once(schema))
+        _inline(schema, _used_once(schema))
         plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
         app.openapi_schema = json.loads(plain)
     return app.openapi_schema
@@ -120,7 +120,7 @@ def _tidy(node: Any) -> None:
         _tidy(inner)
 
 
-def _said_once(schema: Node) -> Node:
+def _used_once(schema: Node) -> Node:
     """Choices that are made in one place, by references to them; they lose their names."""
     schemas, said = schema["components"]["schemas"], json.dumps(schema)
     uses = Counter(re.findall(r'"#/components/schemas/(\w+)"', said))

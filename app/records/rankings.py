@@ -11,8 +11,7 @@ from app.items import JsonObject
 from app.records.fields import Interval
 from app.records.figures import CallsFigures, ExtrapolationFigures, ScoreFigures, StepsFigures
 from app.records.leased import Failure, LeasedRecord
-from app.records.provenance import Plan, PromptChanges
-from app.records.sessions import Advance, SessionEvent
+from app.records.sessions import Advance, Plan, PromptChanges, SessionEvent
 
 
 class RankedFigures(StepsFigures):

@@ -17,8 +17,7 @@ from app.items import Outcome
 from app.pages.rendering import fragment
 from app.records.banks import BankSpec
 from app.records.gates import GateSpec
-from app.records.provenance import Provenance
-from app.records.sessions import Administration, Closing, SessionRecord
+from app.records.sessions import Administration, Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.results.comparability import scores_left_out

@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
-from app.records.fields import Interval, interval, shallow
+from app.records.fields import Interval, convert, interval, shallow
 from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.services.results.gates import Gate
@@ -93,15 +93,8 @@ class GateCreate(Input):
         if threshold is None:
             allowed = self.tolerance or 0.0
             threshold = 0.0 - allowed if self.direction == "above" else allowed
-        return GateSpec(
-            metric=self.metric,
-            tag=self.tag,
-            threshold=threshold,
-            direction=self.direction,
-            confidence=self.confidence,
-            baseline=baseline,
-            baseline_name=self.baseline,
-        )
+        stands = {"baseline": baseline, "baseline_name": self.baseline}
+        return convert(GateSpec, self, threshold=threshold, **stands)
 
 
 class BaselineSet(Input):

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
-from app.api.schemas.sessions.sessions import SessionEndpoint
+from app.api.schemas.sessions.sessions import SessionEndpoint, endpoint_of
 from app.records.fields import Interval, interval, shallow
 from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
-from app.records.sessions import Examinee, SessionRecord
+from app.records.sessions import Examinee
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.services.sessions.figures import effort_of
 
@@ -60,7 +60,7 @@ class LeaderboardEntry(Output):
                 **shallow(entry.result),
                 **shallow(entry),
                 "interval": interval(*entry.result.interval),
-                "endpoint": _endpoint(record),
+                "endpoint": endpoint_of(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "session_id": record.id,
@@ -72,14 +72,6 @@ class LeaderboardEntry(Output):
                 **effort_of(record.summary),
             }
         )
-
-
-def _endpoint(record: SessionRecord) -> dict[str, str | None]:
-    return {
-        "id": record.endpoint_id,
-        "name": record.endpoint_name,
-        "model": record.endpoint_model,
-    }
 
 
 class UnrankedEntry(Output):
@@ -94,7 +86,7 @@ class UnrankedEntry(Output):
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
         record = entry.session
-        at = {"endpoint": _endpoint(record), "session_id": record.id}
+        at = {"endpoint": endpoint_of(record), "session_id": record.id}
         return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
 
 

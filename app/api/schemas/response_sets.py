@@ -94,6 +94,24 @@ class ResponseSetRead(OwnedRead):
         )
 
 
+class TakenAnswers(Output):
+    """What came into a response set."""
+
+    response_set: ResponseSetRead
+    accepted: int
+    new_examinees: int
+    new_items: int
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
+
+    @classmethod
+    def of(cls, report: CollectionReport | AnswerImportReport) -> Self:
+        """The outgoing shape."""
+        found = ResponseSetRead.of(report.response_set)
+        return cls.read({**shallow(report), "response_set": found})
+
+
 class AnswerFile(SentContent):
     """A file inside a JSON body: as text, or in base64 where it is none."""
 
@@ -215,11 +233,10 @@ class CollectionCreate(Input):
     )
 
 
-class CollectionRead(Output):
+class CollectionRead(TakenAnswers):
     """What was taken over from sessions."""
 
     object: Literal["response_collection"] = "response_collection"
-    response_set: ResponseSetRead
     sessions: int = Field(description="Taken over now; each is an examinee of its own.")
     left_out: dict[str, int] = Field(
         description=(
@@ -229,17 +246,6 @@ class CollectionRead(Output):
     )
     accepted: int = Field(description="Answers that came into the set.")
     pretest_answers: int = Field(description="Answers to items that were in pretest.")
-    new_examinees: int
-    new_items: int
-    outcomes: OutcomeCounts = Field(
-        description="By how much each became more; below 0 where scored answers took their places."
-    )
-
-    @classmethod
-    def of(cls, report: CollectionReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})
 
 
 class FileReadRead(Output):
@@ -250,28 +256,15 @@ class FileReadRead(Output):
     rows_read: int
 
 
-class AnswerImportRead(Output):
+class AnswerImportRead(TakenAnswers):
     """What an import did, or with `dry_run` would do."""
 
     object: Literal["response_import"] = "response_import"
     dry_run: bool
-    response_set: ResponseSetRead
     files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str] = Field(description="Files that hold no answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
-    accepted: int
     skipped: list[SkippedRows]
-    new_examinees: int
-    new_items: int
-    outcomes: OutcomeCounts = Field(
-        description="By how much each became more; below 0 where scored answers took their places."
-    )
     without_scores: First[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
     )
-
-    @classmethod
-    def of(cls, report: AnswerImportReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})

@@ -21,19 +21,12 @@ from app.cli.terminal.options import (
     given,
 )
 from app.cli.terminal.progress import cost
-from app.cli.terminal.replies import (
-    Bounds,
-    Calls,
-    Ranked,
-    Scored,
-    at,
-    failure_of,
-)
+from app.cli.terminal.replies import Bounds, Ranked, Scored, at, failure_of
 from app.cli.terminal.tables import interval
 from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
 from app.items import Json
-from sextant_client.models import Model
+from sextant_client.models import Model, Usage
 
 
 @on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
@@ -204,7 +197,7 @@ class _Ranking(Model):
     order: list[_Entry]
     ties: list[list[str]]
     items: int = at("progress", "items")
-    usage: Calls
+    usage: Usage
     stop_reason: str | None
     stop_detail: str | None
 

@@ -72,17 +72,8 @@ class Steps(Model):
     mean: float | None = None
 
 
-class Calls(Model):
-    """What calls took."""
-
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    usd: float | None
-
-
-class Usage(Calls):
-    """What a session took."""
+class Usage(models.Usage):
+    """What a session took; a ranking tells no seconds."""
 
     seconds: float
 

@@ -27,9 +27,9 @@ from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
 from app.records.fields import convert
-from app.records.provenance import Asking
 from app.records.provisional import Provisional
 from app.records.response_sets import UNPARSED_POLICY
+from app.records.sessions import Asking
 from app.services.banks.origins import ASKED, Asked, RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.storage.repositories.banks import scorer_json

@@ -20,7 +20,6 @@ from app.engine.ranking.rules import (
 )
 from app.records.fields import finite, interval
 from app.records.figures import CallsFigures
-from app.records.provenance import PromptChanges
 from app.records.rankings import (
     RankedFigures,
     RankingEnd,
@@ -32,6 +31,7 @@ from app.records.sessions import (
     ENDED,
     Advance,
     Closing,
+    PromptChanges,
     SelectedItem,
     SessionEvent,
     SessionRecord,

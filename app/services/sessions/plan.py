@@ -15,8 +15,7 @@ from app.engine import Design
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
 from app.records.figures import PretestFigures
-from app.records.provenance import Plan
-from app.records.sessions import Closing
+from app.records.sessions import Closing, Plan
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
 from app.services.sessions.figures import outcomes_in

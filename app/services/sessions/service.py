@@ -18,13 +18,14 @@ from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.fields import shallow
 from app.records.leased import StoredEvent
-from app.records.provenance import Origin, PromptChanges
 from app.records.sessions import (
     ALL_SESSIONS,
     UNDERWAY,
     Administration,
     Examinee,
     NewSession,
+    Origin,
+    PromptChanges,
     SessionEvent,
     SessionFilter,
     SessionRecord,

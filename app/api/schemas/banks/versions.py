@@ -305,19 +305,16 @@ class VersionCreate(VersionSettings):
         Raises:
             ItemBankError: A key twice, or c not below d.
         """
-        rows = self.parameters
-        if rows is None:
-            return BankImport(**self.model_dump(exclude={"parameters"}))
-        return BankImport(
-            parameters=ItemBank.from_difficulties(
+        bank = None
+        if (rows := self.parameters) is not None:
+            bank = ItemBank.from_difficulties(
                 a=[row.a for row in rows],
                 b=[row.b for row in rows],
                 c=[row.c for row in rows],
                 d=[row.d for row in rows],
                 item_ids=[row.key for row in rows],
-            ),
-            **self.model_dump(exclude={"parameters"}),
-        )
+            )
+        return BankImport(parameters=bank, **self.model_dump(exclude={"parameters"}))
 
 
 class FlagRead(Output):

@@ -42,8 +42,14 @@ from app.records.figures import (
     ScoreFigures,
     UsageFigures,
 )
-from app.records.provenance import Plan, PromptChanges
-from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
+from app.records.sessions import (
+    Examinee,
+    ExamineeKind,
+    Plan,
+    PromptChanges,
+    SessionRecord,
+    SessionState,
+)
 from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
@@ -287,6 +293,15 @@ class SessionEndpoint(Output):
     model: str
 
 
+def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
+    """Who is asked, as `SessionEndpoint` tells it."""
+    return {
+        "id": record.endpoint_id,
+        "name": record.endpoint_name,
+        "model": record.endpoint_model,
+    }
+
+
 class UnparsedRead(Output):
     """What answers that nobody can read count as."""
 
@@ -369,11 +384,7 @@ class SessionRead(WorkRead):
                 },
                 "endpoint": None
                 if record.endpoint_id is None or record.mode == "manual"
-                else {
-                    "id": record.endpoint_id,
-                    "name": record.endpoint_name,
-                    "model": record.endpoint_model,
-                },
+                else endpoint_of(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
