@@ -173,7 +173,7 @@ def test_lists_and_cancel_read_only_what_they_show(
         "bank": {"name": "sums", "version": 2},
         "endpoint": None,
         "examinee": {"name": "me"},
-        "estimate": {"theta": 0.5, "se": 0.25, "interval": {"lo": 0.0, "hi": 1.0}},
+        "estimate": {"theta": 0.5, "se": 0.25, "interval": {"lo": 0.0, "hi": 1.0, "level": 0.95}},
         "score": {"value": 0.75, "interval": None},
         "progress": {"items": 7},
         "usage": {"usd": None},
@@ -204,8 +204,8 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "scored", "score": 1.0, "item_id": "q1"})
     figures: JsonObject = {
-        "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1}},
-        "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7}},
+        "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1, "level": 0.95}},
+        "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7, "level": 0.95}},
         "progress": {"items": 2, "expected_items": 9},
         "usage": {"usd": None},
     }

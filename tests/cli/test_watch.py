@@ -234,7 +234,7 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
         "scored": 20,
         "usd": None,
     }
-    known = entry | {"interval": {"lo": 1.4, "hi": 2.6}}
+    known = entry | {"interval": interval(1.4, 2.6)}
     table = _table([_Entry.model_validate(each) for each in (known, entry)])
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 

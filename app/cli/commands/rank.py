@@ -21,12 +21,12 @@ from app.cli.terminal.options import (
     given,
 )
 from app.cli.terminal.progress import cost
-from app.cli.terminal.replies import Bounds, Ranked, Scored, at, failure_of
+from app.cli.terminal.replies import Ranked, Scored, at, failure_of
 from app.cli.terminal.tables import interval
 from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
 from app.items import Json
-from sextant_client.models import Model, Usage
+from sextant_client.models import Interval, Model, Usage
 
 
 @on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
@@ -173,7 +173,7 @@ class _Entry(Ranked, Scored):
     name: str | None = None
     model: str
     theta: float | None
-    interval: Bounds | None = None
+    interval: Interval | None = None
     items: int
     scored: int
     usd: float | None

@@ -24,7 +24,7 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, out, write_file
 from app.cli.terminal.options import FurtherMarginOption, given, share_of
-from app.cli.terminal.replies import Bounds, Scored, Session, at, read_all, who
+from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
@@ -32,7 +32,7 @@ from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
 from sextant_client import AsyncSextant
-from sextant_client.models import EndpointOf, Examinee, Model
+from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "sessions")
@@ -204,7 +204,7 @@ def follow(
 class _Cancelled(Model):
     id: str
     theta: float | None = at("estimate", "theta")
-    interval: Bounds | None = at("estimate", "interval")
+    interval: Interval | None = at("estimate", "interval")
     items: int = at("progress", "items")
 
 

@@ -9,7 +9,7 @@ from app.cli.terminal.tables import number, ranks
 from app.items import Json
 from app.reports.figures import Headline
 from sextant_client import models
-from sextant_client.models import EndpointOf, Examinee, Model
+from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 T = TypeVar("T")
 
@@ -25,20 +25,13 @@ def read_all(kind: type[T], entries: Json) -> list[T]:
     return TypeAdapter(list[kind]).validate_python(entries)  # type: ignore[valid-type]
 
 
-class Bounds(Model):
-    """Both ends of an interval; an open end is None."""
-
-    lo: float | None
-    hi: float | None
-
-
 class Estimate(Model):
     """Ability in logits, or the reason why there is none."""
 
     theta: float | None
     se: float | None
-    interval: Bounds | None
-    interval_raw: Bounds | None = None
+    interval: Interval | None
+    interval_raw: Interval | None = None
     place: str | None = at("extrapolation", "detail", default=None)
     place_caution: str | None = at("extrapolation", "caution", default=None)
     reason: str | None = None
@@ -48,7 +41,7 @@ class Score(Model):
     """The score of a bank, predicted or known."""
 
     value: float
-    interval: Bounds | None
+    interval: Interval | None
     nonresponse: float = 0.0
 
 
@@ -95,7 +88,7 @@ class Task(Model):
 
     tag: str
     value: float
-    interval: Bounds
+    interval: Interval
     n_items: int
     n_asked: int
 
