@@ -10,11 +10,13 @@ from typing import Annotated, Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import WithJsonSchema
+from typing_extensions import TypeAliasType
 
 from app.api.errors import CODES, PROBLEM_MEDIA_TYPE
 from app.api.schemas.common import FieldError, Output
 
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
+ProblemCode = TypeAliasType("ProblemCode", _Code)
 
 #: Of a generic list, and of a part of a design.
 _GIVEN_NAME = re.compile(
@@ -30,7 +32,7 @@ class Problem(Output):
     status: int
     detail: str
     instance: str
-    code: _Code
+    code: ProblemCode
     request_id: str | None
     errors: list[FieldError]
 
@@ -60,7 +62,6 @@ def describe(app: FastAPI) -> Node:
                 _drop_null(parameter["schema"])
         components["parameters"] = _shared_parameters(operations)
         _tidy([components["schemas"], components["parameters"], schema["paths"]])
-        _inline(schema, _used_once(schema))
         plain = _GIVEN_NAME.sub(_plain_name, json.dumps(schema))
         app.openapi_schema = json.loads(plain)
     return app.openapi_schema
@@ -118,25 +119,6 @@ def _tidy(node: Any) -> None:
         node = list(node.values())
     for inner in node if isinstance(node, list) else ():
         _tidy(inner)
-
-
-def _used_once(schema: Node) -> Node:
-    """Choices that are made in one place, by references to them; they lose their names."""
-    schemas, said = schema["components"]["schemas"], json.dumps(schema)
-    uses = Counter(re.findall(r'"#/components/schemas/(\w+)"', said))
-    once = [name for name, each in schemas.items() if "enum" in each and uses[name] == 1]
-    return {f"#/components/schemas/{name}": schemas.pop(name) for name in once}
-
-
-def _inline(node: Any, choices: Node) -> None:
-    """Say choices where they are referred to."""
-    if isinstance(node, dict):
-        if (choice := choices.get(str(node.get("$ref")))) is not None:
-            del node["$ref"]
-            node |= {**choice, **node}
-        node = list(node.values())
-    for inner in node if isinstance(node, list) else ():
-        _inline(inner, choices)
 
 
 def _drop_null(schema: Node) -> None:

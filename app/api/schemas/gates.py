@@ -16,6 +16,8 @@ from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
 
+GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
+GateStatus = TypeAliasType("GateStatus", Literal["pending", "decided"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
@@ -144,8 +146,8 @@ class GateRead(OwnedRead):
 
     id: str
     object: Literal["gate"] = "gate"
-    status: Literal["pending", "decided"]
-    outcome: Literal["go", "no_go", "inconclusive"] | None
+    status: GateStatus
+    outcome: GateOutcome | None
     detail: str
     session_id: str
     session_status: SessionStatus

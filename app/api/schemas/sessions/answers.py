@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
+from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import Input, Int32, Listed, Metadata, Name, Output, Text
 from app.api.schemas.scorers import Obtained
@@ -19,6 +20,7 @@ from app.services.sessions.service import AskedAnswer
 from app.services.visibility import View
 from app.validation import WEB_LINK
 
+NoScore = TypeAliasType("NoScore", Literal["unparsed", "refused", "error", "truncated"])
 Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -41,7 +43,7 @@ class ManualResponse(Input):
     item_id: Name | None = Field(default=None, description="Checked against the step, if given.")
     response: Annotated[Text, Field(max_length=1_000_000)] | None = None
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    outcome: Literal["unparsed", "refused", "error", "truncated"] | None = None
+    outcome: NoScore | None = None
     text: Annotated[Text, Field(max_length=1_000_000)] | None = Field(
         default=None,
         description="What was answered, beside a score or an outcome: `:rescore` scores it again.",
