@@ -60,7 +60,7 @@ PANELS = {
 
 
 #: Commands that stand in the module of another.
-_BESIDE = {"logout": "login", "migrate": "backup", "restore": "backup"}
+_BESIDE = {"logout": "login", "restore": "backup"}
 #: Whose first word names the command, which the audit trail tells.
 _GROUPS = frozenset(
     {"keys", "projects", "banks", "response-sets", "sessions", "calibrations", "baselines"}

@@ -34,7 +34,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
         if key not in of_bank and len(of_bank) < _SHOWN:
             of_bank[key] = SessionRead.of(record, view)
     return {
-        bank: sorted(models.values(), key=lambda one: -one.score.value if one.score else 0.0)
+        bank: sorted(models.values(), key=lambda one: -one.score["value"] if one.score else 0.0)
         for bank, models in list(found.items())[:_SHOWN]
     }
 
@@ -50,7 +50,7 @@ def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup 
         source=version.asked_when_calibrated.get("source"),
     )
     placed = [
-        (who(one), strip_position(one.estimate.model_dump(), reference))
+        (who(one), strip_position(one.estimate, reference))
         for one in sessions
         if one.headline is not None and one.bank.scale == version.bank.scale
     ]

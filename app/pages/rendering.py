@@ -12,19 +12,18 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 from markupsafe import Markup, escape
-from pydantic import TypeAdapter
 
 from app import DISTRIBUTION
 from app.pages.access import visitor
 from app.pages.forms import labelled
 from app.pages.static import address
+from app.records.fields import ends
 from app.reports.charts import interval_bar
-from app.reports.figures import Headline, answers_right, headline_lines, uncounted, whole_bank
+from app.reports.figures import answers_right, headline_lines, uncounted, whole_bank
 from app.reports.formats import short_digests
 from app.reports.rendering import environment
 from app.reports.session.words import scored_on
 
-_HEADLINE = TypeAdapter(Headline)
 #: Characters of a name that lists show.
 _SHORT = 80
 STATUS_WORDS: Mapping[str, str] = {
@@ -82,14 +81,12 @@ def templates() -> Environment:
     made.globals |= {
         "address": address,
         "interval_bar": interval_bar,
-        "ends": lambda known: (None, None) if known is None else (known.lo, known.hi),
+        "ends": ends,
         "link": link,
         "scored_on": scored_on,
         "uncounted": uncounted,
-        "answers_right": lambda one: answers_right(one.scored, one.right, one.mean),
-        "headline_lines": lambda one: headline_lines(
-            _HEADLINE.validate_python(one.model_dump(mode="json"))
-        ),
+        "answers_right": lambda one: answers_right(one["scored"], one["right"], one["mean"]),
+        "headline_lines": headline_lines,
         "whole_bank": whole_bank,
         "changed": lambda query, **new: {**query, **new},
         "without": lambda query, name: {key: query[key] for key in query if key != name},

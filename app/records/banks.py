@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.acting import maker, owner
 from app.items import BY_KIND, ItemContent, JsonValue, ScorerSpec
@@ -102,11 +105,11 @@ class ItemOutline:
     targets: tuple[str, ...] = ()
 
 
-class Lint(TypedDict, total=False):
-    """What lint found of a version, by the number of items, and what its owner overrides."""
+class Lint(TypedDict):
+    """What lint found in a version, and what was overridden."""
 
-    items: dict[str, int]
-    findings: dict[str, int]
+    findings: Annotated[dict[str, int], Field(description="Code to number of items.")]
+    items: Annotated[dict[str, int], Field(description="State to number of items.")]
     allow: list[str]
     keep: list[str]
 
@@ -135,7 +138,7 @@ class BankVersion:
     parameters_hash: str
     provisional: bool
     notes: str = ""
-    lint: Lint = field(default_factory=Lint)
+    lint: Lint = field(default_factory=lambda: Lint(findings={}, items={}, allow=[], keep=[]))
     n_items: int
     n_calibrated: int
     has_content: bool

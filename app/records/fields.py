@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from typing_extensions import TypedDict
 
 from app.items import JsonValue
 
@@ -43,11 +44,7 @@ def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-IntervalJson = dict[str, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(TypedDict):
     """Where a true value lies."""
 
     lo: float | None
@@ -55,8 +52,8 @@ class Interval:
     level: float
 
 
-def interval(lo: float | None, hi: float | None, level: float = 0.95) -> IntervalJson | None:
-    """The JSON of an interval; None stands for one without ends.
+def interval(lo: float | None, hi: float | None, level: float = 0.95) -> Interval | None:
+    """The interval between two ends; None stands for one without ends.
 
     Args:
         lo: Lower end; None and infinity are an open one.
@@ -69,8 +66,8 @@ def interval(lo: float | None, hi: float | None, level: float = 0.95) -> Interva
     return {"lo": first, "hi": last, "level": level}
 
 
-def ends(told: Mapping[str, float | None] | None) -> tuple[float | None, float | None]:
-    """Both ends of such JSON; None where there are none."""
+def ends(told: Interval | None) -> tuple[float | None, float | None]:
+    """Both ends of an interval; None where there are none."""
     return (None, None) if told is None else (told["lo"], told["hi"])
 
 

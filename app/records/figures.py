@@ -1,88 +1,216 @@
-"""Figures of sessions and rankings, and where they come from, as stored in JSON and told by REST.
+"""Figures of sessions, as stored in JSON and told by REST.
 
-What each means is said once, where REST tells it: in `app.api.schemas.sessions` and
-`app.api.schemas.rankings`. What may be missing is missing in sessions older than it.
+REST tells them as they are stored; descriptions and defaults are for it. What may be missing is
+missing in sessions older than it.
 """
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.items import JsonObject
-from app.records.fields import IntervalJson
-
-#: How answers were obtained, by what is known: `mode`, `shots`, `scorer`, ...
-AskedJson = dict[str, str | float | None]
+from app.records.fields import Interval
 
 
 class ExtrapolationFigures(TypedDict):
-    """Where the examinee stands among the reference models."""
+    """Where the examinee stands among the reference models, and whether their curves hold."""
 
-    position: float
-    sd: NotRequired[float]
-    percentile: float
-    standing: str
-    difference: float | None
-    odds: float
-    agrees: bool
-    detail: str
-    caution: str | None
+    position: Annotated[
+        float,
+        Field(
+            description="Of its general ability, in standard deviations of the reference models."
+        ),
+    ]
+    sd: NotRequired[
+        Annotated[
+            float | None,
+            Field(
+                default=None,
+                description="Standard deviation of that position. Above 1 the answers tell less "
+                "than that the examinee is a model like the reference models, and decisions by "
+                "ability take a wider interval. Null in older results.",
+            ),
+        ]
+    ]
+    percentile: Annotated[
+        float, Field(description="Share of the reference models that are weaker, 0 to 100.")
+    ]
+    standing: Annotated[
+        str,
+        Field(
+            description="Within the reference models, by a standard deviation beyond all of them, "
+            "or unknown.",
+            json_schema_extra={"enum": ["within", "above", "below", "unknown"]},
+        ),
+    ]
+    difference: Annotated[
+        float | None,
+        Field(
+            description="By how much the sampled questions put the score above the curves'; null "
+            "where fewer than three were sampled."
+        ),
+    ]
+    odds: Annotated[
+        float,
+        Field(
+            description="How many times likelier the answers are if the curves of the reference "
+            "models do not hold for this examinee; a million at most."
+        ),
+    ]
+    agrees: Annotated[bool, Field(description="Whether that is less than ten times.")]
+    detail: Annotated[str, Field(description="All this in words.")]
+    caution: Annotated[
+        str | None,
+        Field(description="Why to trust the result less; null where nothing speaks against it."),
+    ]
+
+
+#: The interval by the model alone.
+_Raw = Annotated[
+    Interval | None,
+    Field(
+        default=None, description="The interval by the model alone; null where nothing was learned."
+    ),
+]
 
 
 class EstimateFigures(TypedDict):
-    """Ability."""
+    """Ability on the bank's scale, in logits."""
 
-    theta: float | None
-    se: float | None
-    interval: IntervalJson | None
-    interval_raw: NotRequired[IntervalJson | None]
+    theta: Annotated[
+        float | None,
+        Field(
+            description="Null, as `se`, `interval` and the session's `score`, as long as fewer "
+            "than five answers are scored; `reason` then says so."
+        ),
+    ]
+    se: Annotated[float | None, Field(description="Standard error, by the model alone.")]
+    interval: Annotated[
+        Interval | None,
+        Field(
+            description="95 % interval, made to hold by what tests of other examinees taught "
+            "about the version."
+        ),
+    ]
+    interval_raw: NotRequired[_Raw]
     method: str
     at_bound: bool
-    extrapolation: NotRequired[ExtrapolationFigures | None]
-    reason: NotRequired[str | None]
+    extrapolation: NotRequired[
+        Annotated[
+            ExtrapolationFigures | None,
+            Field(default=None, description="Null where the version knows no reference models."),
+        ]
+    ]
+    reason: NotRequired[
+        Annotated[
+            str | None,
+            Field(
+                default=None,
+                description="Why there is no theta: too few answers are scored. Null where there "
+                "is one.",
+            ),
+        ]
+    ]
 
 
 class RecentFigures(TypedDict):
-    """Rank of a score among the newest agents."""
+    """Where a score stands among the newest of the agents that the bank was calibrated on."""
 
-    since: str
-    agents: int
-    better_than: float
+    since: Annotated[
+        str,
+        Field(
+            description="Half a year before the newest, from the first of the month.",
+            json_schema_extra={"format": "date"},
+        ),
+    ]
+    agents: Annotated[int, Field(description="Submitted since.")]
+    better_than: Annotated[
+        float, Field(description="Share of them with a lower score on the whole bank.")
+    ]
 
 
 class ScoreFigures(TypedDict):
-    """The predicted score."""
+    """The score: the mean over all questions, predicted with its 95 % interval, or known."""
 
     value: float
-    interval: IntervalJson | None
-    equivalent_random_items: NotRequired[int | None]
-    interval_raw: NotRequired[IntervalJson | None]
-    nonresponse: NotRequired[float]
-    method: str
-    target: NotRequired[dict[str, float] | None]
+    interval: Annotated[Interval | None, Field(description="Null where the score is known.")]
+    equivalent_random_items: NotRequired[
+        Annotated[
+            int | None,
+            Field(
+                default=None,
+                description="Size of a random sample of the questions whose 95 % interval would "
+                "be as narrow. Null where the score is 0 or 1, and in results of before it was "
+                "told.",
+            ),
+        ]
+    ]
+    interval_raw: NotRequired[_Raw]
+    nonresponse: NotRequired[
+        Annotated[
+            float,
+            Field(
+                default=0.0,
+                description="Share of the asked items without a score. Nobody knows what they "
+                "would have scored: the interval's `lo` is lowered by this share of itself.",
+            ),
+        ]
+    ]
+    method: Annotated[
+        str,
+        Field(
+            description="`combined`, `design`, `score-model` or `p-irt` predicted it; with "
+            "`all_items` every question was asked, and it is their mean."
+        ),
+    ]
+    target: NotRequired[
+        Annotated[
+            dict[str, float] | None,
+            Field(
+                default=None,
+                description="Of which tags it is, and their shares; null: of the whole bank.",
+            ),
+        ]
+    ]
+
+
+class StoredScore(ScoreFigures):
+    """A score with what the headline alone tells of it."""
+
     recent: NotRequired[RecentFigures | None]
 
 
 class AbilityFigures(TypedDict):
-    """One ability of several."""
+    """One ability of several, in units of the models that the bank was calibrated on."""
 
     name: str
     value: float
     se: float
-    interval: IntervalJson | None
-    above: float
+    interval: Interval
+    above: Annotated[
+        float, Field(description="Share of those models that are thought to have less of it.")
+    ]
 
 
 class TaskFigures(TypedDict):
-    """Predicted score on the items of a tag."""
+    """Predicted score on all items of a tag, asked or never asked, with its 95 % interval."""
 
-    tag: str
+    tag: Annotated[
+        str,
+        Field(
+            description="`all` is the whole bank, told here where the session is about another "
+            "score."
+        ),
+    ]
     value: float
-    interval: IntervalJson | None
+    interval: Interval
     n_items: int
     n_asked: int
 
 
 class ProfileFigures(TypedDict):
-    """Several abilities, and the score of each task."""
+    """Several abilities, and the predicted score of every task."""
 
     abilities: list[AbilityFigures]
     tasks: list[TaskFigures]
@@ -91,12 +219,24 @@ class ProfileFigures(TypedDict):
 class RightFigures(TypedDict):
     """How the scored answers are scored."""
 
-    right: NotRequired[int | None]
-    mean: NotRequired[float | None]
+    right: NotRequired[
+        Annotated[
+            int | None,
+            Field(
+                default=None,
+                description="Scored answers that are right; null where one has a score in between.",
+            ),
+        ]
+    ]
+    mean: NotRequired[
+        Annotated[
+            float | None, Field(default=None, description="Mean score of the scored answers.")
+        ]
+    ]
 
 
 class StepsFigures(TypedDict):
-    """How many items were asked, and scored."""
+    """How many items were asked, and marked, so far."""
 
     items: int
     scored: int
@@ -106,7 +246,13 @@ class StepsFigures(TypedDict):
 class ProgressFigures(StepsFigures, RightFigures):
     """How far the test is."""
 
-    expected_items: int | None
+    expected_items: Annotated[
+        int | None,
+        Field(
+            description="In all, if the precision goes on as now; never fewer than `min_items` "
+            "asks for."
+        ),
+    ]
 
 
 class Cost(TypedDict):
@@ -118,7 +264,7 @@ class Cost(TypedDict):
 
 
 class CallsFigures(TypedDict):
-    """What calls took."""
+    """What calls took. `usd` is null when a price or a token count is unknown."""
 
     calls: int
     tokens_in: int
@@ -127,18 +273,47 @@ class CallsFigures(TypedDict):
 
 
 class CacheFigures(Cost):
-    """What kept answers took when they were made."""
+    """Calls that kept answers saved, judges' included, and what these took when they were made."""
 
     calls: int
 
 
+class LatencyFigures(TypedDict):
+    """Of answers, milliseconds, as the calls took them; of manual sessions as the client says."""
+
+    p50: Annotated[float, Field(description="Half of the answers did not take longer.")]
+    p95: Annotated[float, Field(description="All but a twentieth did not.")]
+
+
 class UsageFigures(CallsFigures):
-    """What a session took."""
+    """What it took so far. `usd` is null when a price or a token count is unknown."""
 
     seconds: float
-    latency_ms: NotRequired[dict[str, float] | None]
-    judge: NotRequired[CallsFigures | None]
-    cache: NotRequired[CacheFigures | None]
+    latency_ms: NotRequired[
+        Annotated[
+            LatencyFigures | None,
+            Field(
+                default=None, description="Null where none is known, and in sessions older than it."
+            ),
+        ]
+    ]
+    judge: NotRequired[
+        Annotated[
+            CallsFigures | None,
+            Field(
+                default=None,
+                description="Of judges and other scorers that call out; not in the rest.",
+            ),
+        ]
+    ]
+    cache: NotRequired[
+        Annotated[
+            CacheFigures | None,
+            Field(
+                default=None, description="What kept answers saved; not in the rest. Null: nothing."
+            ),
+        ]
+    ]
 
 
 class RepeatsEstimateFigures(TypedDict):
@@ -146,28 +321,67 @@ class RepeatsEstimateFigures(TypedDict):
 
     theta: float | None
     se: float | None
-    interval: IntervalJson | None
-    answers_per_item: float
+    interval: Interval | None
+    answers_per_item: Annotated[
+        float,
+        Field(
+            description="What the answers to an item count as: 1 where they never differ, n where "
+            "chance alone makes them."
+        ),
+    ]
 
 
 class RepeatsFigures(TypedDict):
-    """Items asked several times."""
+    """Items asked several times, over the items of the test: it picks those near the ability."""
 
     n: int
     items: int
-    within_item_variance: float | None
-    pass_k: list[float | None]
-    estimate: RepeatsEstimateFigures | None
+    within_item_variance: Annotated[
+        float | None,
+        Field(
+            description="Mean over items of the unbiased variance of one answer's score; null: no "
+            "item has two scores."
+        ),
+    ]
+    pass_k: Annotated[
+        list[float | None],
+        Field(
+            description="pass^k for k from 1 to n: chance that k answers to an item are all right "
+            "(score 1)."
+        ),
+    ]
+    estimate: Annotated[
+        RepeatsEstimateFigures | None,
+        Field(
+            description="Theta with all answers counted, as far as they differ within items; "
+            "null: no result yet, or several abilities. The session's own takes each item for one "
+            "answer."
+        ),
+    ]
+
+
+class Outcomes(TypedDict):
+    """Items or answers by what became of them. Only `scored` ones enter an estimate."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
 
 
 class PretestFigures(TypedDict):
-    """Items without parameters, asked beside the test."""
+    """Items without parameters asked beside the test; no figure of the test counts them."""
 
     planned: int
-    items: int
+    items: Annotated[int, Field(description="Closed ones.")]
     in_flight: int
-    outcomes: dict[str, int]
-    caution: str | None
+    outcomes: Outcomes
+    caution: NotRequired[
+        Annotated[
+            str | None, Field(default=None, description="Where there are fewer than were wanted.")
+        ]
+    ]
 
 
 class OptionFigures(TypedDict):
@@ -203,37 +417,46 @@ class Marking(TypedDict):
 
 
 class InversionsFigures(TypedDict):
-    """Pairs of answers with the harder item right and the easier one wrong."""
+    """Pairs of answers with the clearly harder item right and the easier one wrong."""
 
     observed: float
-    expected: float
+    expected: Annotated[float, Field(description="On these items, of an examinee of this ability.")]
 
 
 class SurpriseFigures(TypedDict):
-    """An answer that was hardly to be expected."""
+    """An answer that an examinee of this ability hardly gives."""
 
     item_id: str
     score: float
-    expected: float
+    expected: Annotated[float, Field(description="Mean score of examinees of this ability.")]
 
 
 class PersonFitFigures(TypedDict):
-    """Whether the answers fit the bank's model."""
+    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta.
+
+    Many more inversions than expected mean that hard items were right while easy ones were wrong:
+    an examinee that has seen the hard ones before answers like that.
+    """
 
     lz: float | None
     p_value: float | None
     flagged: bool
-    inversions: NotRequired[InversionsFigures]
-    surprises: NotRequired[list[SurpriseFigures]]
+    inversions: NotRequired[Annotated[InversionsFigures | None, Field(default=None)]]
+    surprises: NotRequired[
+        Annotated[
+            list[SurpriseFigures],
+            Field(default_factory=list, description="The least expected answers, the worst first."),
+        ]
+    ]
 
 
 class RescoreFigures(TypedDict):
-    """What scoring again has changed."""
+    """What marking again has changed. Item by item: `/changes`."""
 
     answers: int
-    changed: int
+    changed: Annotated[int, Field(description="Answers whose score or outcome differ.")]
     scored_in_both: int
-    mean_before: float | None
+    mean_before: Annotated[float | None, Field(description="Mean score of those scored in both.")]
     mean_after: float | None
     theta_before: float | None
     se_before: float | None
@@ -243,7 +466,7 @@ class ResultFigures(TypedDict):
     """What a test has found out."""
 
     estimate: EstimateFigures
-    score: ScoreFigures | None
+    score: StoredScore | None
     profile: NotRequired[ProfileFigures | None]
     progress: ProgressFigures
 
@@ -253,146 +476,7 @@ class SessionFigures(ResultFigures):
 
     usage: UsageFigures
     repeats: NotRequired[RepeatsFigures | None]
-    outcomes: dict[str, int]
+    outcomes: Outcomes
     pretest: NotRequired[PretestFigures | None]
     person_fit: NotRequired[PersonFitFigures]
     rescore: NotRequired[RescoreFigures]
-
-
-class RankedFigures(StepsFigures):
-    """One member of a ranking."""
-
-    endpoint_id: str
-    name: str | None
-    model: str | None
-    session_id: str
-    rank_lo: int
-    rank_hi: int
-    group: int | None
-    left_behind: str | None
-    theta: float | None
-    se: float | None
-    interval: IntervalJson | None
-    score: ScoreFigures | None
-    reason: str | None
-    extrapolation: ExtrapolationFigures | None
-    usd: float | None
-
-
-class PairFigures(TypedDict):
-    """Two members of a ranking, `a` with more of the metric."""
-
-    a: str
-    b: str
-    p_a_above_b: float
-    p_value: float
-    decided: bool
-
-
-class RankingFigures(TypedDict, total=False):
-    """What is known of a ranking; nothing before its first step."""
-
-    order: list[RankedFigures]
-    pairs: list[PairFigures]
-    ties: list[list[str]]
-    decided: bool
-    progress: StepsFigures
-    usage: CallsFigures
-    waiting_until: str | None
-    waiting_reason: str | None
-
-
-class Plan(TypedDict, total=False):
-    """How a session is run: the sections of a design, and what goes beyond it."""
-
-    preset: str
-    estimator: JsonObject
-    selection: JsonObject
-    stopping: JsonObject
-    prediction: JsonObject
-    budget: JsonObject
-    concurrency: int
-    failures: JsonObject
-    pretest: JsonObject
-    repeats: int
-    cache: bool
-    answer_within: float
-    idle_timeout: float
-
-
-class PromptChanges(TypedDict, total=False):
-    """What a session does otherwise than its bank."""
-
-    mode: Literal["generate", "loglikelihood"]
-    shots: int
-    system: str
-
-
-class RankingSettings(TypedDict):
-    """How a ranking is run."""
-
-    rules: JsonObject
-    budget: JsonObject
-    asking: Plan
-    prompt: PromptChanges
-    by_hand: NotRequired[bool]
-
-
-class Asking(TypedDict):
-    """How items are put and scored: what a session keeps to until its end."""
-
-    bank_revision: int
-    prompt: JsonObject
-    wanted_mode: NotRequired[str | None]
-    default_scorer: JsonObject
-    unparsed_policy: str
-
-
-class Origin(TypedDict):
-    """The endpoint that was called, or who answers by hand, of whom less is known."""
-
-    id: str
-    revision: int
-    name: str | None
-    kind: str
-    model: str
-    options: JsonObject
-    base_url: NotRequired[str]
-    sampling: NotRequired[JsonObject]
-    price: NotRequired[dict[str, float | None]]
-    reasoning_tags: NotRequired[list[str]]
-    parameters_hash: NotRequired[str]
-
-
-class Conditions(TypedDict):
-    """In which way a session was asked."""
-
-    asked: NotRequired[AskedJson]
-    asking: Asking
-
-
-class Provenance(Conditions):
-    """What a session is made of and under."""
-
-    code_version: str
-    bank: str
-    bank_version_id: str
-    bank_version: int
-    parameters_hash: str
-    scale: str
-    response_model: str
-    provisional: bool
-    uncertainty: NotRequired[str]
-    n_items: int
-    n_never_asked: NotRequired[int]
-    n_uncalibrated: NotRequired[int]
-    asked_when_calibrated: NotRequired[AskedJson]
-    unparsed_when_calibrated: NotRequired[str | None]
-    prompt_template_hash: str
-    endpoint: Origin | None
-    scorer_endpoints: NotRequired[dict[str, Origin]]
-    private_endpoints: bool
-    seed: int
-    reachable_se: NotRequired[float]
-    left_out: NotRequired[int]
-    rescored_with: NotRequired[JsonObject | None]

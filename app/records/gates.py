@@ -5,7 +5,8 @@ from datetime import datetime
 
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent_meant
-from app.records.figures import Conditions, Plan, ResultFigures
+from app.records.figures import ResultFigures
+from app.records.sessions import Conditions, Plan
 
 #: From 0, logits that theta may be held against.
 _FURTHEST = 50

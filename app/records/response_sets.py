@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 from app.acting import maker, owner
 from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED
-from app.records.figures import AskedJson, Provenance
+from app.records.sessions import AskedJson, Provenance
 
 
 class ImportedFile(TypedDict):

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import floor, log10
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.items import Outcome
 from app.printable import percent
-from app.records.fields import IntervalJson, ends
+from app.records.fields import Interval, ends
+from app.records.figures import RecentFigures
 
 #: What answers that nobody can read do, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
@@ -40,59 +42,37 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRank:
-    """Where a score stands among the newest of the agents that the bank was calibrated on.
-
-    Attributes:
-        since: ISO date of the first day that counts.
-        agents: How many were submitted since.
-        better_than: Share of them with a lower score on the whole bank.
-    """
-
-    since: str
-    agents: int
-    better_than: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """What a test found out.
-
-    Attributes:
-        examinee: Who answered.
-        bank: Name of the bank, with the tags that the score is of.
-        score: In [0, 1].
-        interval: Its 95 % interval; None where everything was asked.
-        answers: How the answers were scored, such as "15 of 20 right".
-        asked: Questions asked.
-        n_items: Questions that the score is of.
-        equivalent_random_items: Random questions that would be as exact; None where unknown.
-        usd: What the test cost; None where unknown, as `usd_all`.
-        usd_all: What all questions would cost at that price.
-        trust: See `Trust`.
-        better_than: Share of the reference models that are weaker; None where nobody can tell.
-        recent: The same of the newest agents; None where the bank does not know their days.
-        theta: Ability, logits; None where it is not told.
-        se: Its standard error.
-        theta_reason: Why theta is not told; None where it is.
-    """
+    """The few figures of a result that people pass on."""
 
     examinee: str
-    bank: str
+    bank: Annotated[str, Field(description="With the tags that the score is of.")]
     score: float
-    interval: IntervalJson | None
-    answers: str | None
+    interval: Annotated[
+        Interval | None, Field(description="95 % interval; null where everything was asked.")
+    ]
+    answers: Annotated[str | None, Field(description="Such as `15 of 20 right`.")]
     asked: int
-    n_items: int
+    n_items: Annotated[int, Field(description="Questions that the score is of.")]
     equivalent_random_items: int | None
     usd: float | None
-    usd_all: float | None
+    usd_all: Annotated[
+        float | None, Field(description="What all questions would cost at that price.")
+    ]
     trust: Trust
-    better_than: float | None
-    recent: RecentRank | None
+    better_than: Annotated[
+        float | None,
+        Field(description="Share of the reference models that are weaker; null: unknown."),
+    ]
+    recent: Annotated[
+        RecentFigures | None,
+        Field(
+            description="Null where the bank does not know the days of its agents, or of too few."
+        ),
+    ]
     theta: float | None
     se: float | None
-    theta_reason: str | None
+    theta_reason: Annotated[str | None, Field(description="Why theta is not told.")]
 
 
 def answers_right(scored: int, right: int | None, mean: float | None) -> str | None:
@@ -169,8 +149,8 @@ def headline_lines(headline: Headline) -> list[str]:
         ability = f"ability (theta) {headline.theta:+.2f} ± {error}"
     place = [] if better is None else [f"better than {100 * better:.0f} % of the reference models"]
     if recent is not None:
-        share = f"better than {100 * recent.better_than:.0f} %"
-        place.append(f"{share} of the {recent.agents} agents since {recent.since}")
+        share = f"better than {100 * recent['better_than']:.0f} %"
+        place.append(f"{share} of the {recent['agents']} agents since {recent['since']}")
     return [
         f"{headline.examinee} on {headline.bank}: {100 * headline.score:.1f} %{interval}",
         f"from {headline.asked:,} of {headline.n_items:,} questions{answers}"

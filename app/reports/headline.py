@@ -11,7 +11,6 @@ from app.printable import percent
 from app.records.sessions import SessionRecord
 from app.reports.figures import (
     Headline,
-    RecentRank,
     Trust,
     answers_right,
     asked_caution,
@@ -57,7 +56,7 @@ def headline_of(session: SessionRecord) -> Headline | None:
         usd_all=None if usd is None or not asked else usd / asked * n_items,
         trust=_trust(session, score, stands),
         better_than=stands["percentile"] / 100.0 if is_placed else None,
-        recent=RecentRank(**recent) if (recent := score.get("recent")) else None,
+        recent=score.get("recent"),
         theta=estimate.get("theta"),
         se=estimate.get("se"),
         theta_reason=estimate.get("reason"),

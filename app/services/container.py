@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from app import scorers
 from app.adapters.guard import AddressGuard
@@ -60,29 +61,33 @@ class Services:
         guard: AddressGuard,
     ) -> None:
         reader = Reader(settings.import_memory_bytes)
-        self.settings, self.database, self.transport = settings, database, transport
-        self.secrets = SecretBox(settings)
-        self.secret_keys = SecretKeys(database, self.secrets)
-        self.api_keys = ApiKeyService(database)
-        self.logins = Logins(database, self.api_keys)
-        self.projects = ProjectService(database)
-        self.endpoints = EndpointService(database, self.secrets, transport, guard)
-        self.scorer_guard = ScorerGuard(database)
-        self.banks = BankService(database, reader)
-        self.items = ItemService(database, reader)
-        self.versions = VersionService(database)
-        self.item_uses = ItemUses(database)
-        self.bank_exports = BankExports(database, self.versions)
-        self.bundles = Bundles(database, self.banks, self.versions, settings.import_memory_bytes)
-        self.response_sets = ResponseSetService(database, reader)
-        self.calibrations = CalibrationService(
+        self.settings: Final = settings
+        self.database: Final = database
+        self.transport: Final = transport
+        self.secrets: Final = SecretBox(settings)
+        self.secret_keys: Final = SecretKeys(database, self.secrets)
+        self.api_keys: Final = ApiKeyService(database)
+        self.logins: Final = Logins(database, self.api_keys)
+        self.projects: Final = ProjectService(database)
+        self.endpoints: Final = EndpointService(database, self.secrets, transport, guard)
+        self.scorer_guard: Final = ScorerGuard(database)
+        self.banks: Final = BankService(database, reader)
+        self.items: Final = ItemService(database, reader)
+        self.versions: Final = VersionService(database)
+        self.item_uses: Final = ItemUses(database)
+        self.bank_exports: Final = BankExports(database, self.versions)
+        self.bundles: Final = Bundles(
+            database, self.banks, self.versions, settings.import_memory_bytes
+        )
+        self.response_sets: Final = ResponseSetService(database, reader)
+        self.calibrations: Final = CalibrationService(
             database=database,
             response_sets=self.response_sets,
             banks=self.banks,
             versions=self.versions,
             queue=queue,
         )
-        self.catalog = CatalogService(
+        self.catalog: Final = CatalogService(
             database=database,
             banks=self.banks,
             calibrations=self.calibrations,
@@ -90,24 +95,24 @@ class Services:
             guard=guard,
             folder=settings.catalog,
         )
-        self.joins = JoinChecks(database, self.versions, self.response_sets)
-        self.recalibration_advice = RecalibrationAdvice(database, self.versions)
-        self.version_reports = VersionReports(
+        self.joins: Final = JoinChecks(database, self.versions, self.response_sets)
+        self.recalibration_advice: Final = RecalibrationAdvice(database, self.versions)
+        self.version_reports: Final = VersionReports(
             database, self.versions, self.joins, self.recalibration_advice
         )
-        self.forms = FormService(self.versions)
-        self.collector = Collector(database)
-        self.drift = DriftService(versions=self.versions, response_sets=self.response_sets)
-        self.result_banks = ResultBanks(
+        self.forms: Final = FormService(self.versions)
+        self.collector: Final = Collector(database)
+        self.drift: Final = DriftService(versions=self.versions, response_sets=self.response_sets)
+        self.result_banks: Final = ResultBanks(
             database=database, reader=reader, banks=self.banks, calibrations=self.calibrations
         )
-        self.manual_sessions = ManualRankings(
+        self.manual_sessions: Final = ManualRankings(
             database=database,
             versions=self.versions,
             endpoints=self.endpoints,
             transport=transport,
         )
-        self.sessions = SessionService(
+        self.sessions: Final = SessionService(
             database=database,
             versions=self.versions,
             endpoints=self.endpoints,
@@ -115,29 +120,33 @@ class Services:
             queue=queue,
             private_endpoints=settings.calls_private,
         )
-        self.session_reports = SessionReports(database, self.versions, self.sessions, self.joins)
-        self.derived_sessions = DerivedSessions(
+        self.session_reports: Final = SessionReports(
+            database, self.versions, self.sessions, self.joins
+        )
+        self.derived_sessions: Final = DerivedSessions(
             database=database,
             versions=self.versions,
             endpoints=self.endpoints,
             queue=queue,
             sessions=self.sessions,
         )
-        self.rankings = RankingService(
+        self.rankings: Final = RankingService(
             database=database,
             versions=self.versions,
             endpoints=self.endpoints,
             sessions=self.sessions,
             queue=queue,
         )
-        self.simulations = SimulationService(self.versions, self.endpoints)
-        self.comparisons = ComparisonService(database, self.versions)
-        self.gates = GateService(database, self.sessions, self.versions)
-        self.baselines = BaselineService(database, self.versions)
-        self.scorer_trials = ScorerTrials(database, self.endpoints, transport)
-        self.previews = Previews(database=database, endpoints=self.endpoints, transport=transport)
-        self.leaderboards = LeaderboardService(database)
-        self.webhooks = WebhookService(
+        self.simulations: Final = SimulationService(self.versions, self.endpoints)
+        self.comparisons: Final = ComparisonService(database, self.versions)
+        self.gates: Final = GateService(database, self.sessions, self.versions)
+        self.baselines: Final = BaselineService(database, self.versions)
+        self.scorer_trials: Final = ScorerTrials(database, self.endpoints, transport)
+        self.previews: Final = Previews(
+            database=database, endpoints=self.endpoints, transport=transport
+        )
+        self.leaderboards: Final = LeaderboardService(database)
+        self.webhooks: Final = WebhookService(
             database, self.secrets, guard, calls_private=settings.calls_private
         )
 

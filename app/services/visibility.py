@@ -16,10 +16,10 @@ from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
 from app.records.banks import OPEN, Bank, Item
-from app.records.figures import Method, Provenance, RankingFigures
+from app.records.figures import Method
 from app.records.leased import StoredEvent
-from app.records.rankings import RankingRecord
-from app.records.sessions import Closing, SessionRecord
+from app.records.rankings import RankingFigures, RankingRecord
+from app.records.sessions import Closing, Provenance, SessionRecord
 
 if TYPE_CHECKING:  # shapes of services above, which all take their values through here
     from app.services.results.gates import Gate

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.api.schemas.common import Failure
 from app.calibration.fit import held_out
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
@@ -312,3 +313,7 @@ async def test_nothing_is_published_in_a_bank_that_another_project_lends(client:
     await recorded(client)
     asked = {"response_set": "arc", "publish": {"bank": lent.json()["id"]}}
     assert (await client.post(URL, json=asked)).status_code == 404
+
+
+def test_a_stored_failure_may_lack_what_each_answer_has() -> None:
+    assert Failure.read({"code": "no_answers", "detail": "None."}).errors == []

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
+from app.records.figures import ScoreFigures
 from app.services.container import Services
 from app.services.results.comparability import left_unmarked
 from app.worker.loop import running_worker
@@ -18,6 +20,13 @@ from tests.services.sessions import until
 #: Marked or not: 2 of 40 answers.
 FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
 ALL = {"se": None, "min_items": 1, "max_items": 40}
+
+
+def test_figures_of_before_are_told_with_what_they_lack() -> None:
+    old = {"value": 0.5, "interval": None, "method": "p-irt"}
+    later = {"equivalent_random_items": None, "interval_raw": None, "target": None}
+    told = TypeAdapter(ScoreFigures).validate_python({**old, "recent": None})
+    assert told == {**old, **later, "nonresponse": 0.0}
 
 
 @pytest.fixture

@@ -156,6 +156,34 @@ def test_a_reply_of_another_version_is_told_in_a_sentence(
         "ListedBank: Field required. Server and command line may be of different versions: compare "
         "http://127.0.0.1:9/healthz with `sextant --version`."
     )
+    monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: {"n_asked": 8})
+    assert refused("sessions", "answers", "ses_1", "--server", "http://127.0.0.1:9") == (
+        "Error: The reply of the Sextant server at http://127.0.0.1:9 cannot be read: /items: "
+        "Field required. Server and command line may be of different versions: compare "
+        "http://127.0.0.1:9/healthz with `sextant --version`."
+    )
+
+
+def test_lists_and_cancel_read_only_what_they_show(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {
+        "id": "ses_1",
+        "status": "cancelled",
+        "bank": {"name": "sums", "version": 2},
+        "endpoint": None,
+        "examinee": {"name": "me"},
+        "estimate": {"theta": 0.5, "se": 0.25, "interval": {"lo": 0.0, "hi": 1.0, "level": 0.95}},
+        "score": {"value": 0.75, "interval": None},
+        "progress": {"items": 7},
+        "usage": {"usd": None},
+        "created_at": "2026-01-01T10:00:00+00:00",
+    }
+    monkeypatch.setattr("app.cli.commands.sessions.asked", lambda _: [found])
+    monkeypatch.setattr("app.cli.commands.sessions.request", lambda *_: found)
+    row = done("sessions", "list").stdout.splitlines()[1]
+    assert " ".join(row.split()).startswith("ses_1 cancelled sums v2 me +0.50 0.25 75.0 % 7 ")
+    assert "Cancelled ses_1 after 7 items: theta +0.50" in done("sessions", "cancel", "x").stdout
 
 
 def test_pages_are_named_by_ids() -> None:
@@ -176,8 +204,8 @@ def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
     assert progress.take("session.waiting", waits) is None
     progress.take("response.received", {"outcome": "scored", "score": 1.0, "item_id": "q1"})
     figures: JsonObject = {
-        "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1}},
-        "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7}},
+        "estimate": {"theta": 0.5, "se": 0.3, "interval": {"lo": -0.1, "hi": 1.1, "level": 0.95}},
+        "score": {"value": 0.6, "interval": {"lo": 0.5, "hi": 0.7, "level": 0.95}},
         "progress": {"items": 2, "expected_items": 9},
         "usage": {"usd": None},
     }

@@ -10,7 +10,7 @@ import pytest
 from app.cli.servers.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
 from app.records.api_keys import Scope
-from app.records.figures import Plan
+from app.records.sessions import Plan
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from tests.cli.shell import done, refused, told

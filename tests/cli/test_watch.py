@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from app.cli.commands.rank import _Entry, _leading, _table
 from app.cli.terminal.replies import Session
@@ -21,7 +22,7 @@ SESSION: dict[str, Any] = json.loads(
 SESSION["headline"] |= {
     "examinee": "my-model",
     "score": 0.6,
-    "interval": {"lo": 0.5, "hi": 0.7},
+    "interval": interval(0.5, 0.7),
     "better_than": 0.92,
 }
 SESSION |= {
@@ -173,6 +174,12 @@ def test_who_gets_no_scores_is_not_told_to_ask_more() -> None:
     assert "extend" not in missed
 
 
+def test_a_session_tells_its_tokens() -> None:
+    """Else a gate's budget would not notice a server that tells none."""
+    with pytest.raises(ValidationError, match="tokens_in"):
+        Session.model_validate(SESSION | {"usage": {"usd": 0.0, "calls": 1, "seconds": 1.0}})
+
+
 def updated(items: int, mean: float, score: tuple[float, float, float] | None) -> dict[str, Any]:
     told = score and {"value": score[0], "interval": interval(*score[1:])}
     return {
@@ -227,7 +234,7 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
         "scored": 20,
         "usd": None,
     }
-    known = entry | {"interval": {"lo": 1.4, "hi": 2.6}}
+    known = entry | {"interval": interval(1.4, 2.6)}
     table = _table([_Entry.model_validate(each) for each in (known, entry)])
     assert list(table.columns[4].cells) == ["+1.40 to +2.60", "-"]
 

@@ -9,8 +9,7 @@ from fastapi import FastAPI
 
 from app.pages.latest import last_results
 from app.pages.namesakes import namesakes
-from app.records.figures import Provenance
-from app.records.sessions import SessionRecord
+from app.records.sessions import Provenance, SessionRecord
 from app.services.container import Services
 from app.services.visibility import View
 from app.storage.database import Database

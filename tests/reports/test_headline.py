@@ -11,9 +11,10 @@ from app.demo.scripted_model import ScriptedModel
 from app.records.fields import ends
 from app.records.figures import (
     EstimateFigures,
+    Outcomes,
     PersonFitFigures,
     ProgressFigures,
-    ScoreFigures,
+    StoredScore,
 )
 from app.records.sessions import SessionRecord
 from app.reports.figures import Headline, dollars, headline_lines
@@ -147,21 +148,21 @@ async def test_trust_goes_by_the_reason_that_matters_most(ended: SessionRecord) 
     )
     level, reason = trust_of(replace(ended, status="cancelled"), standing="within", agrees=True)
     assert (level, "cancelled" in reason) == ("poor", True)
-    outcomes = {**ended.summary["outcomes"], "refused": 1}
+    outcomes: Outcomes = {**ended.summary["outcomes"], "refused": 1}
     progress: ProgressFigures = {**ended.summary["progress"], "items": 9}
     some = replace(ended, summary={**ended.summary, "outcomes": outcomes, "progress": progress})
     assert trust_of(some, standing="within", agrees=True) == (
         "fair",
         "11 % of the answers have no score.",
     )
-    unread = {**ended.summary["outcomes"], "scored": 5, "unparsed": 3}
+    unread: Outcomes = {**ended.summary["outcomes"], "scored": 5, "unparsed": 3}
     mute = replace(ended, summary={**ended.summary, "outcomes": unread})
     assert trust_of(mute, standing="below", agrees=True) == (
         "poor",
         "38 % of the answers could not be parsed, and count as wrong: read some of them.",
     )
     assert ended.summary["score"] is not None
-    curves: ScoreFigures = {**ended.summary["score"], "method": "p-irt"}
+    curves: StoredScore = {**ended.summary["score"], "method": "p-irt"}
     alone = replace(ended, summary={**ended.summary, "score": curves})
     assert trust_of(alone, standing="above", agrees=True)[0] == "poor"
 

@@ -189,9 +189,9 @@ def test_the_summary_speaks_plainly() -> None:
 
 def _ends(known: Interval | None) -> tuple[float, float]:
     assert known is not None
-    assert known.lo is not None
-    assert known.hi is not None
-    return known.lo, known.hi
+    assert known["lo"] is not None
+    assert known["hi"] is not None
+    return known["lo"], known["hi"]
 
 
 def _width(known: Interval | None) -> float:

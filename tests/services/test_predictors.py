@@ -10,8 +10,7 @@ from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.records.figures import Plan
-from app.records.sessions import Administration, Closing
+from app.records.sessions import Administration, Closing, Plan
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.derived import moved

@@ -16,9 +16,8 @@ from app.exchange.item_record import parse_item
 from app.items import Outcome
 from app.pages.rendering import fragment
 from app.records.banks import BankSpec
-from app.records.figures import Provenance
 from app.records.gates import GateSpec
-from app.records.sessions import Administration, Closing, SessionRecord
+from app.records.sessions import Administration, Closing, Provenance, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.results.comparability import scores_left_out

@@ -141,6 +141,8 @@ async def test_turned_answers_show_in_the_person_fit(
     leaked, honest = summary(turned=True), summary(turned=False)
 
     assert leaked["flagged"]
+    assert leaked["inversions"]
+    assert honest["inversions"]
     assert leaked["inversions"]["observed"] > 3 * leaked["inversions"]["expected"]
     assert {surprise["item_id"] for surprise in leaked["surprises"]} <= set(version.keys)
     assert leaked["surprises"]

@@ -48,7 +48,7 @@ def a_version(bank: Bank, number: int = 1, n_items: int = 2) -> BankVersion:
         parameters_hash="0" * 64,
         provisional=True,
         notes="first",
-        lint={"findings": {"negative_slope": 1}},
+        lint={"findings": {"negative_slope": 1}, "items": {}, "allow": [], "keep": []},
         n_items=n_items,
         n_calibrated=n_items,
         has_content=True,

@@ -15,8 +15,7 @@ from app.calling import GenerationParams
 from app.errors import EndpointMovedError
 from app.items import ScorerSpec
 from app.records.endpoints import Endpoint, Limits, Price
-from app.records.figures import Plan
-from app.records.sessions import SessionRecord
+from app.records.sessions import Plan, SessionRecord
 from app.services.container import Services
 from app.services.endpoints import calls
 from app.services.endpoints.specs import EndpointChange

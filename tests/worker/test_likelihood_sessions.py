@@ -13,7 +13,7 @@ from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.records.endpoints import Price
-from app.records.figures import AskedJson
+from app.records.sessions import AskedJson
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
 from app.services.container import Services

@@ -26,8 +26,9 @@ async def test_forty_items_are_put_to_a_real_model_and_every_outcome_is_counted(
     outcomes = ended.summary["outcomes"]
     assert ended.status == "completed", ended.stop_detail
     assert len(rows) == 40
-    assert sum(outcomes.values()) == len(rows)
     assert outcomes["error"] == 0
+    answered = (outcomes[name] for name in ("scored", "unparsed", "truncated", "refused"))
+    assert sum(answered) == len(rows)
     for row in rows:
         closing = row.closing
         assert closing is not None

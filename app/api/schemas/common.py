@@ -50,7 +50,7 @@ SortOrder = TypeAliasType("SortOrder", Literal["asc", "desc"])
 WorkStatus = TypeAliasType(
     "WorkStatus", Literal["queued", "running", "completed", "failed", "cancelled"]
 )
-PageFormat = TypeAliasType("PageFormat", Literal["json", "html"])
+PageFormat = Literal["json", "html"]
 
 
 def exactly_one(*names: str) -> Any:
@@ -131,16 +131,6 @@ class OwnedRead(Output):
     created_by: str | None = Field(description=MADE_BY)
 
 
-class Outcomes(Output):
-    """Items or answers by what became of them. Only `scored` ones enter an estimate."""
-
-    scored: int
-    unparsed: int
-    refused: int
-    error: int
-    truncated: int
-
-
 class WorkRead(OwnedRead):
     """Base of what takes a while."""
 
@@ -166,7 +156,12 @@ class FailureRead(Output):
 class Failure(FailureRead):
     """Why nothing came out."""
 
-    errors: list[FieldError] = Field(validation_alias=AliasChoices("errors", "problems"))
+    # Kept failures may lack `errors`; the answer never does.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    errors: list[FieldError] = Field(
+        default_factory=list, validation_alias=AliasChoices("errors", "problems")
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -5,10 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
-from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead
 from app.engine.inference.comparison import Difference
 from app.records.fields import Interval, interval, shallow
-from app.services.results.comparisons import Comparison
+from app.services.results.comparisons import Compared, Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
@@ -70,24 +69,6 @@ class DifferenceRead(Output):
         return cls.model_validate({**shallow(found), "interval": known}, strict=False)
 
 
-class ComparedRead(Output):
-    """One side."""
-
-    id: str = Field(description="Of the session, or name of the examinee.")
-    label: str
-    score: float | None = Field(
-        description="Of the whole bank; of a response set, on the common items."
-    )
-    common: float | None = Field(description="Mean score on the common items.")
-    theta: float | None
-    extrapolation: ExtrapolationRead | None = Field(
-        default=None,
-        description="Where a session's examinee stands among the reference models; null: unknown.",
-    )
-    usd_per_item: float | None = Field(description="What a question of a session cost.")
-    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
-
-
 class ComparisonRead(Output):
     """First against second: by the score, on common items and in ability."""
 
@@ -95,8 +76,8 @@ class ComparisonRead(Output):
     metric: Literal["score"] = Field(
         default="score", description="What decides where nothing else is said."
     )
-    first: ComparedRead
-    second: ComparedRead
+    first: Compared
+    second: Compared
     confidence: float
     scale: str | None = Field(description="Of the thetas; null for a response set.")
     n_common: int = Field(description="Items that both have a score on.")
@@ -129,6 +110,8 @@ class ComparisonRead(Output):
                 ("theta", found.theta),
             )
         }
-        told = shallow(found)
+        # As dicts, so that figures of before get what they lack.
+        sides = {"first": shallow(found.first), "second": shallow(found.second)}
+        told = {**shallow(found), **sides}
         told["caution"] = " ".join(filter(None, (found.caution, told.pop("untried")))) or None
         return cls.model_validate({**told, **differences}, from_attributes=True)

@@ -8,15 +8,16 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.common import Input, MetricName, Name, OwnedRead, exactly_one
 from app.api.schemas.comparisons import SessionName
-from app.api.schemas.sessions.figures import ExtrapolationRead
 from app.api.schemas.sessions.sessions import SessionCreate, SessionStatus
-from app.records.fields import Interval, interval, shallow
+from app.records.fields import Interval, convert, interval, shallow
+from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateSpec, NamedBaseline
 from app.services.results.gates import Gate
 from app.services.sessions.result import result_in
 from app.services.visibility import View
 
 GateOutcome = TypeAliasType("GateOutcome", Literal["go", "no_go", "inconclusive"])
+GateStatus = TypeAliasType("GateStatus", Literal["pending", "decided"])
 Direction = TypeAliasType("Direction", Literal["above", "below"])
 
 
@@ -94,15 +95,8 @@ class GateCreate(Input):
         if threshold is None:
             allowed = self.tolerance or 0.0
             threshold = 0.0 - allowed if self.direction == "above" else allowed
-        return GateSpec(
-            metric=self.metric,
-            tag=self.tag,
-            threshold=threshold,
-            direction=self.direction,
-            confidence=self.confidence,
-            baseline=baseline,
-            baseline_name=self.baseline,
-        )
+        stands = {"baseline": baseline, "baseline_name": self.baseline}
+        return convert(GateSpec, self, threshold=threshold, **stands)
 
 
 class BaselineSet(Input):
@@ -152,7 +146,7 @@ class GateRead(OwnedRead):
 
     id: str
     object: Literal["gate"] = "gate"
-    status: Literal["pending", "decided"]
+    status: GateStatus
     outcome: GateOutcome | None
     detail: str
     session_id: str
@@ -173,7 +167,7 @@ class GateRead(OwnedRead):
         "go from 0.5 + confidence / 2 on, no go from 0.5 - confidence / 2 down. Null where nothing "
         "is known, or what is known is a guess."
     )
-    extrapolation: ExtrapolationRead | None = Field(
+    extrapolation: ExtrapolationFigures | None = Field(
         description="Where the examinee stands among the reference models."
     )
     created_at: datetime

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import MetricName, Output
-from app.api.schemas.sessions.figures import ExtrapolationRead, LatencyRead, ScoreRead
-from app.api.schemas.sessions.sessions import SessionEndpoint
+from app.api.schemas.sessions.sessions import SessionEndpoint, endpoint_of
 from app.records.fields import Interval, interval, shallow
-from app.records.sessions import Examinee, SessionRecord
+from app.records.figures import ExtrapolationFigures, LatencyFigures, ScoreFigures
+from app.records.sessions import Examinee
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.services.sessions.figures import effort_of
 
@@ -32,10 +32,10 @@ class LeaderboardEntry(Output):
     theta: float | None = Field(description="Null where the answers have no finite estimate.")
     se: float | None
     interval: Interval | None = Field(description="95 % interval of theta.")
-    score: ScoreRead | None = Field(
+    score: ScoreFigures | None = Field(
         description="Score on the bank's questions that have parameters."
     )
-    extrapolation: ExtrapolationRead | None = Field(
+    extrapolation: ExtrapolationFigures | None = Field(
         description="Where it stands among the reference models."
     )
     items: int
@@ -44,7 +44,7 @@ class LeaderboardEntry(Output):
     tokens: int
     usd: float | None
     usd_per_item: float | None = Field(description="What a question cost.")
-    latency_ms: LatencyRead | None = Field(description="How long its answers took.")
+    latency_ms: LatencyFigures | None = Field(description="How long its answers took.")
     judge_usd: float | None = Field(description="Of judges and other scorers that call out.")
     finished_at: datetime | None
 
@@ -60,7 +60,7 @@ class LeaderboardEntry(Output):
                 **shallow(entry.result),
                 **shallow(entry),
                 "interval": interval(*entry.result.interval),
-                "endpoint": _endpoint(record),
+                "endpoint": endpoint_of(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "session_id": record.id,
@@ -72,14 +72,6 @@ class LeaderboardEntry(Output):
                 **effort_of(record.summary),
             }
         )
-
-
-def _endpoint(record: SessionRecord) -> dict[str, str | None]:
-    return {
-        "id": record.endpoint_id,
-        "name": record.endpoint_name,
-        "model": record.endpoint_model,
-    }
 
 
 class UnrankedEntry(Output):
@@ -94,7 +86,7 @@ class UnrankedEntry(Output):
     def of(cls, entry: Unranked) -> "UnrankedEntry":
         """From the service's value."""
         record = entry.session
-        at = {"endpoint": _endpoint(record), "session_id": record.id}
+        at = {"endpoint": endpoint_of(record), "session_id": record.id}
         return cls.model_validate({**shallow(record), **at, "reason": entry.reason})
 
 
@@ -138,12 +130,8 @@ class LeaderboardRead(BoardRead):
     @classmethod
     def of_bank(cls, found: Leaderboard) -> "LeaderboardRead":
         """From the service's value."""
-        board = BoardRead.of(found.board)
         return cls(
-            scale=board.scale,
-            data=board.data,
-            unranked=board.unranked,
-            caution=board.caution,
+            **dict(BoardRead.of(found.board)),
             bank_id=found.bank.id,
             bank=found.bank.name,
             metric=found.metric,

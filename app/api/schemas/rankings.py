@@ -10,7 +10,6 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     OnBank,
-    Output,
     ShownAs,
     WorkRead,
     WorkStatus,
@@ -26,7 +25,6 @@ from app.api.schemas.sessions.designs import (
     PredictionInput,
     SelectionInput,
 )
-from app.api.schemas.sessions.figures import CallsRead, ExtrapolationRead, ScoreRead, StepsRead
 from app.api.schemas.sessions.sessions import BankAsked, ExamineeInput, Patience, PromptChange, Seed
 from app.engine import StopReason
 from app.engine.design.design import CONCURRENCY
@@ -39,8 +37,9 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.items import JsonObject
-from app.records.fields import Interval, convert, shallow
-from app.records.rankings import RankingRecord
+from app.records.fields import convert, shallow
+from app.records.figures import CallsFigures, StepsFigures
+from app.records.rankings import PairFigures, RankedFigures, RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
@@ -220,53 +219,6 @@ class RankingJoin(ChosenEndpoint):
         return convert(Examinee, self.examinee) if self.examinee else self.chosen()
 
 
-class RankedRead(Output):
-    """One endpoint's place. Models in one tie group are statistically tied."""
-
-    endpoint_id: str = Field(description="Of a named examinee, too: as on leaderboards.")
-    name: str | None
-    model: str
-    session_id: str = Field(description="Its answers.")
-    rank_lo: int = Field(description="Best rank that the decided pairs leave open; 1 is best.")
-    rank_hi: int = Field(description="Worst such rank.")
-    group: int | None = Field(
-        description="Tie group, counted from the top; null for who was left behind."
-    )
-    left_behind: str | None = Field(
-        default=None, description="Why it gave too few answers to be placed: it may have any rank."
-    )
-    theta: float | None = Field(description="Null while fewer than five answers are scored.")
-    se: float | None
-    interval: Interval | None = Field(
-        default=None,
-        description="95 % interval of theta, as its session tells it; null where it was not kept.",
-    )
-    score: ScoreRead | None = Field(
-        default=None, description="The score by now; null where it was not kept, as `theta`."
-    )
-    reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
-    extrapolation: ExtrapolationRead | None = Field(
-        default=None,
-        description="Where it stands among the reference models; null: unknown.",
-    )
-    items: int
-    scored: int
-    in_flight: int
-    usd: float | None = Field(description="What it cost; null where a price is unknown.")
-
-
-class RankedPair(Output):
-    """Two endpoints by id, `a` with more of the metric; nobody who was left behind is in one."""
-
-    a: str
-    b: str
-    p_a_above_b: float = Field(description="From their posteriors, as if looked at once.")
-    p_value: float = Field(
-        description="At most the probability that equals are that far apart at any look."
-    )
-    decided: bool
-
-
 class RankingRead(WorkRead):
     """One ranking: where it stands."""
 
@@ -276,14 +228,14 @@ class RankingRead(WorkRead):
     status: WorkStatus
     self_reported: bool = Field(description="A client says what was answered: by hand.")
     bank: BankAsked
-    order: list[RankedRead] = Field(
+    order: list[RankedFigures] = Field(
         description="By falling score or theta, as `metric` says; empty before the first step."
     )
     ties: list[list[str]] = Field(description="Ids of endpoints that are statistically tied.")
-    pairs: list[RankedPair]
+    pairs: list[PairFigures]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
-    progress: StepsRead
-    usage: CallsRead
+    progress: StepsFigures
+    usage: CallsFigures
     rules: Annotated[JsonObject, ShownAs(RankingRules)]
     budget: Annotated[JsonObject, ShownAs(RankingBudgetInput)]
     asking: DesignRead = Field(description="How each endpoint is asked.")

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StringConstraints
-from typing_extensions import TypeAliasType
 
 from app.api.schemas.banks.versions import LongText, UnparsedPolicy
 from app.api.schemas.common import (
@@ -14,7 +13,6 @@ from app.api.schemas.common import (
     Input,
     Metadata,
     Name,
-    Outcomes,
     Output,
     OwnedRead,
     SentContent,
@@ -24,6 +22,7 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import JsonObject, Outcome
 from app.records.fields import shallow
+from app.records.figures import Outcomes
 from app.records.response_sets import ResponseSet, policy_of
 from app.services.responses.collection import CollectionReport
 from app.services.responses.imports import AnswerImport, SkippedRows
@@ -37,11 +36,6 @@ SetName = Annotated[
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
-_AnswerFormat = Annotated[
-    Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"],
-    Field(description="Of the files; by default each one's content tells."),
-]
-AnswerFormat = TypeAliasType("AnswerFormat", _AnswerFormat)
 
 
 class ResponseSetCreate(Input):
@@ -98,6 +92,24 @@ class ResponseSetRead(OwnedRead):
                 "unparsed_policy": policy_of(found.imports),
             }
         )
+
+
+class TakenAnswers(Output):
+    """What came into a response set."""
+
+    response_set: ResponseSetRead
+    accepted: int
+    new_examinees: int
+    new_items: int
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
+
+    @classmethod
+    def of(cls, report: CollectionReport | AnswerImportReport) -> Self:
+        """The outgoing shape."""
+        found = ResponseSetRead.of(report.response_set)
+        return cls.read({**shallow(report), "response_set": found})
 
 
 class AnswerFile(SentContent):
@@ -167,7 +179,9 @@ class AnswerImportCreate(WhichAnswers):
     )
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
-    format: AnswerFormat | None = None
+    format: Literal["lm-eval", "inspect", "helm", "openai-evals", "py-irt", "table"] | None = Field(
+        default=None, description="Of the files; by default each one's content tells."
+    )
     no_answer: Literal["wrong", "refused"] = Field(
         default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
     )
@@ -219,11 +233,10 @@ class CollectionCreate(Input):
     )
 
 
-class CollectionRead(Output):
+class CollectionRead(TakenAnswers):
     """What was taken over from sessions."""
 
     object: Literal["response_collection"] = "response_collection"
-    response_set: ResponseSetRead
     sessions: int = Field(description="Taken over now; each is an examinee of its own.")
     left_out: dict[str, int] = Field(
         description=(
@@ -233,17 +246,6 @@ class CollectionRead(Output):
     )
     accepted: int = Field(description="Answers that came into the set.")
     pretest_answers: int = Field(description="Answers to items that were in pretest.")
-    new_examinees: int
-    new_items: int
-    outcomes: OutcomeCounts = Field(
-        description="By how much each became more; below 0 where scored answers took their places."
-    )
-
-    @classmethod
-    def of(cls, report: CollectionReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})
 
 
 class FileReadRead(Output):
@@ -254,28 +256,15 @@ class FileReadRead(Output):
     rows_read: int
 
 
-class AnswerImportRead(Output):
+class AnswerImportRead(TakenAnswers):
     """What an import did, or with `dry_run` would do."""
 
     object: Literal["response_import"] = "response_import"
     dry_run: bool
-    response_set: ResponseSetRead
     files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
     passed_over: First[str] = Field(description="Files that hold no answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
-    accepted: int
     skipped: list[SkippedRows]
-    new_examinees: int
-    new_items: int
-    outcomes: OutcomeCounts = Field(
-        description="By how much each became more; below 0 where scored answers took their places."
-    )
     without_scores: First[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
     )
-
-    @classmethod
-    def of(cls, report: AnswerImportReport) -> Self:
-        """The outgoing shape."""
-        found = ResponseSetRead.of(report.response_set)
-        return cls.read({**shallow(report), "response_set": found})

@@ -1,4 +1,4 @@
-"""`sextant backup` and `restore`: all that is stored, in one file, and back; `sextant migrate`."""
+"""`sextant backup` and `restore`: all that is stored, in one file, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,6 @@ from app.cli.terminal.console import fail_clearly, out
 from app.settings import Settings
 from app.storage import backups
 from app.storage.embedded import database_url
-from app.storage.migrate import upgrade
 from app.storage.secrets import SecretBox
 
 
@@ -54,14 +53,3 @@ def restore(
         f"Restored what was stored at {manifest.made_at}. Start the servers and workers again.",
         soft_wrap=True,
     )
-
-
-@fail_clearly
-def migrate() -> None:
-    """Bring the database schema up to date.
-
-    Uses DATABASE_URL, or the embedded Postgres. `sextant serve` does the same when it starts.
-    """
-    with database_url(Settings()) as url:
-        revision = upgrade(url)
-    out.print(f"The database is at revision {revision}.")

@@ -8,11 +8,11 @@ import typer
 from app.cli.servers.connection import asked, listed, path_of, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
 from app.cli.terminal.console import out
-from app.cli.terminal.replies import Bounds, Session
+from app.cli.terminal.replies import Session
 from app.cli.terminal.tables import number, when
 from app.cli.terminal.watch import further
 from app.errors import InvalidInputError
-from sextant_client.models import Model
+from sextant_client.models import Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -25,7 +25,7 @@ class _Baseline(Model):
     examinee: str
     bank: str
     score: float | None
-    score_interval: Bounds | None
+    score_interval: Interval | None
     n_items: int
     set_at: datetime
 

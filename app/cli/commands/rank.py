@@ -21,19 +21,12 @@ from app.cli.terminal.options import (
     given,
 )
 from app.cli.terminal.progress import cost
-from app.cli.terminal.replies import (
-    Bounds,
-    Ranked,
-    Scored,
-    Usage,
-    at,
-    failure_of,
-)
+from app.cli.terminal.replies import Ranked, Scored, at, failure_of
 from app.cli.terminal.tables import interval
 from app.cli.terminal.watch import follow
 from app.errors import InvalidInputError
 from app.items import Json
-from sextant_client.models import Model
+from sextant_client.models import Interval, Model, Usage
 
 
 @on_server(json="Write the ranking as JSON; - for stdout.", runs=True)
@@ -142,7 +135,7 @@ def command(
         usage = ranking.usage
         out.print(
             f"{ranking.items} items, {usage.calls} calls, "
-            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage)}."
+            f"{usage.tokens_in + usage.tokens_out} tokens, {cost(usage.usd)}."
         )
         out.print(f"{ranking.stop_reason}: {ranking.stop_detail}")
     if ended["status"] != "completed":
@@ -180,7 +173,7 @@ class _Entry(Ranked, Scored):
     name: str | None = None
     model: str
     theta: float | None
-    interval: Bounds | None = None
+    interval: Interval | None = None
     items: int
     scored: int
     usd: float | None

@@ -24,7 +24,7 @@ from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_lis
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, err, out, write_file
 from app.cli.terminal.options import FurtherMarginOption, given, share_of
-from app.cli.terminal.replies import Session, at, read_all, who
+from app.cli.terminal.replies import Scored, Session, at, read_all, who
 from app.cli.terminal.tables import interval, money, number, when
 from app.cli.terminal.watch import report, watch
 from app.errors import InvalidInputError
@@ -32,7 +32,7 @@ from app.printable import percent
 from app.records.sessions import SessionState
 from app.reports.figures import is_surprising
 from sextant_client import AsyncSextant
-from sextant_client.models import Model
+from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 app = typer.Typer(no_args_is_help=True)
 _path = partial(path_of, "sessions")
@@ -46,7 +46,17 @@ _ROWS = 30
 _UNPARSED = ("unparsed", "truncated")
 
 
-class _ListedSession(Session):
+class _ListedSession(Scored):
+    id: str
+    status: str
+    bank: str = at("bank", "name")
+    version: int = at("bank", "version")
+    endpoint: EndpointOf | None
+    examinee: Examinee | None
+    theta: float | None = at("estimate", "theta")
+    se: float | None = at("estimate", "se")
+    items: int = at("progress", "items")
+    usd: float | None = at("usage", "usd")
     created_at: datetime
 
 
@@ -70,13 +80,13 @@ def list_sessions(
         {
             "id": "id",
             "status": "status",
-            "bank": lambda one: f"{one.bank.name} v{one.bank.version}",
+            "bank": lambda one: f"{one.bank} v{one.version}",
             "endpoint": lambda one: who(one.endpoint or one.examinee),
-            "theta": lambda one: number(one.estimate.theta),
-            "SE": lambda one: number(one.estimate.se, ".2f"),
+            "theta": lambda one: number(one.theta),
+            "SE": lambda one: number(one.se, ".2f"),
             "score": "percent",
-            "items": lambda one: str(one.progress.items),
-            "cost": lambda one: money(one.usage.usd),
+            "items": "items",
+            "cost": lambda one: money(one.usd),
             "began": lambda one: when(one.created_at),
         },
     )
@@ -191,17 +201,23 @@ def follow(
         raise typer.Exit(FAILED)
 
 
+class _Cancelled(Model):
+    id: str
+    theta: float | None = at("estimate", "theta")
+    interval: Interval | None = at("estimate", "interval")
+    items: int = at("progress", "items")
+
+
 @on_server(app)
 def cancel(session: SessionId) -> None:
     """End a test where it stands; its answers so far are kept."""
-    found = Session.model_validate(request("POST", f"{_path(session)}:cancel"))
-    estimate = found.estimate
+    found = _Cancelled.model_validate(request("POST", f"{_path(session)}:cancel"))
     stands = (
-        f"theta {number(estimate.theta)}, 95 % interval {interval(estimate.interval)}"
-        if estimate.theta is not None
+        f"theta {number(found.theta)}, 95 % interval {interval(found.interval)}"
+        if found.theta is not None
         else "no result yet"
     )
-    out.print(f"Cancelled {found.id} after {found.progress.items} items: {stands}.", soft_wrap=True)
+    out.print(f"Cancelled {found.id} after {found.items} items: {stands}.", soft_wrap=True)
 
 
 @on_server(app)

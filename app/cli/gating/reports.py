@@ -65,7 +65,7 @@ def junit(verdicts: Sequence[Verdict]) -> bytes:
             "testcase",
             classname=printable(f"sextant.{one.session.bank.name}"),
             name=printable(one.rule.name),
-            time=f"{one.session.usage.seconds or 0.0:.3f}",
+            time=f"{one.session.usage.seconds:.3f}",
         )
         if one.outcome in kinds:
             kind = kinds[one.outcome] if one.rule.tier == "must" else "skipped"

@@ -136,7 +136,7 @@ async def ended_with_us(client: AsyncSextant, kind: str, resource_id: str) -> As
     """
     try:
         yield
-    except (asyncio.CancelledError, ValidationError):
+    except (asyncio.CancelledError, ValidationError, KeyError):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await client.request("POST", f"/v1/{kind}/{resource_id}:cancel")

@@ -123,7 +123,7 @@ def on_server(
                 kwargs.pop(name, None)
             try:
                 return command(*args, **kwargs)
-            except ValidationError as error:
+            except (ValidationError, KeyError) as error:
                 if (server := chosen().target) is None:
                     raise  # of our own version, and a fault of ours
                 raise unreadable(error, server.url) from None

@@ -30,14 +30,17 @@ def in_words(client: AsyncSextant, options: Mapping[str, str]) -> Iterator[None]
         raise SextantError(str(error)) from None
 
 
-def unreadable(error: ValidationError, url: str) -> SextantError:
-    """What a reply of this server has that its kind does not have here."""
-    fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
-    where = f"{fault.pointer} of {kind}" if fault.pointer else kind
+def unreadable(error: ValidationError | KeyError, url: str) -> SextantError:
+    """What a reply of this server has, or lacks, that its kind does not have here."""
+    if isinstance(error, KeyError):
+        what = f"/{error.args[0]}: Field required"
+    else:
+        fault, kind = problems_of(error.errors())[0], error.title.replace("_", "")
+        what = f"{fault.pointer} of {kind}" if fault.pointer else kind
+        what = f"{what}: {fault.detail}"
     return SextantError(
-        f"The reply of the Sextant server at {url} cannot be read: {where}: "
-        f"{fault.detail}. Server and command line may be of different versions: compare "
-        f"{url}/healthz with `sextant --version`."
+        f"The reply of the Sextant server at {url} cannot be read: {what}. Server and command line "
+        f"may be of different versions: compare {url}/healthz with `sextant --version`."
     )
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.terminal.console import JsonObject
-from app.cli.terminal.replies import Estimate, Score, Steps, Usage
+from app.cli.terminal.replies import Estimate, Score, at
 from app.cli.terminal.tables import interval, number
 from app.printable import percent
 from sextant_client.models import Model
@@ -36,8 +36,11 @@ class Updated(Model):
 
     estimate: Estimate
     score: Score | None = None
-    progress: Steps
-    usage: Usage
+    items: int = at("progress", "items")
+    scored: int = at("progress", "scored", default=0)
+    mean: float | None = at("progress", "mean", default=None)
+    expected_items: int | None = at("progress", "expected_items", default=None)
+    usd: float | None = at("usage", "usd")
 
 
 class Progress:
@@ -93,8 +96,8 @@ class Progress:
     def _rest(self) -> str:
         if self._figures is None:
             return ""
-        spent = cost(self._figures.usage)
-        items, expected = self._figures.progress.items, self._figures.progress.expected_items
+        spent = cost(self._figures.usd)
+        items, expected = self._figures.items, self._figures.expected_items
         if expected is None or not items:
             return f"{items} items, {spent}"
         left = max(expected - items, 0)
@@ -121,9 +124,9 @@ def headline(figures: Updated | None) -> str:
     return said
 
 
-def cost(usage: Usage) -> str:
+def cost(usd: float | None) -> str:
     """What was spent."""
-    return "price unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    return "price unknown" if usd is None else f"${usd:.4f}"
 
 
 def _band(figures: Updated | None) -> str:
@@ -148,29 +151,28 @@ def line_of(width: int, at: float, lo: float, hi: float) -> str:
 
 def _row(answer: Received, figures: Updated) -> tuple[str, ...]:
     return (
-        str(figures.progress.items),
+        str(figures.items),
         _item(answer),
         _short(answer.extracted or ""),
         _mark(answer),
         number(figures.estimate.theta),
         number(figures.estimate.se, ".2f"),
-        cost(figures.usage),
+        cost(figures.usd),
     )
 
 
 def _line(answer: Received, figures: Updated) -> str:
     """One step where lines cannot be redrawn: each figure with its name."""
-    estimate, progress = figures.estimate, figures.progress
-    expected = progress.expected_items
+    estimate, expected = figures.estimate, figures.expected_items
     parts = [
-        f"{progress.items}" + ("" if expected is None else f" of about {expected}"),
+        f"{figures.items}" + ("" if expected is None else f" of about {expected}"),
         _item(answer),
         _short(answer.extracted or ""),
         _mark(answer) if answer.score is None else f"score {_mark(answer)}",
         ""
         if estimate.theta is None
         else f"theta {number(estimate.theta)} SE {number(estimate.se, '.2f')}",
-        cost(figures.usage),
+        cost(figures.usd),
     ]
     return "  ".join(part for part in parts if part)
 

@@ -9,7 +9,7 @@ from app.cli.terminal.tables import number, ranks
 from app.items import Json
 from app.reports.figures import Headline
 from sextant_client import models
-from sextant_client.models import EndpointOf, Examinee, Model
+from sextant_client.models import EndpointOf, Examinee, Interval, Model
 
 T = TypeVar("T")
 
@@ -25,20 +25,13 @@ def read_all(kind: type[T], entries: Json) -> list[T]:
     return TypeAdapter(list[kind]).validate_python(entries)  # type: ignore[valid-type]
 
 
-class Bounds(Model):
-    """Both ends of an interval; an open end is None."""
-
-    lo: float | None
-    hi: float | None
-
-
 class Estimate(Model):
     """Ability in logits, or the reason why there is none."""
 
     theta: float | None
     se: float | None
-    interval: Bounds | None
-    interval_raw: Bounds | None = None
+    interval: Interval | None
+    interval_raw: Interval | None = None
     place: str | None = at("extrapolation", "detail", default=None)
     place_caution: str | None = at("extrapolation", "caution", default=None)
     reason: str | None = None
@@ -48,7 +41,7 @@ class Score(Model):
     """The score of a bank, predicted or known."""
 
     value: float
-    interval: Bounds | None
+    interval: Interval | None
     nonresponse: float = 0.0
 
 
@@ -64,23 +57,18 @@ class Scored(Model):
 
 
 class Steps(Model):
-    """Items that are closed and scored, and how many it may be in all; events tell some."""
+    """Items that are closed and scored."""
 
-    items: int = 0
-    scored: int = 0
+    items: int
+    scored: int
     right: int | None = None
     mean: float | None = None
-    expected_items: int | None = None
 
 
-class Usage(Model):
-    """What calls took; events tell the cost alone."""
+class Usage(models.Usage):
+    """What a session took; a ranking tells no seconds."""
 
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    usd: float | None
-    seconds: float | None = None
+    seconds: float
 
 
 class BankAsked(Model):
@@ -100,7 +88,7 @@ class Task(Model):
 
     tag: str
     value: float
-    interval: Bounds
+    interval: Interval
     n_items: int
     n_asked: int
 

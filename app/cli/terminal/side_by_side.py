@@ -55,7 +55,7 @@ class SideBySide:
         line = self._progress.take(kind, data) if side == "chosen" else None
         if kind == "estimate.updated":
             figures = Updated.model_validate(data)
-            n, mean, told = figures.progress.scored, figures.progress.mean, figures.score
+            n, mean, told = figures.scored, figures.mean, figures.score
             if side == "random" and mean is not None:
                 score = _Score(mean, *sample_interval(mean, n, self._n_items))
                 line = None if n % _EVERY else f"{n} random questions: {score}"

@@ -9,7 +9,7 @@ from rich.table import Table
 from app.cli.servers.connection import events, path_of
 from app.cli.terminal.console import JsonObject, err, out
 from app.cli.terminal.progress import Progress, cost
-from app.cli.terminal.replies import Bounds, Profile, Session
+from app.cli.terminal.replies import Profile, Session
 from app.cli.terminal.tables import interval
 from app.printable import percent
 from app.reports.figures import (
@@ -23,6 +23,7 @@ from app.reports.figures import (
 )
 from app.reports.formats import count
 from sextant_client import AsyncSextant
+from sextant_client.models import Interval
 
 #: Ends behind which nothing more may, or can, be asked.
 NO_MORE = frozenset({"budget_exhausted", "time_limit", "bank_exhausted", "too_many_failures"})
@@ -109,7 +110,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
         share = percent(score.nonresponse)
         table.add_row("score", f"its lower end has room for the {share} without a score")
     if estimate.reason is None:
-        known = estimate.interval or Bounds(lo=None, hi=None)
+        known = estimate.interval or Interval(lo=None, hi=None, level=0.95)
         corrected = estimate.interval_raw is not None
         note = interval_note(estimate.theta, estimate.se, known.lo, known.hi, corrected=corrected)
         table.add_row(
@@ -141,7 +142,7 @@ def report(document: JsonObject, *, error_follows: bool = False) -> None:
     table.add_row(
         "calls",
         f"{usage.calls}, {usage.tokens_in} tokens in, {usage.tokens_out} out, "
-        f"{cost(usage)}, {usage.seconds or 0.0:.1f} s",
+        f"{cost(usage.usd)}, {usage.seconds:.1f} s",
     )
     if session.misfits and (turned := session.inversions) is not None:
         table.add_row(

@@ -83,7 +83,7 @@ async def ranking_page(
     if seen == newest:
         return unchanged()
     shown = RankingRead.of(await opened.rankings.get(ranking_id), visit.view)
-    names = {one.endpoint_id: one.name or one.model for one in shown.order}
+    names = {one["endpoint_id"]: one["name"] or one["model"] for one in shown.order}
     template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
     return await page(
         request,

@@ -75,7 +75,7 @@ async def session_page(
         )
         return await page(request, "session_ended.html", session=shown, sections=sections)
     points, last = await _live.course_of(opened.sessions, record)
-    first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
+    first = max(shown.progress["items"] + shown.progress["in_flight"] - _ANSWERS, 0)
     answers = await answers_of(opened.sessions, opened.versions, visit.view, record, after=first)
     awaited = None
     if record.status == "awaiting_response" and visit.may("run"):
@@ -183,7 +183,7 @@ async def answer_page(
     answer = ResponseRead.of(asked[0], visit.view)
     shown = SessionRead.of(record, visit.view)
     chart = await asyncio.to_thread(
-        item_curve, version, asked[0].position, theta=shown.estimate.theta
+        item_curve, version, asked[0].position, theta=shown.estimate["theta"]
     )
     template = "parts/answer_whole.html" if "hx-request" in request.headers else "answer.html"
     return await page(
@@ -198,7 +198,7 @@ async def answer_page(
     )
 
 
-def _steers(action: Callable[[SessionService, str], Awaitable[object]], name: str) -> None:
+def _add_action(action: Callable[[SessionService, str], Awaitable[object]], name: str) -> None:
     @router.post(f"/sessions/{{session_id}}/{name}", name=name)
     async def steer(
         session_id: SessionId, request: Request, visit: Visit, opened: AllServices
@@ -208,9 +208,9 @@ def _steers(action: Callable[[SessionService, str], Awaitable[object]], name: st
         return see(request, f"/sessions/{session_id}")
 
 
-_steers(SessionService.cancel, "cancel")  # ends a test where it stands
-_steers(SessionService.pause, "pause")
-_steers(SessionService.resume, "resume")
+_add_action(SessionService.cancel, "cancel")  # ends a test where it stands
+_add_action(SessionService.pause, "pause")
+_add_action(SessionService.resume, "resume")
 
 
 @router.post("/sessions/{session_id}/delete")

@@ -190,7 +190,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
     known_to, random_items = predicted["interval"], predicted.get("equivalent_random_items")
     return Score(
         value=predicted["value"],
-        interval=None if known_to is None else Interval(**known_to),
+        interval=known_to,
         method=predicted["method"],
         exactness=as_exact_as(random_items, is_known=known_to is None),
         equivalent_random_items=random_items,
@@ -211,7 +211,7 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         population = NormalDist(mean, math.sqrt(target.variance))
         lo, hi = ends(predicted["interval"])
         value, lo, hi = map(population.cdf, (predicted["value"], lo, hi))
-        return Share(value=value, interval=Interval(lo, hi, 0.95))
+        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
     stands = estimate.get("extrapolation") or {}
     if (
         stands.get("standing") == PopulationPosition.UNKNOWN
@@ -220,7 +220,7 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     if known.population and "sd" in stands:  # not told by sessions of before
         at, reach = stands["position"], Z_95 * stands["sd"]
         lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
-        return Share(value=value, interval=Interval(lo, hi, 0.95))
+        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
     lo, hi = ends(estimate["interval"])
     if estimate["theta"] is None or lo is None or hi is None:
         return None
@@ -233,13 +233,13 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
     elif len(known.quantiles) > 1:
         grid = np.linspace(0.0, 1.0, len(known.quantiles))
         value, lo, hi = np.interp(told, known.quantiles, grid).tolist()
-        return Share(value=value, interval=Interval(lo, hi, 0.95))
+        return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
     elif known.standard:
         population = NormalDist()
     else:
         return None
     value, lo, hi = map(population.cdf, told)
-    return Share(value=value, interval=Interval(lo, hi, 0.95))
+    return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
 
 
 def _abilities(profile: Mapping[str, Any] | None, known: Known) -> tuple[Ability, ...]:
@@ -249,8 +249,7 @@ def _abilities(profile: Mapping[str, Any] | None, known: Known) -> tuple[Ability
     found = []
     for ability in profile["abilities"]:
         tasks, against = about.get(ability["name"], ((), ()))
-        known_to = {"interval": Interval(**ability["interval"])}
-        found.append(Ability(**{**ability, **known_to}, tasks=tasks, against=against))
+        found.append(Ability(**ability, tasks=tasks, against=against))
     return tuple(found)
 
 
@@ -308,7 +307,7 @@ def _predicted_tasks(
         mine = np.isin(items, members.get(tag, []))
         results.append(
             TaskResult(
-                **{**task, "interval": Interval(**task["interval"])},
+                **task,
                 observed=float(scores[mine].mean()) if mine.any() else None,
                 typical=None
                 if contrast is None
@@ -393,9 +392,11 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
             TracePoint(
                 answers=answers,
                 theta=estimate.theta,
-                interval=Interval(estimate.lo, estimate.hi, 0.95),
+                interval=Interval(lo=estimate.lo, hi=estimate.hi, level=0.95),
                 score=None if score is None else score.value,
-                score_interval=None if score is None else Interval(score.lo, score.hi, 0.95),
+                score_interval=None
+                if score is None
+                else Interval(lo=score.lo, hi=score.hi, level=0.95),
             )
         )
     return tuple(points)

@@ -92,9 +92,9 @@ def _outcomes(figures: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
 def _drawn(point: TracePoint) -> tuple[float | None, ...]:
     """A point of the trace as charts and tables of a test's course take it."""
     score = point.score_interval
-    within = (None, None) if score is None else (score.lo, score.hi)
+    within = (None, None) if score is None else ends(score)
     known = point.interval
-    return (point.answers, point.theta, known.lo, known.hi, point.score, *within)
+    return (point.answers, point.theta, *ends(known), point.score, *within)
 
 
 def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
@@ -108,8 +108,8 @@ def _task_chart(tasks: Sequence[TaskResult], whole: str) -> Markup:
                 label=task_name(task.tag, whole),
                 note=_note(task),
                 value=task.value or 0.0,
-                lo=within.lo or 0.0,
-                hi=within.hi or 0.0,
+                lo=within["lo"] or 0.0,
+                hi=within["hi"] or 0.0,
                 typical=task.typical,
                 never=not task.n_asked,
             )
@@ -138,7 +138,7 @@ def _note(task: TaskResult) -> str:
 
 
 def _ability_chart(abilities: Sequence[Ability]) -> Markup:
-    known = [(one, one.interval.lo or 0.0, one.interval.hi or 0.0) for one in abilities]
+    known = [(one, one.interval["lo"] or 0.0, one.interval["hi"] or 0.0) for one in abilities]
     reach = max(3.0, *(min(max(abs(lo), abs(hi)), 6.0) for _, lo, hi in known))
     end = round(reach + 0.49)
     bars = [

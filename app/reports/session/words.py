@@ -207,7 +207,7 @@ def task_name(tag: str, whole: str) -> str:
 
 def interval(told: Interval) -> str:
     """A 95 % interval of shares."""
-    return f"95\u00a0% interval: {percent(told.lo)} to {percent(told.hi)}"
+    return f"95\u00a0% interval: {percent(told['lo'])} to {percent(told['hi'])}"
 
 
 def cost(usage: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import convert
-from app.records.figures import AskedJson
+from app.records.sessions import AskedJson
 from app.services.banks.spec import Faults, calls_out, name_of, require_markable
 from app.storage.identifiers import new_id
 

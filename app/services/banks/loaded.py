@@ -27,9 +27,9 @@ from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
 from app.records.fields import convert
-from app.records.figures import Asking
 from app.records.provisional import Provisional
 from app.records.response_sets import UNPARSED_POLICY
+from app.records.sessions import Asking
 from app.services.banks.origins import ASKED, Asked, RecentAgents
 from app.services.banks.spec import calls_out, item_scorer
 from app.storage.repositories.banks import scorer_json
@@ -185,9 +185,9 @@ class LoadedVersion:
         own_scorers: Sequence[ScorerSpec] = (),
     ) -> "LoadedVersion":
         """From what is stored."""
-        barring = QUARANTINED - set(version.lint.get("allow", ()))
+        barring = QUARANTINED - set(version.lint["allow"])
         faulty = {finding.item_id for finding in findings if finding.code in barring}
-        faulty -= set(version.lint.get("keep", ()))
+        faulty -= set(version.lint["keep"])
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False
         unparsed = version.knowledge.get(UNPARSED_POLICY)

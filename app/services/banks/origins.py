@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.items import ScorerSpec
-from app.records.figures import AskedJson, RecentFigures
+from app.records.figures import RecentFigures
+from app.records.sessions import AskedJson
 
 #: Part of a bank version's knowledge: how the answers behind its parameters were obtained.
 ASKED = "asked"

@@ -17,7 +17,7 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import Bank, BankVersion, VersionItem
 from app.records.endpoints import Price
-from app.records.figures import Asking
+from app.records.sessions import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
 from app.services.banks.draft import quarantined
 from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion

@@ -20,8 +20,8 @@ from app.items import BY_KIND, Answer, ScorerSpec
 from app.printable import percent
 from app.records.banks import OPEN, Bank, BankSpec
 from app.records.calibrations import CalibrationRecord
-from app.records.figures import AskedJson
 from app.records.response_sets import ResponseSet
+from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.origins import Asked
 from app.services.banks.service import BankService, ImportReport

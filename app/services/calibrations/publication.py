@@ -12,8 +12,8 @@ from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.banks import BankSpec
 from app.records.calibrations import FittedExaminees, FittedItems
 from app.records.fields import shallow
-from app.records.figures import AskedJson
 from app.records.response_sets import ResponseSet
+from app.records.sessions import AskedJson
 from app.services.banks.spec import check_spec, is_bank_id
 from app.storage.unit_of_work import UnitOfWork
 

@@ -11,7 +11,7 @@ from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed
 from app.items import BY_KIND, ScorerSpec
 from app.records.banks import BankSpec, BankVersion
-from app.records.figures import AskedJson
+from app.records.sessions import AskedJson
 from app.services.banks.imports import BankImport
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService

@@ -14,7 +14,7 @@ from app.calling import GenerationParams
 from app.errors import EndpointMovedError, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.figures import Origin, Provenance
+from app.records.sessions import Origin, Provenance
 from app.scorers.calling import CallingScorer
 from app.storage.unit_of_work import UnitOfWork
 

@@ -34,8 +34,8 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.figures import Origin
 from app.records.projects import DaySpend
+from app.records.sessions import Origin
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
 from app.services.endpoints.origin import as_begun, origin_of
 from app.services.endpoints.specs import EndpointChange, EndpointSpec

@@ -15,7 +15,8 @@ from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.records.endpoints import Price
-from app.records.figures import CallsFigures, Marking, Origin
+from app.records.figures import CallsFigures, Marking
+from app.records.sessions import Origin
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import Call, RateLimited, persist

@@ -6,6 +6,7 @@ Rebuilt from the members' stored answers it is the same as the one that was lost
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import cast
 
 from app.engine import Stop, StopReason
 from app.engine.prediction.ability import Stated
@@ -18,18 +19,19 @@ from app.engine.ranking.rules import (
     RankingRules,
 )
 from app.records.fields import finite, interval
-from app.records.figures import (
-    CallsFigures,
-    PromptChanges,
+from app.records.figures import CallsFigures
+from app.records.rankings import (
     RankedFigures,
+    RankingEnd,
     RankingFigures,
     RankingSettings,
+    RankingStep,
 )
-from app.records.rankings import RankingEnd, RankingStep
 from app.records.sessions import (
     ENDED,
     Advance,
     Closing,
+    PromptChanges,
     SelectedItem,
     SessionEvent,
     SessionRecord,
@@ -223,7 +225,8 @@ class RankingRun:
         closed = self._closed()
         placed = self._placed(closed)
         ranked = self._ranks(placed, closed)
-        ids = [member.record.endpoint_id or "" for member in self._members]
+        # Each member has an endpoint: named examinees are stored as endpoints, too.
+        ids = [cast(str, member.record.endpoint_id) for member in self._members]
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
         }
@@ -245,7 +248,7 @@ class RankingRun:
                 {
                     "endpoint_id": ids[position],
                     "name": member.record.endpoint_name,
-                    "model": member.record.endpoint_model,
+                    "model": cast(str, member.record.endpoint_model),
                     "session_id": member.record.id,
                     "rank_lo": lo,
                     "rank_hi": hi,

@@ -10,8 +10,7 @@ from typing_extensions import override
 from app.engine import Stop
 from app.errors import EndpointMovedError, SextantError
 from app.records.fields import convert
-from app.records.figures import RankingFigures
-from app.records.rankings import RankingEnd, RankingRecord, RankingStep
+from app.records.rankings import RankingEnd, RankingFigures, RankingRecord, RankingStep
 from app.records.sessions import (
     UNDERWAY,
     Closing,

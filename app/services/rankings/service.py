@@ -19,9 +19,8 @@ from app.engine.ranking.rules import (
 )
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
-from app.records.figures import Plan, PromptChanges, RankingFigures
-from app.records.rankings import RankingRecord
-from app.records.sessions import Examinee, SessionEvent
+from app.records.rankings import RankingFigures, RankingRecord
+from app.records.sessions import Examinee, Plan, PromptChanges, SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService

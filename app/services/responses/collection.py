@@ -8,8 +8,8 @@ from datetime import datetime
 from app.exchange.results.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.fields import convert
-from app.records.figures import AskedJson
 from app.records.response_sets import GivenAnswer, ResponseSet, Source, in_common
+from app.records.sessions import AskedJson
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft
 from app.storage.database import Database

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from app.printable import percent
-from app.records.figures import Conditions
-from app.records.sessions import SessionRecord
+from app.records.sessions import Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
 
 #: What makes two ways of asking different, and how it is told.

@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from app.engine.inference.comparison import Difference, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
-from app.records.figures import ExtrapolationFigures
+from app.records.figures import ExtrapolationFigures, LatencyFigures
 from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -20,16 +22,25 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One side of a comparison."""
+    """One side."""
 
-    id: str
+    id: Annotated[str, Field(description="Of the session, or name of the examinee.")]
     label: str
-    score: float | None
-    common: float | None = None
-    theta: float | None = None
-    extrapolation: ExtrapolationFigures | None = None
-    usd_per_item: float | None = None
-    latency_ms: dict[str, float] | None = None
+    score: Annotated[
+        float | None,
+        Field(description="Of the whole bank; of a response set, on the common items."),
+    ]
+    common: Annotated[float | None, Field(description="Mean score on the common items.")]
+    theta: float | None
+    extrapolation: Annotated[
+        ExtrapolationFigures | None,
+        Field(
+            description="Where a session's examinee stands among the reference models; null: "
+            "unknown."
+        ),
+    ] = None
+    usd_per_item: Annotated[float | None, Field(description="What a question of a session cost.")]
+    latency_ms: Annotated[LatencyFigures | None, Field(description="How long its answers took.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +170,15 @@ class ComparisonService:
         mine, theirs = rows[first][common].tolist(), rows[second][common].tolist()
         difference = _difference(mine, theirs, None, confidence)
         sides = [
-            Compared(id=name, label=name, score=_mean(scores), common=_mean(scores))
+            Compared(
+                id=name,
+                label=name,
+                score=_mean(scores),
+                common=_mean(scores),
+                theta=None,
+                usd_per_item=None,
+                latency_ms=None,
+            )
             for name, scores in ((first, mine), (second, theirs))
         ]
         return Comparison(

@@ -13,9 +13,9 @@ from app.engine.prediction.p_irt import ALL_ITEMS, COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError, faults_within
 from app.records.fields import ends
-from app.records.figures import ExtrapolationFigures, Plan
+from app.records.figures import ExtrapolationFigures
 from app.records.gates import Baseline, GateRecord, GateSpec
-from app.records.sessions import ENDED, SessionRecord
+from app.records.sessions import ENDED, Plan, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.baselines import lineage_of

@@ -12,7 +12,7 @@ from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent
 from app.records.endpoints import Limits, Price
-from app.records.figures import Plan
+from app.records.sessions import Plan
 from app.services.banks.confined_tests import ForecastWork, forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService

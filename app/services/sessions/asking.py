@@ -22,8 +22,8 @@ from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, JsonObject, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
-from app.records.figures import CallsFigures, Cost, Marking, Method, PromptChanges
-from app.records.sessions import Closing
+from app.records.figures import CallsFigures, Cost, Marking, Method
+from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited, persist

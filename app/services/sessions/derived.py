@@ -11,8 +11,17 @@ from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
 from app.records.fields import convert
-from app.records.figures import Asking, Origin, Plan, Provenance
-from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
+from app.records.sessions import (
+    ENDED,
+    Administration,
+    Asking,
+    Ending,
+    NewSession,
+    Origin,
+    Plan,
+    Provenance,
+    SessionRecord,
+)
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.spec import require_usable
 from app.services.banks.versions import VersionService

@@ -19,9 +19,17 @@ from app.engine.design.parts import EstimatorDesign
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
 from app.records.endpoints import Endpoint, NewEndpoint, Price
-from app.records.figures import AskedJson, Origin, Plan, PromptChanges, Provenance
 from app.records.provisional import provisional_words
-from app.records.sessions import Administration, Examinee, NewSession
+from app.records.sessions import (
+    Administration,
+    AskedJson,
+    Examinee,
+    NewSession,
+    Origin,
+    Plan,
+    PromptChanges,
+    Provenance,
+)
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import capabilities_of, origin_of
 from app.services.endpoints.specs import EndpointSpec

@@ -37,13 +37,15 @@ from app.engine.prediction.score_model import NORMAL_95
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState
 from app.items import Outcome
-from app.records.fields import finite, interval
+from app.records.fields import Interval, finite, interval
 from app.records.figures import (
     CacheFigures,
     CallsFigures,
     EstimateFigures,
     ExtrapolationFigures,
+    LatencyFigures,
     Method,
+    Outcomes,
     PersonFitFigures,
     ProfileFigures,
     RepeatsEstimateFigures,
@@ -157,7 +159,7 @@ def profile_of(
             {
                 "tag": name,
                 "value": predicted.value,
-                "interval": interval(predicted.lo, predicted.hi),
+                "interval": Interval(lo=finite(predicted.lo), hi=finite(predicted.hi), level=0.95),
                 "n_items": version.tag_counts[name],
                 "n_asked": asked[name],
             }
@@ -173,7 +175,7 @@ def profile_of(
                 "name": name,
                 "value": value,
                 "se": se,
-                "interval": interval(lo, hi),
+                "interval": Interval(lo=lo, hi=hi, level=0.95),
                 "above": NormalDist(mean, spread).cdf(value),
             }
             for name, value, se, (lo, hi), mean, spread in zip(
@@ -195,6 +197,17 @@ def no_result(marked: int) -> str | None:
     if marked >= MIN_MARKED:
         return None
     return f"Needs at least {MIN_MARKED} scored answers, has {marked}."
+
+
+def outcomes_in(counts: Counter[str]) -> Outcomes:
+    """How many items ended in which way."""
+    return {
+        "scored": counts[Outcome.SCORED],
+        "unparsed": counts[Outcome.UNPARSED],
+        "refused": counts[Outcome.REFUSED],
+        "error": counts[Outcome.ERROR],
+        "truncated": counts[Outcome.TRUNCATED],
+    }
 
 
 def right_in(scores: Sequence[float]) -> RightFigures:
@@ -321,9 +334,9 @@ class Meter:
     def figures(self, elapsed_s: float) -> UsageFigures:
         """What it took so far."""
         n, latency = len(self._latencies), None
-        if n:  # which half of the answers, and all but a twentieth, did not take longer than
-            shares = {"p50": 0.5, "p95": 0.95}
-            latency = {name: self._latencies[math.ceil(q * n) - 1] for name, q in shares.items()}
+        if n:
+            half, most = (self._latencies[math.ceil(share * n) - 1] for share in (0.5, 0.95))
+            latency = LatencyFigures(p50=half, p95=most)
         return {
             "calls": self.calls,
             "tokens_in": self.tokens_in,

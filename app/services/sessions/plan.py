@@ -14,11 +14,11 @@ import numpy as np
 from app.engine import Design
 from app.engine.design.parts import StoppingDesign
 from app.errors import FieldProblem, InvalidInputError
-from app.items import Outcome
-from app.records.figures import Plan, PretestFigures
-from app.records.sessions import Closing
+from app.records.figures import PretestFigures
+from app.records.sessions import Closing, Plan
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
+from app.services.sessions.figures import outcomes_in
 
 # Names this stream of random numbers; others of a session are [seed, step], [seed, position].
 _SLOTS = (0, 0)
@@ -99,7 +99,7 @@ class PretestItems:
             "planned": self._n_planned,
             "items": self._outcomes.total(),
             "in_flight": len(self.pending),
-            "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "outcomes": outcomes_in(self._outcomes),
             "caution": caution,
         }
 

@@ -10,8 +10,7 @@ from app.adapters.prompting import PromptStyle
 from app.adapters.transport import Transport
 from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.items import ItemContent
-from app.records.figures import PromptChanges
-from app.records.sessions import Closing
+from app.records.sessions import Closing, PromptChanges
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.origin import described, scorer_endpoints

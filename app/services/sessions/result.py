@@ -10,12 +10,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.printable import percent
 from app.records.fields import ends, interval
-from app.records.figures import (
-    ExtrapolationFigures,
-    ResultFigures,
-    ScoreFigures,
-    SessionFigures,
-)
+from app.records.figures import ExtrapolationFigures, ResultFigures, ScoreFigures, SessionFigures
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import (
     asked_caution,
@@ -53,9 +48,9 @@ class Result:
     def place(self) -> Place | None:
         """Where the examinee is among those calibrated; None where nobody knows them."""
         stands = self.extrapolation
-        if stands is None or "sd" not in stands:  # not told by sessions of before
+        if stands is None or (sd := stands.get("sd")) is None:  # not told by sessions of before
             return None
-        return Place(PopulationPosition(stands["standing"]), stands["sd"], stands["position"])
+        return Place(PopulationPosition(stands["standing"]), sd, stands["position"])
 
     def ability(self, correction: IntervalCorrection | None) -> Ability:
         """What abilities are compared by, given what was learned of the session's version."""
@@ -125,7 +120,8 @@ def score_in(summary: ResultFigures, tag: str = WHOLE_BANK) -> ScoreFigures | No
         return None
     about = score.get("target") or {WHOLE_BANK: 1.0}
     if set(about) == {tag}:
-        return {**score, "interval": score["interval"] or interval(score["value"], score["value"])}
+        told: ScoreFigures = score
+        return {**told, "interval": told["interval"] or interval(told["value"], told["value"])}
     profile = summary.get("profile")
     found = (
         next((task for task in profile["tasks"] if task["tag"] == tag), None) if profile else None

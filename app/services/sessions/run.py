@@ -25,14 +25,8 @@ from app.engine.multidimensional.belief import ProfileBelief
 from app.engine.prediction.p_irt import ALL_ITEMS, Prediction
 from app.engine.prediction.sample_size import equivalent_random_items, items_for
 from app.engine.prediction.targets import WHOLE_BANK
-from app.items import Outcome
 from app.records.fields import ends, finite, interval
-from app.records.figures import (
-    ExtrapolationFigures,
-    ProfileFigures,
-    ScoreFigures,
-    SessionFigures,
-)
+from app.records.figures import ExtrapolationFigures, ProfileFigures, SessionFigures, StoredScore
 from app.records.sessions import (
     Administration,
     Advance,
@@ -51,6 +45,7 @@ from app.services.sessions.figures import (
     Meter,
     SpareTime,
     no_result,
+    outcomes_in,
     person_fit_of,
     position_of,
     profile_of,
@@ -92,7 +87,7 @@ class SessionRun:
         self._precise_since: int | None = None
         self._predicts_live = version.bank.n_items <= LIVE_PREDICTION_MAX_ITEMS
         self.meter = Meter(plan.design.budget)
-        self.score: ScoreFigures | None
+        self.score: StoredScore | None
         self._profile: ProfileFigures | None
         self._population_position: ExtrapolationFigures | None
         self.forget_figures()
@@ -240,7 +235,7 @@ class SessionRun:
             },
             "usage": self.meter.figures(elapsed_s),
             "repeats": self.meter.repeats(self.test, self.state),
-            "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "outcomes": outcomes_in(self._outcomes),
             "pretest": self._pretest.figures(),
         }
         if final and self.state.responses:
@@ -358,7 +353,7 @@ class SessionRun:
             self._outcomes[closing.outcome] += 1
         self.meter.take(closing, None if self.version.is_pretest(item) else int(item))
 
-    def _score(self, predicted: Prediction) -> ScoreFigures:
+    def _score(self, predicted: Prediction) -> StoredScore:
         is_known, agents = predicted.method == ALL_ITEMS, self.version.recent_agents
         target = self._design.selection.target
         is_of_all = set(target or (WHOLE_BANK,)) == {WHOLE_BANK}

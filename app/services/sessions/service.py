@@ -17,7 +17,6 @@ from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, NewEndpoint, SealedSecrets
 from app.records.fields import shallow
-from app.records.figures import Origin, PromptChanges
 from app.records.leased import StoredEvent
 from app.records.sessions import (
     ALL_SESSIONS,
@@ -25,6 +24,8 @@ from app.records.sessions import (
     Administration,
     Examinee,
     NewSession,
+    Origin,
+    PromptChanges,
     SessionEvent,
     SessionFilter,
     SessionRecord,

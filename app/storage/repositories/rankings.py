@@ -12,8 +12,7 @@ from typing_extensions import override
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
 from app.records.fields import shallow
-from app.records.figures import RankingSettings
-from app.records.rankings import RankingRecord, RankingStep
+from app.records.rankings import RankingRecord, RankingSettings, RankingStep
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository

@@ -1,19 +1,21 @@
 """Items of a version under new answers, and whether to calibrate it again, as JSON."""
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, TypeAdapter
 
 from app.api.schemas.banks.versions import DriftFigures
 from app.api.schemas.common import Output
 from app.calibration.pipeline.drift import drift_figures, drift_message
+from app.records.fields import finite
 from app.records.provisional import Provisional
 from app.services.banks.recalibration_advice import Offer
 from app.services.calibrations.drift import DriftLook
 
+#: Of an item; null where too few answered it.
+_NUMBERS = ("new_b", "se", "z", "p_value", "distance", "easier")
 #: Items of which JSON is made in one go, which takes some milliseconds.
 _AT_ONCE = 500
 
@@ -94,21 +96,12 @@ async def drift_json(look: DriftLook, *, limit: int) -> AsyncGenerator[bytes]:
 def _item(look: DriftLook, j: int) -> DriftItemRead:
     drift = look.drift
 
-    def number(values: Any) -> float | None:
-        value = float(values[j])
-        return value if math.isfinite(value) else None
-
     key, drifted = drift.keys[j], bool(drift.drifted[j])
     return DriftItemRead(
         key=key,
         answers=int(drift.n_answers[j]),
         old_b=float(drift.old_b[j]),
-        new_b=number(drift.new_b),
-        se=number(drift.se),
-        z=number(drift.z),
-        p_value=number(drift.p_value),
-        distance=number(drift.distance),
-        easier=number(drift.easier),
+        **{name: finite(getattr(drift, name)[j]) for name in _NUMBERS},
         drifted=drifted,
         possibly_leaked=drifted and bool(drift.easier[j] > 0),
         explanation=drift_message(

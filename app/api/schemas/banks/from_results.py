@@ -19,7 +19,7 @@ from app.api.schemas.response_sets import (
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.exchange.results.found import Choice
 from app.items import JsonObject
-from app.records.fields import shallow
+from app.records.fields import convert, shallow
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
@@ -103,8 +103,9 @@ class FromResultsCreate(WhichAnswers):
         Raises:
             InvalidInputError: A content that is not base64.
         """
-        return BankFromResults(
-            name=self.name,
+        return convert(
+            BankFromResults,
+            self,
             results=ResultsImport(
                 answers=AnswerImport(
                     files=[file.to_domain(position) for position, file in enumerate(self.files)],
@@ -119,11 +120,6 @@ class FromResultsCreate(WhichAnswers):
             ),
             scorer=None if self.default_scorer is None else self.default_scorer.to_domain(),
             plan=CalibrationPlan(model=self.model, report_card=self.report_card),
-            publish=self.publish,
-            questions_only=self.questions_only,
-            least_models=self.least_models,
-            licence=self.licence,
-            visibility=self.visibility,
         )
 
 

@@ -24,6 +24,7 @@ from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
 from app.items import JsonObject
+from app.records.banks import Lint
 from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
@@ -105,15 +106,6 @@ VersionName = Annotated[
         )
     ),
 ]
-
-
-class LintSummary(Output):
-    """What lint found in a version, and what was overridden."""
-
-    findings: dict[str, int] = Field(description="Code to number of items.")
-    items: dict[str, int] = Field(description="State to number of items.")
-    allow: list[str]
-    keep: list[str]
 
 
 class FitRead(Output):
@@ -206,7 +198,7 @@ class VersionRead(Output):
     parameters_hash: str
     provisional: bool
     notes: str
-    lint: LintSummary
+    lint: Lint
     n_items: int
     n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
     has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
@@ -313,19 +305,16 @@ class VersionCreate(VersionSettings):
         Raises:
             ItemBankError: A key twice, or c not below d.
         """
-        rows = self.parameters
-        if rows is None:
-            return BankImport(**self.model_dump(exclude={"parameters"}))
-        return BankImport(
-            parameters=ItemBank.from_difficulties(
+        bank = None
+        if (rows := self.parameters) is not None:
+            bank = ItemBank.from_difficulties(
                 a=[row.a for row in rows],
                 b=[row.b for row in rows],
                 c=[row.c for row in rows],
                 d=[row.d for row in rows],
                 item_ids=[row.key for row in rows],
-            ),
-            **self.model_dump(exclude={"parameters"}),
-        )
+            )
+        return BankImport(parameters=bank, **self.model_dump(exclude={"parameters"}))
 
 
 class FlagRead(Output):

@@ -18,7 +18,7 @@ from app.engine.design.parts import (
 )
 from app.engine.design.selection import SelectionDesign
 from app.items import JsonObject
-from app.records.figures import Plan
+from app.records.sessions import Plan
 from app.services.sessions.endings import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]

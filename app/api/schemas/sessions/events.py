@@ -13,17 +13,17 @@ from typing_extensions import TypeAliasType
 
 from app.api.schemas.calibrations import CalibrationProgressRead
 from app.api.schemas.common import FieldError, Listed, Output, ShownAs
-from app.api.schemas.rankings import RankedRead
-from app.api.schemas.sessions.figures import (
-    CallsRead,
-    EstimateRead,
-    ProgressRead,
-    ScoreRead,
-    StepsRead,
-    UsageRead,
-)
 from app.engine import StopReason
 from app.items import JsonObject, Outcome
+from app.records.figures import (
+    CallsFigures,
+    EstimateFigures,
+    ProgressFigures,
+    ScoreFigures,
+    StepsFigures,
+    UsageFigures,
+)
+from app.records.rankings import RankedFigures
 
 
 class EventRead(Output):
@@ -60,10 +60,10 @@ class AnswerReceived(Output):
 class EstimateUpdated(Output):
     """Figures of a session after answers."""
 
-    estimate: EstimateRead
-    score: ScoreRead | None
-    progress: ProgressRead
-    usage: UsageRead
+    estimate: EstimateFigures
+    score: ScoreFigures | None
+    progress: ProgressFigures
+    usage: UsageFigures
 
 
 class SessionWait(Output):
@@ -83,8 +83,8 @@ class SessionChange(Output):
     stop_reason: StopReason | None = None
     stop_detail: str | None = None
     precision_reached: bool | None = None
-    estimate: EstimateRead | None = None
-    score: ScoreRead | None = None
+    estimate: EstimateFigures | None = None
+    score: ScoreFigures | None = None
 
 
 class RankingChange(Output):
@@ -95,11 +95,11 @@ class RankingChange(Output):
     until: datetime | None = Field(default=None, description="No step before; see `reason`.")
     reason: str | None = None
     error_code: str | None = None
-    order: list[RankedRead] | None = None
+    order: list[RankedFigures] | None = None
     ties: list[list[str]] | None = None
     decided: bool | None = None
-    progress: StepsRead | None = None
-    usage: CallsRead | None = None
+    progress: StepsFigures | None = None
+    usage: CallsFigures | None = None
     stop_reason: StopReason | None = None
     stop_detail: str | None = None
     code: str | None = Field(default=None, description="Of what failed, as is `detail`.")

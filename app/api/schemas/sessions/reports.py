@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output, ShownAs
-from app.api.schemas.sessions.figures import EstimateRead
 from app.engine.inference.join import JoinCheck
 from app.items import JsonObject
+from app.records.figures import EstimateFigures
 from app.reports.session import words as session_words
 from app.reports.session.facts import (
     Ability,
@@ -78,7 +78,7 @@ class SessionReportRead(Output):
     summary: list[str] = Field(description="The result in a few plain sentences.")
     identity: SessionIdentity
     score: Score | None = Field(description="Null where nothing was scored or predicted.")
-    estimate: Annotated[JsonObject, ShownAs(EstimateRead)] = Field(
+    estimate: Annotated[JsonObject, ShownAs(EstimateFigures)] = Field(
         description="Ability as the session has it."
     )
     abilities: list[Ability] = Field(description="Empty where the bank measures one.")

@@ -1,7 +1,6 @@
 """Sessions as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -17,7 +16,6 @@ from app.api.schemas.common import (
     Metadata,
     Name,
     OnBank,
-    Outcomes,
     Output,
     Text,
     WorkRead,
@@ -29,24 +27,30 @@ from app.api.schemas.sessions.designs import (
     EstimatorInput,
     PredictionInput,
 )
-from app.api.schemas.sessions.figures import (
-    EstimateRead,
-    HeadlineRead,
-    PersonFitRead,
-    PretestRead,
-    ProfileRead,
-    ProgressRead,
-    RepeatsRead,
-    RescoreRead,
-    ScoreRead,
-    UsageRead,
-)
 from app.engine import StopReason
 from app.items import JsonObject
 from app.records.fields import Interval, convert, shallow
-from app.records.figures import Plan, PromptChanges
-from app.records.sessions import Examinee, ExamineeKind, SessionRecord, SessionState
-from app.reports.figures import TrustLevel, asked_caution, unparsed_caution
+from app.records.figures import (
+    EstimateFigures,
+    Outcomes,
+    PersonFitFigures,
+    PretestFigures,
+    ProfileFigures,
+    ProgressFigures,
+    RepeatsFigures,
+    RescoreFigures,
+    ScoreFigures,
+    UsageFigures,
+)
+from app.records.sessions import (
+    Examinee,
+    ExamineeKind,
+    Plan,
+    PromptChanges,
+    SessionRecord,
+    SessionState,
+)
+from app.reports.figures import Headline, TrustLevel, asked_caution, unparsed_caution
 from app.reports.headline import headline_of
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
@@ -186,14 +190,8 @@ class SessionCreate(DesignInput, OnBank):
 
     @override
     def plan(self) -> Plan:
-        given: Plan = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
-        if self.answer_within is not None:
-            given["answer_within"] = self.answer_within
-        if self.idle_timeout is not None:
-            given["idle_timeout"] = self.idle_timeout
-        if self.pretest is not None:
-            given["pretest"] = self.pretest.model_dump()
-        return given
+        more = {"repeats", "cache", "answer_within", "idle_timeout", "pretest"}
+        return cast(Plan, {**super().plan(), **self.model_dump(include=more, exclude_none=True)})
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -239,12 +237,8 @@ class SessionReplay(Input):
 
     def changes(self) -> Plan:
         """The sections of the design to replace."""
-        given: Plan = {}
-        if self.estimator is not None:
-            given["estimator"] = self.estimator
-        if self.prediction is not None:
-            given["prediction"] = self.prediction
-        return given
+        sections = {"estimator", "prediction"}
+        return cast(Plan, self.model_dump(include=sections, exclude_none=True))
 
 
 class SessionRescore(Input):
@@ -299,6 +293,15 @@ class SessionEndpoint(Output):
     model: str
 
 
+def endpoint_of(record: SessionRecord) -> dict[str, str | None]:
+    """Who is asked, as `SessionEndpoint` tells it."""
+    return {
+        "id": record.endpoint_id,
+        "name": record.endpoint_name,
+        "model": record.endpoint_model,
+    }
+
+
 class UnparsedRead(Output):
     """What answers that nobody can read count as."""
 
@@ -329,17 +332,17 @@ class SessionRead(WorkRead):
     endpoint: SessionEndpoint | None
     examinee: Examinee | None = Field(description="Who answers by hand; null: not named.")
     self_reported: bool = Field(description="A client says what was answered: a manual session.")
-    headline: HeadlineRead | None = Field(description="Null before there is a score.")
-    estimate: EstimateRead
-    score: ScoreRead | None
-    profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
-    progress: ProgressRead
-    usage: UsageRead
+    headline: Headline | None = Field(description="Null before there is a score.")
+    estimate: EstimateFigures
+    score: ScoreFigures | None
+    profile: ProfileFigures | None = Field(description="Null where the bank measures one ability.")
+    progress: ProgressFigures
+    usage: UsageFigures
     outcomes: Outcomes
-    pretest: PretestRead | None = Field(description="Null in sessions older than it.")
-    repeats: RepeatsRead | None = Field(description="Null where each item is asked once.")
-    person_fit: PersonFitRead | None
-    rescore: RescoreRead | None
+    pretest: PretestFigures | None = Field(description="Null in sessions older than it.")
+    repeats: RepeatsFigures | None = Field(description="Null where each item is asked once.")
+    person_fit: PersonFitFigures | None
+    rescore: RescoreFigures | None
     stop_reason: StopReason | None
     stop_detail: str | None
     precision_reached: bool | None = Field(
@@ -381,11 +384,7 @@ class SessionRead(WorkRead):
                 },
                 "endpoint": None
                 if record.endpoint_id is None or record.mode == "manual"
-                else {
-                    "id": record.endpoint_id,
-                    "name": record.endpoint_name,
-                    "model": record.endpoint_model,
-                },
+                else endpoint_of(record),
                 "examinee": record.examinee,
                 "self_reported": record.mode == "manual",
                 "profile": None,
@@ -394,7 +393,7 @@ class SessionRead(WorkRead):
                 "person_fit": None,
                 "rescore": None,
                 **record.summary,
-                "headline": None if headline is None else asdict(headline),
+                "headline": headline,
                 **_asking(provenance),
             }
         )
