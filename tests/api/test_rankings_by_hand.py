@@ -291,6 +291,7 @@ async def test_a_members_own_calls_do_not_go_round_the_ranking(client: Client) -
     for call in (":cancel", ":pause"):
         refused = await problem_of(client, f"{own}{call}", None, 409, "invalid_state")
         assert "belongs to ranking" in refused["detail"]
+    assert "belongs to ranking" in (await client.delete(own)).json()["detail"]
     both = await fetched(client, path, 2)
     mixed = await problem_of(
         client, f"{theirs}/responses", {"step_token": both[0]["step_token"], "score": 1.0}, 409
