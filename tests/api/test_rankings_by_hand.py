@@ -23,16 +23,12 @@ from tests.api.calls import posted, problem_of
 from tests.api.conftest import EVENTS, Client, NewClient
 from tests.api.test_projects import Member
 from tests.api.test_webhooks import HOOK
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import figures_of
+
+pytestmark = pytest.mark.usefixtures("services")
 
 THETAS = {"weak": -2.4, "strong": 2.4, "middle": 0.0}
 RANKED = "/v1/rankings"
-
-
-@pytest.fixture(autouse=True)
-async def bank(database: Database) -> None:
-    await install_demo_bank(database)
 
 
 def ranking_of(*names: str, **said: Any) -> dict[str, Any]:

@@ -1,36 +1,19 @@
 """When a session's numbers are told at all, what they count, and when a test ends."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from app.services.container import Services
 from app.services.results.comparability import left_unmarked
-from app.worker.loop import running_worker
 from tests.api.calls import posted
 from tests.api.conftest import Client
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 #: Marked or not: 2 of 40 answers.
 FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
 ALL = {"se": None, "min_items": 1, "max_items": 40}
-
-
-@pytest.fixture
-async def services(app: FastAPI) -> Services:
-    found: Services = app.state.services
-    await install_demo_bank(found.database)
-    return found
-
-
-@pytest.fixture
-async def working(services: Services) -> AsyncIterator[Services]:
-    async with running_worker(services):
-        yield services
 
 
 async def answered(
