@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from app.calling import GenerationParams
 from app.errors import (
     NotFoundError,
     PreconditionFailedError,
-    SecretsError,
 )
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
@@ -66,19 +64,6 @@ async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
     ):
         assert "sk-secret" not in repr(value)
         assert "blue" not in repr(value)
-
-
-async def test_another_key_cannot_open_the_secrets(
-    endpoints: EndpointService, database: Database, tmp_path: Path
-) -> None:
-    created = await endpoints.create(spec())
-    guard = AddressGuard()
-    async with Transport(guard=guard) as transport:
-        stranger = EndpointService(
-            database, SecretBox(Settings(data_dir=tmp_path / "other")), transport, guard
-        )
-        with pytest.raises(SecretsError):
-            await stranger.ready(created.id)
 
 
 async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_the_end(
