@@ -125,9 +125,15 @@ async def client(client_with: NewClient) -> Client:
 
 
 @pytest.fixture
-async def working(app: FastAPI) -> AsyncIterator[Services]:
-    """The application's services, with the demo bank and a worker."""
+async def services(app: FastAPI) -> Services:
+    """The application's services, with the demo bank."""
     services: Services = app.state.services
     await install_demo_bank(services.database)
+    return services
+
+
+@pytest.fixture
+async def working(services: Services) -> AsyncIterator[Services]:
+    """The same with a worker."""
     async with running_worker(services):
         yield services

@@ -5,18 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.storage.database import Database
 from tests.api.calls import answered, posted, problem_of
 from tests.api.conftest import Client, NewClient
-from tests.demo_bank import install_demo_bank
+
+pytestmark = pytest.mark.usefixtures("services")
 
 AGENT = {"name": "solver", "kind": "agent", "model": "m-1", "scaffold": "loop 2"}
 ANSWERS = [{"score": score} for score in (1.0, 0.0, 1.0, 1.0, 0.0, 1.0)]
-
-
-@pytest.fixture(autouse=True)
-async def bank(database: Database) -> None:
-    await install_demo_bank(database)
 
 
 def session_of(examinee: dict[str, Any] | None = AGENT, **said: Any) -> dict[str, Any]:

@@ -5,19 +5,13 @@ import pytest
 from app.engine.inference.diagnostics import exposure_rates, overlap
 from app.printable import percent
 from app.services.banks.uses import LEAST_TESTS
-from app.storage.database import Database
 from tests.api.conftest import Client
 from tests.api.test_in_flight import awaited, begun, told
-from tests.demo_bank import install_demo_bank
 
 PATH = "/v1/banks/demo/versions/latest/exposure"
 
 
-@pytest.fixture(autouse=True)
-async def bank(database: Database) -> None:
-    await install_demo_bank(database)
-
-
+@pytest.mark.usefixtures("services")
 async def test_exposure_is_that_of_the_tests_that_asked_anything(client: Client) -> None:
     empty = (await client.get(PATH)).json()
     assert (empty["tests"], empty["n_asked"], empty["overlap"], empty["most_asked"]) == (

@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 
 from app.services.container import Services
-from app.storage.database import Database
 from tests.api.calls import posted, problem_of
 from tests.api.conftest import Client
-from tests.demo_bank import install_demo_bank
 
-
-@pytest.fixture(autouse=True)
-async def bank(database: Database) -> None:
-    await install_demo_bank(database)
+pytestmark = pytest.mark.usefixtures("services")
 
 
 async def begun(client: Client, **said: Any) -> str:

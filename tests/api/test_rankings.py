@@ -1,12 +1,10 @@
 """Rankings over HTTP, with a worker beside the API."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 from app.calibration.multidimensional.score_curves import fit_curves, population_quantiles
 from app.demo.bank import demo_bank
@@ -17,13 +15,11 @@ from app.engine.prediction.correction import (
     IntervalFactor,
 )
 from app.engine.prediction.learned_curves import LearnedCurves
-from app.main import create_app
-from app.settings import Settings
 from app.storage.database import Database
-from app.worker.loop import running_worker
 from tests.api.calls import ended, posted, problem_of
 from tests.api.conftest import EVENTS, Client
-from tests.demo_bank import install_demo_bank
+
+pytestmark = pytest.mark.usefixtures("working")
 
 
 def scripted(theta: float) -> dict[str, Any]:
@@ -36,15 +32,6 @@ BODY: dict[str, Any] = {
     "seed": 11,
     "metadata": {"purpose": "test"},
 }
-
-
-@pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
-    """The application with a worker and the demo bank."""
-    app = create_app(settings, database, background=running_worker)
-    async with app.router.lifespan_context(app):
-        await install_demo_bank(app.state.services.database)
-        yield app
 
 
 async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client: Client) -> None:

@@ -23,16 +23,12 @@ from tests.api.calls import posted, problem_of
 from tests.api.conftest import EVENTS, Client, NewClient
 from tests.api.test_projects import Member
 from tests.api.test_webhooks import HOOK
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import figures_of
+
+pytestmark = pytest.mark.usefixtures("services")
 
 THETAS = {"weak": -2.4, "strong": 2.4, "middle": 0.0}
 RANKED = "/v1/rankings"
-
-
-@pytest.fixture(autouse=True)
-async def bank(database: Database) -> None:
-    await install_demo_bank(database)
 
 
 def ranking_of(*names: str, **said: Any) -> dict[str, Any]:
@@ -291,6 +287,7 @@ async def test_a_members_own_calls_do_not_go_round_the_ranking(client: Client) -
     for call in (":cancel", ":pause"):
         refused = await problem_of(client, f"{own}{call}", None, 409, "invalid_state")
         assert "belongs to ranking" in refused["detail"]
+    assert "belongs to ranking" in (await client.delete(own)).json()["detail"]
     both = await fetched(client, path, 2)
     mixed = await problem_of(
         client, f"{theirs}/responses", {"step_token": both[0]["step_token"], "score": 1.0}, 409

@@ -1,6 +1,5 @@
 """What is deleted is gone: no row of any table has its texts; and what refuses says why."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -9,12 +8,10 @@ import pytest
 from fastapi import FastAPI
 from psycopg import sql
 
-from app.main import create_app
 from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.settings import Settings
 from app.storage.database import Database
-from app.worker.loop import running_worker
 from tests.api.calls import bank_of, ended, posted
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_webhooks import HOOK
@@ -22,15 +19,9 @@ from tests.databases import libpq
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 
+pytestmark = pytest.mark.usefixtures("working")
+
 MARK = "xylophone-7391"
-
-
-@pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
-    """The application with a worker."""
-    app = create_app(settings, database, background=running_worker)
-    async with app.router.lifespan_context(app):
-        yield app
 
 
 @pytest.fixture

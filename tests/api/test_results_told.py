@@ -1,20 +1,16 @@
 """When a session's numbers are told at all, what they count, and when a test ends."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from app.records.figures import ScoreFigures
 from app.services.container import Services
 from app.services.results.comparability import left_unmarked
-from app.worker.loop import running_worker
 from tests.api.calls import posted
 from tests.api.conftest import Client
-from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 #: Marked or not: 2 of 40 answers.
@@ -27,19 +23,6 @@ def test_figures_of_before_are_told_with_what_they_lack() -> None:
     later = {"equivalent_random_items": None, "interval_raw": None, "target": None}
     told = TypeAdapter(ScoreFigures).validate_python({**old, "recent": None})
     assert told == {**old, **later, "nonresponse": 0.0}
-
-
-@pytest.fixture
-async def services(app: FastAPI) -> Services:
-    found: Services = app.state.services
-    await install_demo_bank(found.database)
-    return found
-
-
-@pytest.fixture
-async def working(services: Services) -> AsyncIterator[Services]:
-    async with running_worker(services):
-        yield services
 
 
 async def answered(

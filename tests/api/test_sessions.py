@@ -1,7 +1,6 @@
 """Sessions over HTTP, with a worker beside the API."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,13 @@ from app.engine.models.multidimensional import Loadings, MultidimensionalModel, 
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
-from app.main import create_app
 from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
-from app.settings import Settings
-from app.storage.database import Database
-from app.worker.loop import running_worker
 from tests.api.calls import ended, posted, problem_of
 from tests.api.conftest import EVENTS, Client
-from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
+
+pytestmark = pytest.mark.usefixtures("working")
 
 BODY: dict[str, Any] = {
     "bank": "demo",
@@ -32,15 +28,6 @@ BODY: dict[str, Any] = {
     "seed": 11,
 }
 MANUAL = {"mode": "manual", "bank": "demo", "stopping": {"max_items": 3, "min_items": 1}}
-
-
-@pytest.fixture
-async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
-    """The application with a worker and the demo bank."""
-    app = create_app(settings, database, background=running_worker)
-    async with app.router.lifespan_context(app):
-        await install_demo_bank(app.state.services.database)
-        yield app
 
 
 async def test_one_call_starts_a_measurement(client: Client) -> None:

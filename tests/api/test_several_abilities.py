@@ -2,7 +2,6 @@
 
 import csv
 import functools
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from app.items import ItemContent
 from app.records.banks import BankSpec
 from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.worker.loop import running_worker
 from tests.api.calls import answered, ended, posted, problem_of
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
@@ -83,12 +81,6 @@ async def services(app: FastAPI) -> Services:
     opened: Services = app.state.services
     await install(opened)
     return opened
-
-
-@pytest.fixture
-async def working(services: Services) -> AsyncIterator[Services]:
-    async with running_worker(services):
-        yield services
 
 
 async def measured(

@@ -22,16 +22,12 @@ from app.services.banks.imports import BankImport
 from app.services.results import simulations
 from tests.api.calls import posted
 from tests.api.conftest import Client
-from tests.demo_bank import install_demo_bank
+
+pytestmark = pytest.mark.usefixtures("services")
 
 URL = "/v1/simulations"
 command = typer.Typer()
 command.command()(simulate.command)
-
-
-@pytest.fixture(autouse=True)
-async def demo(app: FastAPI) -> None:
-    await install_demo_bank(app.state.services.database)
 
 
 async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.calibration.multidimensional import curve_errors
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.cli.lab import simulate_design
@@ -53,8 +54,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is learned from the same records by the same settings is learned once."""
+    """What is learned from the same records by the same settings is learned once.
+
+    How wrong curves are is looked at on few of those held out, which takes most of the time.
+    """
     monkeypatch.setattr(simulate_design, "learn_abilities", _learn_once)
+    monkeypatch.setattr(curve_errors, "_MOST_TESTED", 4)
+    monkeypatch.setattr(curve_errors, "_MOST_OF_A_PART", 2)
 
 
 _learned: dict[bytes, LearnedAbilities] = {}

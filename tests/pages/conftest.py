@@ -18,6 +18,7 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     client_with,
     description,
     logs,
+    services,
     working,
 )
 from tests.pages.browser import Browser, logged_in

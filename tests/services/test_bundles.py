@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from app.storage.embedded import EmbeddedPostgres
 from app.worker.queue import JobQueue
 from tests.databases import new_database
 from tests.services.calibrations import answers, completed, csv_of, imported
-from tests.services.sessions import opened
 
 SPEC = BankSpec(
     name="whole",
@@ -53,15 +51,6 @@ ITEMS = [
     ),
     parse_item({"key": "late", "prompt": "3 + 3 = ?", "target": "6"}),
 ]
-
-
-@pytest.fixture
-async def services(
-    database_url: str, database: Database, tmp_path: Path
-) -> AsyncIterator[Services]:
-    settings = Settings(database_url=database_url, data_dir=tmp_path)
-    async with opened(settings, database) as services:
-        yield services
 
 
 async def made(services: Services) -> None:

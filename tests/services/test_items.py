@@ -1,16 +1,13 @@
 """Items of banks: one by one, many at a time, and what holds them fast."""
 
-from dataclasses import replace
-
 import pytest
 
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError
-from app.items import ItemContent, ScorerSpec
+from app.items import ItemContent
 from app.services.banks.imports import BankImport
 from app.services.banks.items import ItemService
 from app.services.banks.service import BankService
 from app.storage.database import Database
-from app.storage.paging import PageRequest
 from tests.services.test_banks import SUMS, record, table
 
 
@@ -74,15 +71,3 @@ async def test_an_item_changes_until_a_version_holds_it(
         await items.update("sums", "q1", 2, {"tags": ["new"]})
     with pytest.raises(InvalidStateError, match="version 1"):
         await items.delete("sums", "q1", 2)
-
-
-async def test_a_withheld_bank_keeps_its_content_to_itself(
-    banks: BankService, items: ItemService
-) -> None:
-    await banks.create_bank(replace(SUMS, visibility="withheld"))
-    await items.add("sums", record("q1", scorer=ScorerSpec("pattern", {"pattern": "1"})))
-    hidden = await items.get("sums", "q1", reveal=False)
-    assert (hidden.content, hidden.scorer) == (ItemContent(), None)
-    (listed,) = (await items.list_page("sums", PageRequest(), reveal=False)).items
-    assert listed == hidden
-    assert (await items.get("sums", "q1")).content.prompt == "What is q1?"

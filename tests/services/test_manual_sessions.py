@@ -89,17 +89,6 @@ async def test_a_session_goes_on_from_its_first_item_without_reading_what_is_beh
     assert opened_runs == []
 
 
-async def test_a_written_response_is_marked_by_the_items_scorer(
-    services: Services, manual: SessionRecord
-) -> None:
-    awaited = await services.manual_sessions.next_item(manual.id)
-    await tell(services, manual.id, response=awaited.item.content.target[0])
-
-    (row, _) = await services.sessions.responses(manual.id)
-    assert row.closing is not None
-    assert row.closing.score == 1.0
-
-
 async def test_an_answer_to_another_item_is_refused(
     services: Services, manual: SessionRecord
 ) -> None:
@@ -115,15 +104,6 @@ async def test_exactly_one_kind_of_answer_is_taken(
         await tell(services, manual.id, **given)
 
 
-async def test_an_outcome_is_counted_and_leaves_theta_alone(
-    services: Services, manual: SessionRecord
-) -> None:
-    record = await tell(services, manual.id, outcome=Outcome.REFUSED)
-
-    assert figures_of(record)["outcomes"]["refused"] == 1
-    assert figures_of(record)["estimate"] == figures_of(manual)["estimate"]
-
-
 async def test_a_cancelled_session_takes_no_answer(
     services: Services, manual: SessionRecord
 ) -> None:
@@ -134,13 +114,6 @@ async def test_a_cancelled_session_takes_no_answer(
         await services.manual_sessions.answer(
             manual.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
         )
-
-
-async def test_more_items_in_flight_than_64_are_refused(
-    services: Services,
-) -> None:
-    with pytest.raises(InvalidInputError, match="expected at most 64, got 65"):
-        await services.sessions.create(spec(mode="manual", endpoint=None, plan={"concurrency": 65}))
 
 
 async def test_a_replay_keeps_the_answers_and_under_the_same_settings_every_bit(
