@@ -32,6 +32,7 @@ from app.records.fields import convert
 from app.records.figures import AskedJson
 from app.services.banks.spec import Faults, calls_out, name_of, require_markable
 from app.storage.identifiers import new_id
+from app.storage.repositories.banks import scorer_json
 
 MAX_EXAMPLES = 10
 
@@ -276,8 +277,8 @@ def item_fields(item: NewItem) -> dict[str, object]:
         "target": list(content.target),
         "tags": list(item.tags),
         "group": item.group,
-        "scorer": None if scorer is None else {"name": scorer.name, "params": dict(scorer.params)},
-        "expected_tokens": tokens,
+        "scorer": None if scorer is None else scorer_json(scorer),
+        "expected_tokens": {way: n for way, n in tokens.items() if n is not None},
     }
 
 
