@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, selec
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Limits
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
 from app.storage.scoping import Repository, of_opened
 
@@ -53,9 +53,7 @@ class ApiKeyRepository(Repository):
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included."""
         found = select(ApiKeyRow).where(_of(project_id))
-        return await read_page(
-            self._db, found, request, key=ApiKeyRow.id, kind="API key", read=api_key
-        )
+        return await self._page(found, request, ApiKeyRow.id, "API key", api_key)
 
     async def find(
         self, key_id: str, *, project_id: str | None = None, for_update: bool = False

@@ -17,7 +17,7 @@ from app.errors import InvalidStateError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.bulk import require_revision
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
@@ -146,9 +146,7 @@ class ProjectRepository(Repository):
 
     async def page(self, request: PageRequest) -> Page[Project]:
         """One page of the projects."""
-        return await read_page(
-            self._db, select(ProjectRow), request, key=ProjectRow.id, kind="project", read=_read
-        )
+        return await self._page(select(ProjectRow), request, ProjectRow.id, "project", _read)
 
     async def update(self, project_id: str, revision: int, changes: Mapping[str, Any]) -> Project:
         """Change fields of a project that is still at `revision`."""

@@ -43,7 +43,7 @@ from app.records.sessions import (
 )
 from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_room
 from app.storage.repositories.session_statements import (
     ADD,
@@ -64,7 +64,7 @@ from app.storage.repositories.session_statements import (
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import given, of_opened
 
 #: What changes of a session when it comes into other hands, or into none: nobody waits for it now.
 MOVED: Mapping[str, Any] = {
@@ -175,30 +175,22 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
         """One page of sessions that pass every filter given."""
-        query = SESSIONS
-        filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
+        filters = given(
             (SessionRow.status, wanted.status),
             (SessionRow.endpoint_id, wanted.endpoint_id),
             (BankVersionRow.bank_id, wanted.bank_id),
             (EndpointRow.name, wanted.examinee),
             (ASKED_MODEL, wanted.model),
-        ]
-        for column, value in filters:
-            if value is not None:
-                query = query.where(column == value)
+        )
+        query = SESSIONS.where(*filters)
         if wanted.metadata:
             query = query.where(SessionRow.details.contains(dict(wanted.metadata)))
         if wanted.since is not None:
             query = query.where(SessionRow.created_at >= wanted.since)
         if wanted.before is not None:
             query = query.where(SessionRow.created_at < wanted.before)
-        return await read_page(
-            self._db,
-            query,
-            request,
-            key=SessionRow.id,
-            kind="session",
-            read=lambda row: SessionRecord(**row),
+        return await self._page(
+            query, request, SessionRow.id, "session", lambda row: SessionRecord(**row)
         )
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
