@@ -17,7 +17,7 @@ from app.errors import FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
-from app.scorers.calling import CallingScorer, Equipped
+from app.scorers.calling import CallingScorer
 from app.scorers.confined import Failed, confined
 from app.scorers.registry import default_registry
 from app.scorers.text import is_blank
@@ -40,9 +40,10 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     Raises:
         BusyError: The helper processes have too much to do.
     """
-    spec = _spec_of(scorer)
-    if spec is None or not isinstance(scorer, ScorerParams):
+    name = default_registry().name_of(type(scorer))
+    if name is None or isinstance(scorer, CallingScorer) or not isinstance(scorer, ScorerParams):
         return await mark_here(scorer, item, answer)
+    spec = ScorerSpec(name, scorer.model_dump(mode="json"))
     inner = scorer.inner
     if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
         return await mark_here(scorer, item, answer)
@@ -118,14 +119,6 @@ async def check(spec: ScorerSpec) -> None:
             f"Wrong parameters for scorer {spec.name!r}: {fault}.",
             problems=[FieldProblem("/params", fault)],
         )
-
-
-def _spec_of(scorer: Scorer) -> ScorerSpec | None:
-    """How a helper process is told of it; None for one that calls out, or is not installed."""
-    if isinstance(scorer, CallingScorer | Equipped) or not isinstance(scorer, ScorerParams):
-        return None
-    name = default_registry().name_of(type(scorer))
-    return None if name is None else ScorerSpec(name, scorer.model_dump(mode="json"))
 
 
 def _size(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> int:

@@ -15,7 +15,7 @@ from app.engine.design.design import Design
 from app.engine.lint import Finding
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError, NotFoundError
-from app.records.banks import Bank, BankVersion, Item, VersionItem
+from app.records.banks import BankVersion, Item, VersionItem
 from app.records.endpoints import Price
 from app.records.figures import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
@@ -76,16 +76,6 @@ class VersionService:
         """A version by its id, of whichever bank."""
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
-
-    async def _newest(self, bank: str) -> tuple[Bank, str]:
-        async with self._database.reading() as uow:
-            found, version_id = await uow.banks.with_newest(bank)
-        if version_id is None:
-            raise InvalidStateError(
-                f"Bank {found.name!r} has no version yet: import item parameters first, "
-                f"or guess them: sextant banks import {found.name} --provisional"
-            )
-        return found, version_id
 
     async def items(
         self,
@@ -173,7 +163,13 @@ class VersionService:
             InvalidStateError: The bank has no version yet.
         """
         if version_id is None:
-            found, version_id = await self._newest(bank or "")
+            async with self._database.reading() as uow:
+                found, version_id = await uow.banks.with_newest(bank or "")
+            if version_id is None:
+                raise InvalidStateError(
+                    f"Bank {found.name!r} has no version yet: import item parameters first, "
+                    f"or guess them: sextant banks import {found.name} --provisional"
+                )
         else:
             async with self._database.reading() as uow:
                 found = await uow.banks.of_version(version_id)
