@@ -158,7 +158,7 @@ def read_item(row: ItemRow) -> Item:
     return convert(
         Item,
         row,
-        content=read_content(row.content),
+        content=_CONTENT.validate_python(row.content),
         scorer=read_scorer(row.scorer),
         tags=tuple(row.tags),
         group=row.group_key,
@@ -182,11 +182,6 @@ def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> V
 def content_json(content: ItemContent) -> dict[str, JsonValue]:
     """Content as stored; an empty one is `{}`."""
     return {} if content == ItemContent() else asdict(content)
-
-
-def read_content(value: object) -> ItemContent:
-    """Stored content to value."""
-    return _CONTENT.validate_python(value)
 
 
 def scorer_json(scorer: ScorerSpec) -> dict[str, JsonValue]:

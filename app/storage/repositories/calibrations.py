@@ -28,16 +28,23 @@ from app.storage.rows.calibrations import CalibrationRow
 from app.storage.scoping import given
 
 
+def _has_live_parts() -> ColumnElement[bool]:
+    part = aliased(CalibrationRow)
+    return (
+        select(part.id)
+        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
+        .correlate(CalibrationRow)
+        .exists()
+    )
+
+
 class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     """Questions and changes about calibrations, within one transaction."""
 
     row = CalibrationRow
     kind = "Calibration"
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        return (~_has_live_parts(),)
+    ready = (~_has_live_parts(),)
 
     async def add(
         self,
@@ -290,16 +297,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])
-
-
-def _has_live_parts() -> ColumnElement[bool]:
-    part = aliased(CalibrationRow)
-    return (
-        select(part.id)
-        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
-        .correlate(CalibrationRow)
-        .exists()
-    )
 
 
 def _read(row: CalibrationRow) -> CalibrationRecord:

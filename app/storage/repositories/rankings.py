@@ -1,6 +1,6 @@
 """Rankings: their row, their members' sessions, their events, and the lease of who runs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,10 +37,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     row = RankingRow
     kind = "Ranking"
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        return (~RankingRow.settings.has_key("by_hand"),)
+    ready = (~RankingRow.settings.has_key("by_hand"),)
 
     async def add(
         self,

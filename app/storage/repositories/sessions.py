@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Row,
     cast,
     func,
@@ -82,15 +81,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     claimable = UNDERWAY
     held = ("running", "waiting")
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        # A member of a ranking is run with the ranking, under its lease.
-        return (SessionRow.ranking_id.is_(None),)
-
-    @override
-    def _moved(self) -> Mapping[str, Any]:
-        return MOVED
+    # A member of a ranking is run with the ranking, under its lease.
+    ready = (SessionRow.ranking_id.is_(None),)
+    moved = MOVED
 
     async def add(
         self,
@@ -296,17 +289,17 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             update(SessionRow)
             .where(SessionRow.id == session_id)
             .values(
-                status=status,
-                lease_epoch=SessionRow.lease_epoch + 1,
-                lease_expires_at=None,
-                worker_id=None,
-                stop_reason=stop_reason,
-                stop_detail=stop_detail,
-                failure=None,
-                lapses=0,
-                event_seq=SessionRow.event_seq + 1,
-                **MOVED,
-                finished_at=func.now() if status in ENDED else None,
+                {
+                    **self._taken_away(),
+                    **MOVED,
+                    "status": status,
+                    "stop_reason": stop_reason,
+                    "stop_detail": stop_detail,
+                    "failure": None,
+                    "lapses": 0,
+                    "event_seq": SessionRow.event_seq + 1,
+                    "finished_at": func.now() if status in ENDED else None,
+                }
             )
         )
         await self._db.execute(
@@ -339,10 +332,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """
         record = await self.get(session_id, for_update=True)
         _require_own(record)
-        if record.status not in ENDED:
-            raise InvalidStateError(
-                f"Session {session_id} is {record.status}; cancel it before deleting it."
-            )
+        self._require_ended(record)
         child = await self._db.scalar(
             select(SessionRow.id).where(SessionRow.parent_id == session_id).limit(1)
         )
