@@ -3,9 +3,8 @@
 Pure: `BankService` reads what is there, asks these functions, and writes what they say.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -200,7 +199,7 @@ def new_items(
             f" First: {problems[0].detail}.",
             problems=problems[:MAX_PROBLEMS],
         )
-    skipped = _skipped({"unchanged": unchanged})
+    skipped = _skipped("unchanged", unchanged)
     n_taken = len(added) + len(filled)
     tally = Tally(rows_read=len(records), accepted=n_taken, skipped=skipped)
     return Incoming(added=added, filled=filled, tally=tally)
@@ -331,7 +330,7 @@ def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
     found: dict[str, ScorerSpec] = {}
     for item in items:
         if item.scorer is not None:
-            found.setdefault(json.dumps(asdict(item.scorer), sort_keys=True), item.scorer)
+            found.setdefault(name_of(item.scorer), item.scorer)
     return [spec for spec in found.values() if calls_out(spec)]
 
 
@@ -435,7 +434,7 @@ def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> Matc
         tally=Tally(
             rows_read=parameters.n_items,
             accepted=len(match.found),
-            skipped=_skipped({"no_matching_item": match.unknown}),
+            skipped=_skipped("no_matching_item", match.unknown),
         ),
         renamed=tuple(Renamed(name, key) for name, key in match.renamed.items()),
     )
@@ -452,9 +451,5 @@ def _same(old: ItemOutline, record: ItemRecord, *, tokens: bool = True) -> bool:
     )
 
 
-def _skipped(reasons: Mapping[str, Sequence[str]]) -> tuple[Skipped, ...]:
-    return tuple(
-        Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES]))
-        for reason, keys in reasons.items()
-        if keys
-    )
+def _skipped(reason: str, keys: Sequence[str]) -> tuple[Skipped, ...]:
+    return (Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES])),) if keys else ()

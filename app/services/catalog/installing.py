@@ -10,13 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from app.adapters.downloads import Progress
 from app.adapters.guard import AddressGuard
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.engine.bank import ItemBank
-from app.engine.inference.join import check_join
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import AgentsEntry, Entry, Listed, entry_of
@@ -27,6 +24,7 @@ from app.records.figures import AskedJson
 from app.reports.joins import join_sentence
 from app.sandbox.pool import Limits, sandbox
 from app.services.banks.imports import BankImport
+from app.services.banks.joins import join_of_table
 from app.services.banks.origins import ASKED
 from app.services.banks.service import BankService
 from app.services.banks.spec import calls_out, require_usable
@@ -322,12 +320,7 @@ def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
         d=[item["d"] for item in items],
         item_ids=[item["key"] for item in items],
     )
-    columns = {key: place for place, key in enumerate(table.items)}
-    scores = np.full((table.n_examinees, bank.n_items), np.nan)
-    for place, key in enumerate(bank.item_ids):
-        if key in columns:
-            scores[:, place] = table.scores[:, columns[key]]
-    check = check_join(bank, scores)
+    check = join_of_table(bank, table)
     if check.verdict == "broken":
         raise InvalidInputError(f"{answers.name}: {join_sentence(check)}")
     return {**asdict(check), "explanation": join_sentence(check)}
