@@ -119,9 +119,33 @@ _FORGET = [
 class ProjectRepository(Repository):
     """Questions and changes about projects, within one transaction."""
 
-    async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
+    async def allotment(
+        self, limit: str, key_id: str | None, *, for_update: bool = False
+    ) -> Allotment | None:
         """How much the present project, and a key of it, may have; None: all there is."""
-        return await allotment(self._db, limit, key_id)
+        others = select(ApiKeyRow.id).where(
+            ApiKeyRow.project_id == ProjectRow.id,
+            ApiKeyRow.id != key_id,
+            ApiKeyRow.revoked_at.is_(None),
+            func.coalesce(ApiKeyRow.expires_at > func.now(), true()),
+        )
+        own = select(ApiKeyRow.limits[limit].as_integer()).where(
+            ApiKeyRow.project_id == ProjectRow.id, ApiKeyRow.id == key_id
+        )
+        asked = select(
+            ProjectRow.name,
+            ProjectRow.limits[limit].as_integer(),
+            own.scalar_subquery(),
+            others.exists(),
+        ).where(ProjectRow.id == owner())
+        if for_update:
+            asked = asked.with_for_update(key_share=True, of=ProjectRow)
+        name, most, own_most, are_shared = (await self._db.execute(asked)).one()
+        if most is None and own_most is None:
+            return None
+        return Allotment(
+            limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared
+        )
 
     async def add(self, project: Project) -> Project:
         """Store a new project."""
@@ -292,37 +316,10 @@ async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
     return restored(Limits, limits), restored(Limits, own or {})
 
 
-async def allotment(
-    db: AsyncSession, limit: str, key_id: str | None, *, for_update: bool = False
-) -> Allotment | None:
-    """How much the present project, and a key of it, may have; None: all there is."""
-    others = select(ApiKeyRow.id).where(
-        ApiKeyRow.project_id == ProjectRow.id,
-        ApiKeyRow.id != key_id,
-        ApiKeyRow.revoked_at.is_(None),
-        func.coalesce(ApiKeyRow.expires_at > func.now(), true()),
-    )
-    own = select(ApiKeyRow.limits[limit].as_integer()).where(
-        ApiKeyRow.project_id == ProjectRow.id, ApiKeyRow.id == key_id
-    )
-    asked = select(
-        ProjectRow.name,
-        ProjectRow.limits[limit].as_integer(),
-        own.scalar_subquery(),
-        others.exists(),
-    ).where(ProjectRow.id == owner())
-    if for_update:
-        asked = asked.with_for_update(key_share=True, of=ProjectRow)
-    name, most, own_most, are_shared = (await db.execute(asked)).one()
-    if most is None and own_most is None:
-        return None
-    return Allotment(limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared)
-
-
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
     key_id = maker()
-    found = await allotment(db, "open_sessions", key_id, for_update=True)
+    found = await ProjectRepository(db).allotment("open_sessions", key_id, for_update=True)
     if found is None:
         return
     # No more rows are looked at than there may be, however many are open since the limit was set.
