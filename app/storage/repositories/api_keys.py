@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
 
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import convert, not_none, restored
+from app.records.fields import convert, not_none
 from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
@@ -61,15 +61,6 @@ class ApiKeyRepository(Repository):
         """A key, revoked or not."""
         query = select(ApiKeyRow).where(ApiKeyRow.id == key_id, _of(project_id))
         return api_key(await self._one(query, "API key", key_id, for_update=for_update))
-
-    async def limits_of(self, key_id: str | None, project_id: str) -> Limits:
-        """What a key may use of its project's; none are set of what is no key of this project."""
-        if key_id is None:
-            return Limits()
-        found = await self._db.scalar(
-            select(ApiKeyRow.limits).where(ApiKeyRow.id == key_id, _of(project_id))
-        )
-        return restored(Limits, found or {})
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
         """Let a key use so much."""

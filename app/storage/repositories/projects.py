@@ -13,7 +13,7 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true, u
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
-from app.errors import InvalidStateError, StorageFullError, TooManySessionsError
+from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.bulk import require_revision
@@ -147,6 +147,15 @@ class ProjectRepository(Repository):
             limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared
         )
 
+    async def limits(self, project_id: str, key_id: str | None) -> tuple[Limits, Limits]:
+        """Of a project, and of a key, which has none set where it is no key of the project."""
+        of = {"project_id": project_id, "key_id": key_id}
+        found = (await self._db.execute(_LIMITS, of)).one_or_none()
+        if found is None:
+            raise NotFoundError("project", project_id)
+        limits, own = found
+        return restored(Limits, limits), restored(Limits, own or {})
+
     async def add(self, project: Project) -> Project:
         """Store a new project."""
         values = asdict(project)
@@ -274,7 +283,7 @@ async def require_room(db: AsyncSession) -> None:
         TooManySessionsError: As many as it, or this key of several, may have have not ended.
         StorageFullError: It, or what this key made, takes all that it may.
     """
-    limits, own = await _limits(db)
+    limits, own = await ProjectRepository(db).limits(owner(), maker())
     if limits.open_sessions is not None or own.open_sessions is not None:
         await _require_few_open(db)
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
@@ -286,7 +295,7 @@ async def require_space(db: AsyncSession) -> None:
     Raises:
         StorageFullError: It has.
     """
-    limits, own = await _limits(db)
+    limits, own = await ProjectRepository(db).limits(owner(), maker())
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
@@ -307,13 +316,6 @@ async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = N
     if time.monotonic() - began > _LONG_COUNT_S:
         _counted[project_id, key_id] = total
     return total
-
-
-async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
-    """Of the project that is acted for, and of the key that acts, if it is one of it."""
-    of = {"project_id": owner(), "key_id": maker()}
-    limits, own = (await db.execute(_LIMITS, of)).one()
-    return restored(Limits, limits), restored(Limits, own or {})
 
 
 async def _require_few_open(db: AsyncSession) -> None:
