@@ -122,9 +122,11 @@ class CallingScorer(ScorerParams):
             f"{answer.text[:40]!r} to {(item.prompt or '')[:40]!r}."
         )
 
-    @abstractmethod
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A right and a wrong answer, see `Scorer`."""
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:  # noqa: ARG002
+        """A right and a wrong answer, see `Scorer`; by default needing no chance."""
+        if not item.target:
+            raise InvalidInputError("Simulated examinees need a target to answer with.")
+        return item.target[0], "Something else altogether."
 
     def failed(self, error: ExamineeError | ScorerBudgetError) -> NotScored:
         """No mark, for a failure that is ours and not the examinee's."""
