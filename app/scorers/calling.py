@@ -115,7 +115,7 @@ class CallingScorer(ScorerParams):
         """Not without tools.
 
         Raises:
-            InvalidInputError: Always; `app.scorers.build` takes the tools.
+            InvalidInputError: Always; `app.scorers.mark` takes the tools.
         """
         raise InvalidInputError(
             f"A {self.failure_prefix} scorer calls an endpoint: it needs tools to score "
@@ -136,22 +136,3 @@ class CallingScorer(ScorerParams):
     def missing(self, code: str, reason: str) -> NotScored:
         """No mark, and why."""
         return NotScored(outcome=Outcome.ERROR, reason=reason, code=code)
-
-
-@dataclass(frozen=True, slots=True)
-class Equipped:
-    """A calling scorer with the tools to do its work."""
-
-    scorer: CallingScorer
-    tools: Tools
-
-    async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Mark `answer`; a failure to call out is no mark."""
-        try:
-            return await self.scorer.score_with(self.tools, item, answer)
-        except (ExamineeError, ScorerBudgetError) as error:
-            return self.scorer.failed(error)
-
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """As the scorer itself."""
-        return self.scorer.examples(item, rng)

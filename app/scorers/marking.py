@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import ExamineeError, FieldProblem, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
-from app.scorers.calling import CallingScorer
+from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
 from app.scorers.registry import default_registry
 from app.scorers.text import is_blank
@@ -32,8 +32,10 @@ MAX_CHARS_HERE = 1_500
 CHECK_TIMEOUT_S = 5.0
 
 
-async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
-    """Mark `answer` to `item` with `scorer`.
+async def mark(
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+) -> Mark:
+    """Mark `answer` to `item` with `scorer`; one that calls out needs `tools` for it.
 
     Cut-off, filtered and empty answers are not marked: they say nothing about ability.
 
@@ -42,7 +44,7 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     """
     name = default_registry().name_of(type(scorer))
     if name is None or isinstance(scorer, CallingScorer) or not isinstance(scorer, ScorerParams):
-        return await mark_here(scorer, item, answer)
+        return await mark_here(scorer, item, answer, tools)
     spec = ScorerSpec(name, scorer.model_dump(mode="json"))
     inner = scorer.inner
     if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
@@ -56,7 +58,9 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     return scorer.unmarked(result) if isinstance(result, Failed) else _mark_of(result)
 
 
-async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
+async def mark_here(
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+) -> Mark:
     """As `mark`, in this process whatever the size."""
     if answer.finish is FinishReason.LENGTH:
         return NotScored(
@@ -68,7 +72,12 @@ async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
         )
     if is_blank(answer.text):
         return NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
-    return await scorer.score(item, answer)
+    if not isinstance(scorer, CallingScorer) or tools is None:
+        return await scorer.score(item, answer)
+    try:
+        return await scorer.score_with(tools, item, answer)
+    except (ExamineeError, ScorerBudgetError) as error:  # a failure to call out is no mark
+        return scorer.failed(error)
 
 
 async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> tuple[str, str]:
