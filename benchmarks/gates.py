@@ -31,8 +31,8 @@ from transfer import matrices, random_interval
 
 from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.score_curves import strongest_first
+from app.calibration.pipeline.calibrator import task_targets
 from app.calibration.pipeline.ranking import bank_from, learned_from
-from app.calibration.pipeline.tasks import task_targets
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.inference.gate import gate

@@ -1,6 +1,5 @@
 """The JSON object that `sextant calibrate --json` writes, read back."""
 
-from collections import Counter
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
@@ -138,21 +137,6 @@ class CalibrationFile(Figures):
     model: str
     items: tuple[dict[str, Any], ...] = ()
     knowledge: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def item_reasons(self) -> dict[str, int]:
-        """Why items took no part."""
-        return dict(Counter(entry.reason for entry in self.dropped))
-
-    @property
-    def score_only_reasons(self) -> dict[str, int]:
-        """Why items count in scores alone."""
-        return dict(Counter(entry.reason for entry in self.score_only))
-
-    @property
-    def examinee_reasons(self) -> dict[str, int]:
-        """Why examinees took no part."""
-        return dict(Counter(entry.reason for entry in self.dropped_examinees))
 
     @property
     def keys(self) -> tuple[str, ...]:

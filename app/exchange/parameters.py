@@ -42,13 +42,7 @@ from app.exchange.files import (
     read_bytes,
 )
 from app.exchange.py_irt import read_py_irt_parameters
-from app.exchange.slopes import (
-    bank_of_slopes,
-    mirt_names,
-    own_names,
-    require_no_asymptotes,
-    slopes_by_name,
-)
+from app.exchange.slopes import bank_of_columns, mirt_names, own_names, slopes_by_name
 
 _PARQUET = b"PAR1"
 _NEIGHBOURS = 2  # floats on either side of a quotient that are tried
@@ -278,22 +272,20 @@ def _bank(
     name: str,
     scale: str,
 ) -> ItemBank:
-    n_items = len(item_ids)
-    a, location = np.array(values[form.slope]), np.array(values[form.location])
-    c = np.array(values.get(form.lower, [0.0] * n_items))
-    d = np.array(values.get(form.upper, [1.0] * n_items))
-    k = np.array(values[form.dispersion]) if form.dispersion else None
-    if form.several:
-        require_no_asymptotes(c, d, item_ids, name)
-        slopes = {column: values[column] for column in form.several}
-        return bank_of_slopes(slopes, location, item_ids, scale=scale)
-    if form.location != "b":
-        return ItemBank.from_intercepts(
-            a=a, intercept=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale
-        )
-    return ItemBank.from_difficulties(
-        a=a, b=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale
-    )
+    roles = {
+        "a": form.slope,
+        "b" if form.location == "b" else "intercept": form.location,
+        "c": form.lower,
+        "d": form.upper,
+        "k": form.dispersion,
+    }
+    columns = {
+        role: np.array(values[column])
+        for role, column in roles.items()
+        if column is not None and column in values
+    }
+    slopes = {column: np.array(values[column]) for column in form.several}
+    return bank_of_columns(columns, slopes, item_ids, name=name, scale=scale)
 
 
 def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:

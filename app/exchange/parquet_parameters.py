@@ -19,13 +19,7 @@ import pyarrow.parquet as pa_parquet
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.errors import FileFormatError
 from app.exchange.files import MAX_ITEMS, Problems, shortened
-from app.exchange.slopes import (
-    bank_of_slopes,
-    mirt_names,
-    own_names,
-    require_no_asymptotes,
-    slopes_by_name,
-)
+from app.exchange.slopes import bank_of_columns, mirt_names, own_names, slopes_by_name
 
 MAX_COLUMNS = 1_000
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
@@ -58,34 +52,19 @@ def read_parquet_parameters(
         if not key or not key.strip():
             problems.add(f"{name}:{row}:item", "expected the name of an item, got nothing")
     problems.raise_any(name)
-    if names := own_names(table.column_names):
-        slopes = {
-            column: _cast(table, column, pa.float64(), name).to_numpy(zero_copy_only=False)
-            for column in names
-        }
-        if "intercept" not in columns:
-            raise FileFormatError(f"{name}: expected the column intercept beside several slopes.")
-        ones = np.ones(len(keys))
-        require_no_asymptotes(
-            columns.get("c", 0.0 * ones), columns.get("d", ones), [*map(str, keys)], name
-        )
-        return bank_of_slopes(
-            slopes, columns["intercept"], [key.strip() for key in keys], scale=scale
-        )
-    if mirt_names(table.column_names):
+    slopes = {
+        column: _cast(table, column, pa.float64(), name).to_numpy(zero_copy_only=False)
+        for column in own_names(table.column_names)
+    }
+    if slopes and "intercept" not in columns:
+        raise FileFormatError(f"{name}: expected the column intercept beside several slopes.")
+    if not slopes and mirt_names(table.column_names):
         raise FileFormatError(
             f"{name}: expected slopes in several abilities as general, dimension_1, ... in "
             "Parquet, got a1, a2, ..."
         )
-    shared = {name: columns.get(name) for name in ("c", "d", "k")}
     item_ids = [key.strip() for key in keys]
-    if "intercept" in columns:
-        return ItemBank.from_intercepts(
-            a=columns["a"], intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
-        )
-    return ItemBank.from_difficulties(
-        a=columns["a"], b=columns["b"], item_ids=item_ids, scale=scale, **shared
-    )
+    return bank_of_columns(columns, slopes, item_ids, name=name, scale=scale)
 
 
 def write_parquet_parameters(

@@ -55,24 +55,43 @@ def slopes_by_name(bank: ItemBank) -> dict[str, FloatArray]:
     return dict(zip(items.names, items.across, strict=True))
 
 
-def require_no_asymptotes(
-    lower: Sequence[float] | FloatArray,
-    upper: Sequence[float] | FloatArray,
+def bank_of_columns(
+    columns: Mapping[str, FloatArray],
+    slopes: Mapping[str, FloatArray],
     item_ids: Sequence[str],
+    *,
     name: str,
-) -> None:
-    """Refuse guessing beside several abilities, which no model here has.
+    scale: str,
+) -> ItemBank:
+    """The bank that a file of columns describes.
+
+    Args:
+        columns: `a`, `intercept` or `b`, the former if both are there, and maybe `c`, `d`, `k`.
+        slopes: In several abilities; empty for one.
+        item_ids: Of each row.
+        name: Of the file.
+        scale: Name of the theta scale.
 
     Raises:
-        ItemBankError: An item with an asymptote.
+        ItemBankError: Numbers that are no item's, as asymptotes beside several slopes.
     """
-    bent = (np.asarray(lower) != 0.0) | (np.asarray(upper) != 1.0)
-    if bent.any():
-        first = item_ids[int(np.flatnonzero(bent)[0])]
-        raise ItemBankError(
-            f"{name}: expected no asymptotes beside several slopes (lower 0, upper 1), got some "
-            f"with {int(bent.sum())} items, the first is {first!r}."
+    shared = {column: columns.get(column) for column in ("c", "d", "k")}
+    if slopes:
+        bent = (columns.get("c", np.zeros(1)) != 0.0) | (columns.get("d", np.ones(1)) != 1.0)
+        if bent.any():
+            first = item_ids[int(np.flatnonzero(bent)[0])]
+            raise ItemBankError(
+                f"{name}: expected no asymptotes beside several slopes (lower 0, upper 1), got "
+                f"some with {int(bent.sum())} items, the first is {first!r}."
+            )
+        return bank_of_slopes(slopes, columns["intercept"], item_ids, scale=scale)
+    if "intercept" in columns:
+        return ItemBank.from_intercepts(
+            a=columns["a"], intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
         )
+    return ItemBank.from_difficulties(
+        a=columns["a"], b=columns["b"], item_ids=item_ids, scale=scale, **shared
+    )
 
 
 def _counted(prefix: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 
-def build(spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
-    """The scorer that `spec` describes; one that calls out marks with `tools` only.
+def build(spec: ScorerSpec) -> Scorer:
+    """The scorer that `spec` describes.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
         InvalidInputError: A parameter is unknown or has a wrong value.
     """
-    return default_registry().build(spec, tools)
+    return default_registry().build(spec)
 
 
 def describe() -> list[dict[str, Any]]:

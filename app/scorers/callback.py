@@ -4,11 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import override
 
-from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Json, Outcome
 from app.scorers.base import Mark, NotScored, Scored, fault_of
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
@@ -101,12 +99,6 @@ class Callback(CallingScorer):
             },
             "params": self.params,
         }
-
-    @override
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        if not item.target:
-            raise InvalidInputError("Simulated examinees need a target to answer with.")
-        return item.target[0], "Something else altogether."
 
 
 class _Reply(BaseModel):

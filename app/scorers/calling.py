@@ -115,16 +115,18 @@ class CallingScorer(ScorerParams):
         """Not without tools.
 
         Raises:
-            InvalidInputError: Always; `app.scorers.build` takes the tools.
+            InvalidInputError: Always; `app.scorers.mark` takes the tools.
         """
         raise InvalidInputError(
             f"A {self.failure_prefix} scorer calls an endpoint: it needs tools to score "
             f"{answer.text[:40]!r} to {(item.prompt or '')[:40]!r}."
         )
 
-    @abstractmethod
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A right and a wrong answer, see `Scorer`."""
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:  # noqa: ARG002
+        """A right and a wrong answer, see `Scorer`; by default needing no chance."""
+        if not item.target:
+            raise InvalidInputError("Simulated examinees need a target to answer with.")
+        return item.target[0], "Something else altogether."
 
     def failed(self, error: ExamineeError | ScorerBudgetError) -> NotScored:
         """No mark, for a failure that is ours and not the examinee's."""
@@ -134,22 +136,3 @@ class CallingScorer(ScorerParams):
     def missing(self, code: str, reason: str) -> NotScored:
         """No mark, and why."""
         return NotScored(outcome=Outcome.ERROR, reason=reason, code=code)
-
-
-@dataclass(frozen=True, slots=True)
-class Equipped:
-    """A calling scorer with the tools to do its work."""
-
-    scorer: CallingScorer
-    tools: Tools
-
-    async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Mark `answer`; a failure to call out is no mark."""
-        try:
-            return await self.scorer.score_with(self.tools, item, answer)
-        except (ExamineeError, ScorerBudgetError) as error:
-            return self.scorer.failed(error)
-
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """As the scorer itself."""
-        return self.scorer.examples(item, rng)

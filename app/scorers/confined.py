@@ -94,7 +94,7 @@ def _perform(order: Any, *_: object) -> dict[str, object]:
 @cache
 def _sandbox(libraries: tuple[str, ...]) -> Sandbox:
     made = Sandbox(
-        ("app.scorers.remote", "app.scorers.shipped", *libraries), spare=_SPARE, waiting=_WAITING
+        ("app.scorers.marking", "app.scorers.shipped", *libraries), spare=_SPARE, waiting=_WAITING
     )
     atexit.register(made.close)
     _made.append(made)

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, ClassVar, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from app.errors import ExamineeError, InvalidInputError, ScorerBudgetError
+from app.errors import ExamineeError, ScorerBudgetError
 from app.items import Answer, ItemContent, Json, Message, Outcome
 from app.scorers.base import Mark, NotScored, Scale, Scored
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
@@ -198,12 +197,6 @@ class Judge(CallingScorer):
             if score is not None and self.lowest <= score <= self.highest:
                 found = score, str(candidate.get("reason") or "")[:_MAX_REASON_CHARS]
         return found
-
-    @override
-    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        if not item.target:
-            raise InvalidInputError("Simulated examinees need a target to answer with.")
-        return item.target[0], "Something else altogether."
 
 
 def _listed(texts: Iterable[str]) -> str:

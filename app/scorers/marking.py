@@ -4,21 +4,27 @@ Scorers read texts that anybody wrote. Of short texts even the most hostile take
 whatever is longer is read in a child process, see `confined`.
 """
 
-from collections.abc import Sequence
-from functools import partial
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import JsonValue, TypeAdapter
 
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import ExamineeError, FieldProblem, InvalidInputError, ScorerBudgetError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY
-from app.scorers import remote
-from app.scorers.base import Mark, NotScored, Scorer, ScorerParams
-from app.scorers.calling import CallingScorer, Equipped
+from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
+from app.scorers.calling import CallingScorer, Tools
 from app.scorers.confined import Failed, confined
 from app.scorers.registry import default_registry
-from app.scorers.remote import mark_of, sent
 from app.scorers.text import is_blank
+
+T = TypeVar("T")
+#: A scorer, an item, an answer or a mark as they are sent.
+Sent = dict[str, JsonValue]
 
 #: Characters up to which texts are read on the spot.
 MAX_CHARS_HERE = 1_500
@@ -26,30 +32,35 @@ MAX_CHARS_HERE = 1_500
 CHECK_TIMEOUT_S = 5.0
 
 
-async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
-    """Mark `answer` to `item` with `scorer`.
+async def mark(
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+) -> Mark:
+    """Mark `answer` to `item` with `scorer`; one that calls out needs `tools` for it.
 
     Cut-off, filtered and empty answers are not marked: they say nothing about ability.
 
     Raises:
         BusyError: The helper processes have too much to do.
     """
-    spec = _spec_of(scorer)
-    if spec is None or not isinstance(scorer, ScorerParams):
-        return await mark_here(scorer, item, answer)
+    name = default_registry().name_of(type(scorer))
+    if name is None or isinstance(scorer, CallingScorer) or not isinstance(scorer, ScorerParams):
+        return await mark_here(scorer, item, answer, tools)
+    spec = ScorerSpec(name, scorer.model_dump(mode="json"))
     inner = scorer.inner
     if inner.memory <= SMALL_MEMORY and _size(spec, item, answer) <= MAX_CHARS_HERE:
         return await mark_here(scorer, item, answer)
     result = await confined(
-        partial(remote.mark, spec=sent(spec), item=sent(item), answer=sent(answer)),
+        partial(mark_sent, spec=_sent(spec), item=_sent(item), answer=_sent(answer)),
         timeout_s=inner.work_s,
         libraries=inner.libraries,
         memory=inner.memory,
     )
-    return scorer.unmarked(result) if isinstance(result, Failed) else mark_of(result)
+    return scorer.unmarked(result) if isinstance(result, Failed) else _mark_of(result)
 
 
-async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
+async def mark_here(
+    scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
+) -> Mark:
     """As `mark`, in this process whatever the size."""
     if answer.finish is FinishReason.LENGTH:
         return NotScored(
@@ -61,7 +72,12 @@ async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
         )
     if is_blank(answer.text):
         return NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
-    return await scorer.score(item, answer)
+    if not isinstance(scorer, CallingScorer) or tools is None:
+        return await scorer.score(item, answer)
+    try:
+        return await scorer.score_with(tools, item, answer)
+    except (ExamineeError, ScorerBudgetError) as error:  # a failure to call out is no mark
+        return scorer.failed(error)
 
 
 async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> tuple[str, str]:
@@ -76,7 +92,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return default_registry().build(spec).examples(item, np.random.default_rng(seed))
     result = await confined(
-        partial(remote.examples, spec=sent(spec), item=sent(item), seed=list(seed)),
+        partial(examples_sent, spec=_sent(spec), item=_sent(item), seed=list(seed)),
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
     )
     if isinstance(result, Failed):
@@ -105,21 +121,13 @@ async def check(spec: ScorerSpec) -> None:
         except ValueError as error:
             fault = str(error)
     else:
-        result = await confined(partial(remote.check, spec=sent(spec)), timeout_s=CHECK_TIMEOUT_S)
+        result = await confined(partial(check_sent, spec=_sent(spec)), timeout_s=CHECK_TIMEOUT_S)
         fault = result.reason if isinstance(result, Failed) else result
     if fault is not None:
         raise InvalidInputError(
             f"Wrong parameters for scorer {spec.name!r}: {fault}.",
             problems=[FieldProblem("/params", fault)],
         )
-
-
-def _spec_of(scorer: Scorer) -> ScorerSpec | None:
-    """How a helper process is told of it; None for one that calls out, or is not installed."""
-    if isinstance(scorer, CallingScorer | Equipped) or not isinstance(scorer, ScorerParams):
-        return None
-    name = default_registry().name_of(type(scorer))
-    return None if name is None else ScorerSpec(name, scorer.model_dump(mode="json"))
 
 
 def _size(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> int:
@@ -140,3 +148,58 @@ def _size_of(value: object) -> int:
             return sum(map(_size_of, value))
         case _:
             return 1
+
+
+_SCORER, _ITEM, _ANSWER = TypeAdapter(ScorerSpec), TypeAdapter(ItemContent), TypeAdapter(Answer)
+_SCORED, _NOT_SCORED = TypeAdapter(Scored), TypeAdapter(NotScored)
+
+
+def _sent(value: ScorerSpec | ItemContent | Answer) -> Sent:
+    match value:
+        case ScorerSpec():
+            return {"name": value.name, "params": dict(value.params)}
+        case ItemContent():
+            return asdict(value)
+        case Answer():
+            return {"text": value.text, "finish": value.finish.value}
+
+
+def _mark_of(reply: Sent) -> Mark:
+    return (_SCORED if "score" in reply else _NOT_SCORED).validate_python(reply)
+
+
+# What follows runs in helper processes.
+
+
+def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
+    """Mark an answer."""
+    scorer = default_registry().build(_SCORER.validate_python(spec))
+    told = _ITEM.validate_python(item), _ANSWER.validate_python(answer)
+    return asdict(_run(mark_here(scorer, *told)))
+
+
+def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
+    """A right and a wrong answer, or why there are none."""
+    try:
+        scorer = default_registry().build(_SCORER.validate_python(spec))
+        return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
+    except InvalidInputError as error:
+        return error.detail
+
+
+def check_sent(*, spec: Sent) -> str | None:
+    """What is wrong with a scorer's parameters, if anything is."""
+    try:
+        _run(default_registry().build_plain(_SCORER.validate_python(spec)).check())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    return _loop().run_until_complete(work)

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
 from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
-from app.scorers.calling import CallingScorer, Equipped, Tools
 
 ENTRY_POINT_GROUP = "sextant.scorers"
 #: Every mark, whatever was measured.
@@ -67,13 +66,8 @@ class ScorerRegistry:
                 ) from exc
             self.register(point.name, loaded)
 
-    def build(self, spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
+    def build(self, spec: ScorerSpec) -> Scorer:
         """The scorer that `spec` describes.
-
-        Args:
-            spec: Its name and parameters.
-            tools: For scorers that call out; without them these check their parameters and give
-                examples, but mark nothing.
 
         Raises:
             UnknownNameError: No scorer of that name.
@@ -95,14 +89,12 @@ class ScorerRegistry:
                 f"Wrong parameters for scorer {spec.name!r}: {listed}. Known parameters: {known}.",
                 problems=problems,
             ) from exc
-        if isinstance(scorer, CallingScorer):
-            return scorer if tools is None else Equipped(scorer, tools)
         if not isinstance(scorer, Scorer):  # `register` has checked the class
             raise TypeError(f"{_where(scorer_class)} is not a Scorer")
         return scorer
 
     def build_plain(self, spec: ScorerSpec) -> ScorerParams:
-        """As `build` without tools, by its class."""
+        """As `build`, by its class."""
         scorer = self.build(spec)
         if not (isinstance(scorer, ScorerParams) and isinstance(scorer, Scorer)):
             raise TypeError(f"{scorer!r} is not a ScorerParams")  # `register` has checked the class

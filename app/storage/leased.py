@@ -24,6 +24,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.errors import InvalidStateError, LeaseLostError
 from app.records.leased import UNDERWAY, LeasedRecord
+from app.records.sessions import ENDED
 from app.storage.rows.base import LeasedRow
 from app.storage.scoping import Repository
 
@@ -55,6 +56,8 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         kind: What stands in it, for people.
         claimable: States in which a worker may hold it.
         held: Those in which one does.
+        ready: What must be true, beside its state, of a row that is to be claimed for itself.
+        moved: Other columns that change whenever a row comes into other hands, or into none.
 
     Raises:
         LeaseLostError: On writing: it was cancelled, or another worker has it.
@@ -64,15 +67,8 @@ class LeasedRepository(Repository, ABC, Generic[R]):
     kind: ClassVar[str]
     claimable: ClassVar[Sequence[str]] = UNDERWAY
     held: ClassVar[Sequence[str]] = ("running",)
-
-    @classmethod
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        """What must be true, beside its state, of a row that is to be claimed for itself."""
-        return ()
-
-    def _moved(self) -> Mapping[str, Any]:
-        """Other columns that change whenever a row comes into other hands, or into none."""
-        return {}
+    ready: ClassVar[Sequence[ColumnElement[bool]]] = ()
+    moved: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     async def get(self, resource_id: str, /) -> R:
@@ -92,7 +88,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
                 row.id == resource_id,
                 row.status.in_(self.claimable),
                 self._is_over(row.lease_expires_at, _CREDIBLE * lease),
-                *self._ready(),
+                *self.ready,
             )
             .values(
                 status="running",
@@ -100,7 +96,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
                 lease_expires_at=func.now() + lease,
                 worker_id=worker_id,
                 started_at=func.coalesce(row.started_at, func.now()),
-                **self._moved(),
+                **self.moved,
             )
             .returning(row.lease_epoch)
         )
@@ -113,7 +109,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
 
     def _require_ended(self, record: R) -> None:
         """Refuse to delete work that has not ended."""
-        if record.status in UNDERWAY:
+        if record.status not in ENDED:
             raise InvalidStateError(
                 f"{self.kind} {record.id} is {record.status}; cancel it before deleting it."
             )
@@ -138,7 +134,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
         await self._db.execute(
             update(self.row)
             .where(self.row.id.in_(self._ours(leases)))
-            .values(status="queued", lease_expires_at=None, worker_id=None, **self._moved())
+            .values(status="queued", lease_expires_at=None, worker_id=None, **self.moved)
         )
 
     async def stalled(
@@ -171,7 +167,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
             "status": "queued",
             "lease_expires_at": func.now(),  # over: the next worker may claim it
             "worker_id": None,
-            **self._moved(),
+            **self.moved,
         }
         if counts:
             values["lapses"] = case((was_run, row.lapses + 1), else_=row.lapses)
@@ -195,7 +191,7 @@ class LeasedRepository(Repository, ABC, Generic[R]):
                     until + bindparam("grace", type_=Interval()),
                     bindparam("longest", type_=Interval()),
                 ),
-                *cls._ready(),
+                *cls.ready,
             )
             .order_by(row.id)
             .limit(bindparam("most", type_=Integer()))

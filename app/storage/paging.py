@@ -2,14 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-from sqlalchemy import Select, select
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import InstrumentedAttribute
-
-from app.errors import NotFoundError
-from app.storage.identifiers import may_name
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -70,49 +63,3 @@ async def within_size(
         room = min(MOST_CHARS - chars, _AT_ONCE)
         like_these = room * len(found) // max(chars, 1)
         at_once = max(1, min(limit + 1 - len(found), like_these))
-
-
-async def read_page(
-    db: AsyncSession,
-    statement: Select[Any],
-    request: PageRequest,
-    *,
-    key: InstrumentedAttribute[str],
-    kind: str,
-    read: Callable[[Any], T],
-) -> Page[T]:
-    """Run `statement` for one page.
-
-    Args:
-        db: Open session.
-        statement: Selects one ORM class, or columns; filters applied, not ordered.
-        request: Which page.
-        key: Column of the ids, by which the list is ordered.
-        kind: What the list holds, for the error.
-        read: An ORM row, or a mapping of columns, to the domain's value.
-
-    Raises:
-        NotFoundError: Nothing can have had the id `after`. An entry that left the filter is fine,
-            and so is one that was deleted while somebody walks the list.
-    """
-    if request.after is not None:
-        if not await _is_cursor(db, key, request.after):
-            raise NotFoundError(kind, request.after)
-        statement = statement.where(
-            key < request.after if request.descending else key > request.after
-        )
-    order: Any = key.desc() if request.descending else key.asc()
-    found = await db.execute(statement.order_by(order).limit(request.limit + 1))
-    is_one = len(statement.column_descriptions) == 1
-    rows: Sequence[Any] = found.scalars().all() if is_one else found.mappings().all()
-    return Page(
-        items=tuple(read(row) for row in rows[: request.limit]),
-        has_more=len(rows) > request.limit,
-    )
-
-
-async def _is_cursor(db: AsyncSession, key: InstrumentedAttribute[str], after: str) -> bool:
-    if await db.scalar(select(key).where(key == after)) is not None:
-        return True
-    other = await db.scalar(select(key).limit(1))
-    return other is not None and may_name(after, like=other)

@@ -6,10 +6,10 @@ statement of such classes (a text, or a table's bare columns) says by `of_opened
 under these conditions before, tells whose it is; without that it is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Boolean, ColumnElement, Select, String, bindparam, event, text
+from sqlalchemy import Boolean, ColumnElement, Select, String, bindparam, event, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
@@ -21,6 +21,8 @@ from typing_extensions import override
 
 from app.acting import seen_project
 from app.errors import NotFoundError
+from app.storage.identifiers import may_name
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.banks import BankRow, BankVersionRow, InstallationRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import (
     AnswerSheetRow,
@@ -42,6 +44,7 @@ from app.storage.rows.sessions import (
 )
 
 R = TypeVar("R")
+T = TypeVar("T")
 #: Of a statement that changes something of a bank for whoever uses it, such as how often its
 #: items were drawn: it finds what may be read.
 FOR_USERS: Final = {"for_users": True}
@@ -219,6 +222,51 @@ class Repository:
         if row is None:
             raise NotFoundError(kind, name)
         return row
+
+    async def _page(
+        self,
+        statement: Select[Any],
+        request: PageRequest,
+        key: InstrumentedAttribute[str],
+        kind: str,
+        read: Callable[[Any], T],
+    ) -> Page[T]:
+        """Run a statement for one page.
+
+        Args:
+            statement: Selects one ORM class, or columns; filters applied, not ordered.
+            request: Which page.
+            key: Column of the ids, by which the list is ordered.
+            kind: What the list holds, for the error.
+            read: An ORM row, or a mapping of columns, to the domain's value.
+
+        Raises:
+            NotFoundError: Nothing can have had the id `after`. An entry that left the filter is
+                fine, and so is one that was deleted while somebody walks the list.
+        """
+        if request.after is not None:
+            if not await self._is_cursor(key, request.after):
+                raise NotFoundError(kind, request.after)
+            statement = statement.where(
+                key < request.after if request.descending else key > request.after
+            )
+        order: Any = key.desc() if request.descending else key.asc()
+        found = await self._db.execute(statement.order_by(order).limit(request.limit + 1))
+        is_one = len(statement.column_descriptions) == 1
+        rows: Sequence[Any] = found.scalars().all() if is_one else found.mappings().all()
+        items = tuple(read(row) for row in rows[: request.limit])
+        return Page(items, has_more=len(rows) > request.limit)
+
+    async def _is_cursor(self, key: InstrumentedAttribute[str], after: str) -> bool:
+        if await self._db.scalar(select(key).where(key == after)) is not None:
+            return True
+        other = await self._db.scalar(select(key).limit(1))
+        return other is not None and may_name(after, like=other)
+
+
+def given(*wanted: tuple[Any, object | None]) -> list[ColumnElement[bool]]:
+    """Conditions that columns have the values that are given."""
+    return [column == value for column, value in wanted if value is not None]
 
 
 def _hold_project(session: Session, seen: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
-from app.calibration.pipeline.tasks import task_targets
+from app.calibration.pipeline.calibrator import task_targets
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.multidimensional.knowledge import (

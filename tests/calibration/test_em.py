@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.calibration.logistic.acceleration import Anderson
 from app.calibration.logistic.curves import Curves, Family, probabilities, slopes_of_curves
-from app.calibration.logistic.em import EmSettings, Progress, maximise
+from app.calibration.logistic.em import Anderson, EmSettings, Progress, maximise
 from app.calibration.logistic.expectation import LatentDensity, expect, population, score_examinees
 from app.calibration.logistic.maximization import (
     START_DAMPING,

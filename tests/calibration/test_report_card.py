@@ -8,7 +8,7 @@ import pytest
 from app.calibration.fit.held_out import Blind, HeldOut, held_out
 from app.calibration.fit.report_card import DESIGNS, ReportCard, report_card
 from app.calibration.multidimensional.score_model import learn_scores
-from app.calibration.pipeline.tasks import task_targets
+from app.calibration.pipeline.calibrator import task_targets
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.engine.simulation.simulate import draw_scores

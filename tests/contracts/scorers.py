@@ -7,16 +7,19 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, Scorer, build, mark
+from app.scorers import Mark, NotScored, Scored, Tools, build, mark
 
 
 class ScorerContract:
     spec: ClassVar[ScorerSpec]
     item: ClassVar[ItemContent]
 
-    def scorer(self) -> Scorer:
-        """What is tested; one that calls out is given its tools here."""
-        return build(self.spec)
+    def tools(self) -> Tools | None:
+        """What one that calls out is given."""
+        return None
+
+    async def mark(self, item: ItemContent, answer: Answer) -> Mark:
+        return await mark(build(self.spec), item, answer, self.tools())
 
     @given(text=st.text())
     @example(text="\ud800")
@@ -33,60 +36,60 @@ class ScorerContract:
         max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
     )
     async def test_any_text_gets_a_mark_and_never_an_exception(self, text: str) -> None:
-        result = await mark(self.scorer(), self.item, Answer(text=text))
+        result = await self.mark(self.item, Answer(text=text))
         assert isinstance(result, NotScored) or 0.0 <= result.score <= 1.0
 
     async def test_the_right_reference_answer_scores_one(self) -> None:
         for seed in range(20):
             right, _ = build(self.spec).examples(self.item, np.random.default_rng(seed))
-            result = await mark(self.scorer(), self.item, Answer(text=right))
+            result = await self.mark(self.item, Answer(text=right))
             assert isinstance(result, Scored), (right, result)
             assert result.score == 1.0, (right, result)
 
     async def test_the_wrong_reference_answer_scores_less_than_one(self) -> None:
         for seed in range(20):
             _, wrong = build(self.spec).examples(self.item, np.random.default_rng(seed))
-            result = await mark(self.scorer(), self.item, Answer(text=wrong))
+            result = await self.mark(self.item, Answer(text=wrong))
             assert isinstance(result, Scored), (wrong, result)
             assert result.score < 1.0, (wrong, result)
 
     async def test_a_scored_answer_names_its_extractor(self) -> None:
         right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
-        result = await mark(self.scorer(), self.item, Answer(text=right))
+        result = await self.mark(self.item, Answer(text=right))
         assert isinstance(result, Scored)
         assert result.extractor
 
     async def test_an_empty_answer_is_not_scored(self) -> None:
-        result = await mark(self.scorer(), self.item, Answer(text=" \n\u200b"))
+        result = await self.mark(self.item, Answer(text=" \n\u200b"))
         assert result == NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
 
     async def test_a_cut_off_answer_is_truncated_even_when_it_looks_right(self) -> None:
         right, _ = build(self.spec).examples(self.item, np.random.default_rng(0))
         answer = Answer(text=right, finish=FinishReason.LENGTH)
-        result = await mark(self.scorer(), self.item, answer)
+        result = await self.mark(self.item, answer)
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.TRUNCATED
 
     async def test_a_filtered_answer_is_refused(self) -> None:
         answer = Answer(text="", finish=FinishReason.CONTENT_FILTER)
-        result = await mark(self.scorer(), self.item, answer)
+        result = await self.mark(self.item, answer)
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.REFUSED
 
     async def test_a_refusal_is_not_a_wrong_answer(self) -> None:
         answer = Answer(text="I'm sorry, but I can't help with that request.")
-        result = await mark(self.scorer(), self.item, answer)
+        result = await self.mark(self.item, answer)
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.REFUSED
 
     async def test_the_same_answer_gets_the_same_mark(self) -> None:
         answer = Answer(text="Perhaps 12, or London, or (B).")
-        first = await mark(self.scorer(), self.item, answer)
-        assert await mark(self.scorer(), self.item, answer) == first
+        first = await self.mark(self.item, answer)
+        assert await self.mark(self.item, answer) == first
 
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         bare = ItemContent(prompt=self.item.prompt, choices=self.item.choices)
-        result = await mark(self.scorer(), bare, Answer(text="12"))
+        result = await self.mark(bare, Answer(text="12"))
         assert isinstance(result, NotScored)
         assert result.outcome is Outcome.ERROR
 

@@ -20,8 +20,7 @@ from app.exchange.results.found import Found, agreement
 from app.exchange.results.lm_eval_items import asked_by
 from app.exchange.results.recorded import Choices, SourceFile
 from app.items import ScorerSpec
-from app.services.responses.imports import AnswerImport, read_draft
-from app.services.responses.results import ResultsImport, read_results
+from app.services.responses.imports import AnswerImport, ResultsImport, read_draft, read_results
 from tests.exchange.lm_eval_files import folders, sources
 
 NAME = "model/samples_task_2026-11-20T10-00-00.jsonl"

@@ -15,7 +15,7 @@ from typing_extensions import override
 from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
-from app.scorers import Mark, NotScored, Scored, Scorer, build, mark
+from app.scorers import Mark, NotScored, Scored, Tools, build, mark
 from app.scorers.judge import Judge
 from tests.contracts.scorers import ScorerContract
 from tests.scorers.direct_tools import DirectTools
@@ -50,7 +50,7 @@ def fault_url(faults: FaultServer) -> Iterator[str]:
 async def judged(url: str, answer: str, item: ItemContent = CAPITAL, **params: Any) -> Mark:
     spec = ScorerSpec("judge", {"judges": ["good"], **params})
     tools = DirectTools(url, model="sextant-judge")
-    return await mark(build(spec, tools), item, Answer(text=answer))
+    return await mark(build(spec), item, Answer(text=answer), tools)
 
 
 async def test_a_judge_scores_on_its_scale_and_says_why(judge_url: str) -> None:
@@ -202,7 +202,7 @@ async def test_without_tools_a_judge_marks_nothing() -> None:
 
 async def embedded(url: str, answer: str, **params: Any) -> Mark:
     spec = ScorerSpec("embedding", {"endpoint": "good", **params})
-    return await mark(build(spec, DirectTools(url)), CAPITAL, Answer(text=answer))
+    return await mark(build(spec), CAPITAL, Answer(text=answer), DirectTools(url))
 
 
 async def test_embeddings_put_the_like_above_the_unlike(judge_url: str) -> None:
@@ -256,7 +256,7 @@ async def test_a_judges_score_without_end_is_no_mark(
     said = {"role": "assistant", "content": f'{{"score": {score}, "reason": "so"}}'}
     faults.canned("endless", {"choices": [{"message": said, "finish_reason": "stop"}]})
     spec = ScorerSpec("judge", {"judges": ["endless"], "attempts": 1})
-    result = await mark(build(spec, DirectTools(fault_url)), CAPITAL, Answer(text="Oslo"))
+    result = await mark(build(spec), CAPITAL, Answer(text="Oslo"), DirectTools(fault_url))
     assert isinstance(result, NotScored)
     assert result.code == "judge_unreadable"
 
@@ -277,7 +277,7 @@ async def test_a_callbacks_score_without_end_is_no_mark(score: int) -> None:
     with serving(app) as url:
         tools = DirectTools(url, kind="callback", key=KEY)
         spec = ScorerSpec("callback", {"endpoint": "endless"})
-        result = await mark(build(spec, tools), CAPITAL, Answer(text="Oslo"))
+        result = await mark(build(spec), CAPITAL, Answer(text="Oslo"), tools)
     assert isinstance(result, NotScored)
     assert result.code == "callback_unreadable"
 
@@ -332,7 +332,7 @@ def callback_url() -> Iterator[str]:
 async def called_back(url: str, endpoint: str, answer: str, **params: Any) -> Mark:
     spec = ScorerSpec("callback", {"endpoint": endpoint, "highest": 20.0, **params})
     tools = DirectTools(url, kind="callback", key=KEY)
-    return await mark(build(spec, tools), CAPITAL, Answer(text=answer))
+    return await mark(build(spec), CAPITAL, Answer(text=answer), tools)
 
 
 async def test_a_callback_marks_on_the_scale_that_was_declared(callback_url: str) -> None:
@@ -352,8 +352,8 @@ async def test_a_callback_can_say_that_there_is_no_mark(callback_url: str) -> No
 
 async def test_a_callback_with_another_key_is_refused(callback_url: str) -> None:
     tools = DirectTools(callback_url, kind="callback", key="another")
-    scorer = build(ScorerSpec("callback", {"endpoint": "length"}), tools)
-    result = await mark(scorer, CAPITAL, Answer(text="Oslo"))
+    scorer = build(ScorerSpec("callback", {"endpoint": "length"}))
+    result = await mark(scorer, CAPITAL, Answer(text="Oslo"), tools)
     assert isinstance(result, NotScored)
     assert result.code == "callback_unauthorized"
 
@@ -387,14 +387,14 @@ class TestJudge(ScorerContract):
         cls.url = judge_url
 
     @override
-    def scorer(self) -> Scorer:
-        return build(self.spec, DirectTools(self.url, model="sextant-judge"))
+    def tools(self) -> Tools:
+        return DirectTools(self.url, model="sextant-judge")
 
     @override
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         """A rubric alone is enough."""
         bare = ItemContent(prompt=self.item.prompt, choices=self.item.choices)
-        result = await mark(self.scorer(), bare, Answer(text="London"))
+        result = await self.mark(bare, Answer(text="London"))
         assert isinstance(result, Scored), result
 
 
@@ -409,5 +409,5 @@ class TestEmbedding(ScorerContract):
         cls.url = judge_url
 
     @override
-    def scorer(self) -> Scorer:
-        return build(self.spec, DirectTools(self.url))
+    def tools(self) -> Tools:
+        return DirectTools(self.url)

@@ -3,7 +3,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from app.items import Answer, ItemContent, ScorerSpec
-from app.scorers import Scored, mark
+from app.scorers import Scored
 from tests.contracts.scorers import ScorerContract
 
 CAPITAL = ItemContent(
@@ -100,7 +100,7 @@ class TestReadability(ScorerContract):
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         """It reads the answer alone."""
         assert not self.item.target
-        result = await mark(self.scorer(), self.item, Answer(text="Rain falls. It is wet."))
+        result = await self.mark(self.item, Answer(text="Rain falls. It is wet."))
         assert isinstance(result, Scored), result
 
 

@@ -28,7 +28,6 @@ from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
-from app.services.responses.service import ResponseSetService, Trials
 from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
@@ -74,28 +73,6 @@ async def test_a_calibration_finds_the_true_parameters(
     assert np.isnan(rows[0].columns["se_c"])  # a 2PL has no guessing
     page = await services.calibrations.items(made.id, after=3, limit=2)
     assert [row.position for row in page] == [4, 5]
-
-
-async def test_answers_are_read_once_until_they_change(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    trials = ResponseSetService.trials
-
-    async def noted(self: ResponseSetService, response_set: str) -> Trials:
-        read.append(response_set)
-        return await trials(self, response_set)
-
-    monkeypatch.setattr(ResponseSetService, "trials", noted)
-    found = await imported(services, csv_of(answers(60, 5)))
-    made = await services.calibrations.create("answers", PLAN)
-    await services.calibrations.prepared(found.id, CalibrationPlan.from_dict(made.settings))
-    assert len(read) == 1  # by the API, for the worker as well
-
-    newer = await imported(services, csv_of(answers(70, 5, seed=8)))
-    given = await services.calibrations.prepared(newer.id, PLAN)
-    assert len(read) == 2
-    assert given.filtered.matrix.n_examinees == 70
 
 
 async def test_answers_that_come_in_while_they_are_read_are_for_the_next_calibration(

@@ -11,7 +11,7 @@ from app.engine.design.design import Design
 from app.engine.prediction.correction import IntervalCorrection, IntervalFactor
 from app.engine.simulation.forecast import calls_of, forecast
 from app.services.banks import confined_tests
-from app.services.banks.confined_tests import ForecastWork, Materials, forecast_confined
+from app.services.banks.confined_tests import Materials, forecast_confined
 from tests.engine.random_banks import KINDS, Kind, clean_bank
 
 TWICE = IntervalFactor(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
@@ -50,8 +50,7 @@ async def test_a_forecast_is_the_same_from_a_child(
         materials.test(design), thetas, seed=5, concurrency=2, se_target=0.4, calls=calls
     )
     monkeypatch.setattr(confined_tests, "processes", _Here)
-    work = ForecastWork(design=design, thetas=thetas, seed=5, calls=calls)
-    assert await forecast_confined(materials, work) == here
+    assert await forecast_confined(materials, design, thetas, seed=5, calls=calls) == here
 
 
 class _Here:

@@ -13,10 +13,9 @@ from app.calibration.multidimensional.fit import MultidimensionalFit, check_dime
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
-from app.calibration.pipeline.calibrator import BinaryCalibrator
-from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.calibrator import BinaryCalibrator, task_targets
+from app.calibration.pipeline.fitted import Fitted, Report, unexamined
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.calibration.pipeline.tasks import task_targets
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
@@ -84,20 +83,8 @@ class AbilitiesCalibrator(BinaryCalibrator):
             "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
             "iterations": fit.iterations,
             "converged": fit.converged,
-            "guessing_sd": None,
-            "fit": {
-                **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
-                "m2_items": None,
-                "m2_examinees": None,
-                "m2_missing": "M2 is for one ability.",
-                "srmsr": None,
-                "srmsr_items": 0,
-                "verdict": "unknown",
-            },
-            "local_dependence": None,
+            **unexamined("M2 is for one ability."),
             "warnings": _warnings(learned),
-            "comparison": [],
-            "link": None,
             "dimensionality": _abilities(fit, learned),
         }
         unknown = np.full(bank.n_items, np.nan)

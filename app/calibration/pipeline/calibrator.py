@@ -15,14 +15,16 @@ from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, lea
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.calibration.pipeline.tasks import task_targets
 from app.engine.bank import ItemBank
 from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.learned_curves import LearnedCurves
+from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
 
 Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
+#: Tasks whose predicted scores get widths of their own.
+_MOST_TASKS, _LEAST_ITEMS = 12, 5
 
 
 class Calibrator(ABC, Generic[Matrix]):
@@ -125,3 +127,22 @@ class BinaryCalibrator(Calibrator[ScoreMatrix]):
         self, scores: ArrayLike, *, examinees: Sequence[str], items: Sequence[str]
     ) -> ScoreMatrix:
         return ScoreMatrix.of(scores, examinees=examinees, items=items)
+
+
+def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
+    """Weights of the whole bank, and of the tasks that the items' ids name, by name."""
+    n = len(items)
+    targets = {WHOLE_BANK: np.full(n, 1.0 / n)}
+    tags = tags_in_ids(items)
+    counted: dict[str, int] = {}
+    for item in tags:
+        for tag in item:
+            counted[tag] = counted.get(tag, 0) + 1
+    usual = sorted(
+        (tag for tag, count in counted.items() if _LEAST_ITEMS <= count < n and tag != WHOLE_BANK),
+        key=lambda tag: -counted[tag],
+    )
+    for tag in usual[:_MOST_TASKS]:
+        weights = np.array([float(tag in item) for item in tags])
+        targets[tag] = weights / weights.sum()
+    return targets

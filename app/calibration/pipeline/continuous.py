@@ -13,12 +13,18 @@ from app.calibration.continuous.filters import filter_continuous, filter_items
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import Filtered, FilterSettings
 from app.calibration.fit.held_out import Blind
-from app.calibration.logistic.intercept_only import flat_curves
 from app.calibration.pipeline.calibrator import Calibrator
-from app.calibration.pipeline.fitted import Fitted, Report, replaced
+from app.calibration.pipeline.fitted import (
+    Fitted,
+    Report,
+    flat_curves,
+    replaced,
+    unexamined,
+    with_others,
+)
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
-from app.engine.models.base import BoolArray, FloatArray, ItemParameters
+from app.engine.models.base import BoolArray, ItemParameters
 from app.engine.responses import ResponseTable
 
 
@@ -63,22 +69,13 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
             "bic": found.bic,
             "iterations": found.cycles,
             "converged": found.converged,
-            "guessing_sd": None,
-            "fit": {
-                **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
-                "m2_items": None,
-                "m2_examinees": None,
-                "m2_missing": "M2 is for right and wrong answers.",
-                "srmsr": None,
-                "srmsr_items": 0,
-                "variance_r2": conformance,
-                "verdict": _conforms(conformance),
-            },
+            **unexamined(
+                "M2 is for right and wrong answers.",
+                variance_r2=conformance,
+                verdict=_conforms(conformance),
+            ),
             "dispersion": found.k_common,
-            "local_dependence": None,
             "warnings": list(found.warnings),
-            "comparison": [],
-            "link": None,
         }
         bank, unknown = found.bank, np.full(found.bank.n_items, np.nan)
         columns = {
@@ -87,7 +84,8 @@ class ContinuousCalibrator(Calibrator[ResponseTable]):
             **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
         }
         if not inside.all():
-            columns = _with_others(columns, matrix, inside, found.k_common)
+            _, curves = _intercept_only(matrix, inside, found.k_common)
+            columns = with_others(columns, inside, curves)
         return Fitted(figures, columns, {})
 
     @override
@@ -141,22 +139,6 @@ def _intercept_only(
     beside = ~inside & (seen > 0)
     means = np.nanmean(table.scores[:, beside], axis=0)
     return np.array(table.items)[beside].tolist(), flat_curves(means, seen[beside], dispersion)
-
-
-def _with_others(
-    columns: dict[str, FloatArray],
-    table: ResponseTable,
-    inside: BoolArray,
-    dispersion: float,
-) -> dict[str, FloatArray]:
-    """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
-    _, curves = _intercept_only(table, inside, dispersion)
-    found = {name: np.full(inside.size, np.nan) for name in columns}
-    for name, values in columns.items():
-        found[name][inside] = values
-    for name in ("a", "intercept", "c", "d", "k"):
-        found[name][~inside] = getattr(curves, name)
-    return found
 
 
 def _calibrated(

@@ -24,11 +24,10 @@ from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
-from app.calibration.logistic.intercept_only import flat_curves
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.calibrator import BinaryCalibrator
 from app.calibration.pipeline.drift import DriftCheck, prepared_with_drift
-from app.calibration.pipeline.fitted import Fitted, Report, replaced
+from app.calibration.pipeline.fitted import Fitted, Report, flat_curves, replaced, with_others
 from app.calibration.pipeline.plan import LEAST_OF_4PL, CalibrationPlan, LinkPlan, anchors_for
 from app.calibration.pipeline.provisional import (
     PROVISIONAL,
@@ -191,23 +190,11 @@ def judged(
     }
     columns = _columns(calibration, items)
     if whole is not None and whole.n_items > matrix.n_items:
-        columns = _with_others(columns, matrix, whole)
+        inside = np.isin(whole.items, matrix.items)
+        same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
+        curves = flat_curves(same.item_means(), same.answers_per_item())
+        columns = with_others(columns, inside, curves)
     return Fitted(figures, columns, {})
-
-
-def _with_others(
-    columns: dict[str, FloatArray], matrix: ScoreMatrix, whole: ScoreMatrix
-) -> dict[str, FloatArray]:
-    """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
-    inside = np.isin(whole.items, matrix.items)
-    same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
-    curves = flat_curves(same.item_means(), same.answers_per_item())
-    found = {name: np.full(whole.n_items, np.nan) for name in columns}
-    for name, values in columns.items():
-        found[name][inside] = values
-    for name in ("a", "intercept", "c", "d"):
-        found[name][~inside] = getattr(curves, name)
-    return found
 
 
 def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:

@@ -20,7 +20,7 @@ from app.engine.state import Response
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import item_line
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
-from app.items import ItemContent, ScorerSpec
+from app.items import ScorerSpec
 from app.records.banks import OPEN, Bank, BankSpec, BankVersion, Item, VersionItem
 from app.records.provisional import PROVISIONAL, Provisional
 from app.sandbox.pool import Limits, sandbox
@@ -34,6 +34,7 @@ from app.services.banks.service import BankService, ImportReport
 from app.services.banks.versions import VersionService
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
 from app.storage.database import Database
+from app.storage.repositories.banks import scorer_json
 
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
 #: Of another shape; and who sees the texts, which no export gives away where they are withheld.
@@ -242,10 +243,7 @@ def _settings(bank: Bank) -> dict[str, Any]:
         **{field: getattr(bank, field) for field in _SETTINGS},
         "prompt": dict(bank.prompt),
         "metadata": dict(bank.metadata),
-        "default_scorer": {
-            "name": bank.default_scorer.name,
-            "params": dict(bank.default_scorer.params),
-        },
+        "default_scorer": scorer_json(bank.default_scorer),
     }
 
 
@@ -267,10 +265,6 @@ def _known(
 
 def _line(member: VersionItem, item: Item) -> bytes:
     fields = item_fields(item)
-    if item.content == ItemContent():
-        fields |= dict.fromkeys(("prompt", "messages", "choices", "target"))
-    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
-    fields["expected_tokens"] = {way: n for way, n in tokens.items() if n is not None}
     if member.a is not None:
         fields |= {name: getattr(member, name) for name in ("a", "intercept", "c", "d", "k")}
     return line({"item": json.loads(item_line(fields))})

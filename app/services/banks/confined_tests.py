@@ -45,14 +45,15 @@ class Materials:
     acceptance: FloatArray | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_child(self) -> tuple[dict[str, Any], list[bytes]]:
-        """As an argument and attachments of confined work."""
+    def to_child(self, **more: FloatArray | None) -> tuple[dict[str, Any], list[bytes]]:
+        """As an argument and attachments of confined work; `more` goes with it."""
         bank = self.bank
         columns = {
             **bank.columns,
             "active": self.active,
             "costs": self.costs,
             "acceptance": self.acceptance,
+            **more,
         }
         sent = {name: column for name, column in columns.items() if column is not None}
         argument = {
@@ -69,8 +70,7 @@ class Materials:
     @classmethod
     def in_child(cls, argument: Mapping[str, Any], attachments: Sequence[bytes]) -> "Materials":
         """What `to_child` was called on, in the child."""
-        sent = map(np.frombuffer, attachments)
-        columns: dict[str, FloatArray] = dict(zip(argument["columns"], sent, strict=False))
+        columns = _columns(argument, attachments)
         bank = ItemBank.from_intercepts(
             **{name: columns[name] for name in ItemParameters._fields if name in columns},
             item_ids=argument["item_ids"],
@@ -101,6 +101,10 @@ class Materials:
             targets=targets_of(self.bank, self.knowledge, self.tags),
             curves=curves_of(self.bank, self.knowledge),
         )
+
+
+def _columns(argument: Mapping[str, Any], attachments: Sequence[bytes]) -> dict[str, FloatArray]:
+    return dict(zip(argument["columns"], map(np.frombuffer, attachments), strict=True))
 
 
 @cache
@@ -167,39 +171,34 @@ TIMEOUT_S = 60.0
 _FORECAST_LIMITS = Limits(memory=256 * _MB, seconds=TIMEOUT_S, output=_MB)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastWork:
-    """Tests that are to be simulated: one for each theta, in logits."""
-
-    design: Design
-    thetas: Sequence[float] | FloatArray
-    seed: int
-    calls: Calls
-
-
-async def forecast_confined(materials: Materials, work: ForecastWork) -> Forecast:
+async def forecast_confined(
+    materials: Materials,
+    design: Design,
+    thetas: Sequence[float] | FloatArray,
+    *,
+    seed: int,
+    calls: Calls,
+) -> Forecast:
     """What `forecast` gives, from a child process; it ends when nobody waits for it.
+
+    One test is simulated for each theta, in logits.
 
     Raises:
         InvalidInputError: The design cannot be built on this version.
         LimitExceededError: It takes too long.
         BusyError: Too many simulations are waiting.
     """
-    argument, attachments = materials.to_child()
-    calls = work.calls
-    extra = [column for column in (calls.tokens, calls.usd) if column is not None]
+    argument, attachments = materials.to_child(tokens=calls.tokens, usd=calls.usd)
     made = await processes().run(
         forecast_in_child,
         {
             "materials": argument,
-            "design": work.design.to_dict(),
-            "thetas": np.asarray(work.thetas, dtype=np.float64).tolist(),
-            "seed": work.seed,
-            "has_tokens": calls.tokens is not None,
-            "has_usd": calls.usd is not None,
+            "design": design.to_dict(),
+            "thetas": np.asarray(thetas, dtype=np.float64).tolist(),
+            "seed": seed,
             "pace_s": calls.pace_s,
         },
-        attachments + [np.asarray(column, dtype=np.float64).tobytes() for column in extra],
+        attachments,
         limits=_FORECAST_LIMITS,
         subject="Simulating these tests",
         advice="simulate fewer examinees, or set stopping.max_items",
@@ -210,7 +209,7 @@ async def forecast_confined(materials: Materials, work: ForecastWork) -> Forecas
 def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) -> dict[str, Any]:
     """The forecast as JSON."""
     materials = Materials.in_child(argument["materials"], attachments)
-    extra = list(map(np.frombuffer, attachments[len(argument["materials"]["columns"]) :]))
+    columns = _columns(argument["materials"], attachments)
     design = Design.from_dict(argument["design"])
     return forecast(
         materials.test(design),
@@ -220,8 +219,8 @@ def forecast_in_child(argument: Any, attachments: Sequence[bytes], _: BinaryIO) 
         se_target=design.stopping.se,
         margin_target=design.stopping.score_margin,
         calls=Calls(
-            tokens=extra.pop(0) if argument["has_tokens"] else None,
-            usd=extra.pop(0) if argument["has_usd"] else None,
+            tokens=columns.get("tokens"),
+            usd=columns.get("usd"),
             pace_s=argument["pace_s"],
         ),
     ).to_dict()

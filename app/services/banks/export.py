@@ -1,19 +1,17 @@
 """Bank versions as files."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from cachetools import LRUCache
 
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import ItemBank
 from app.exchange.bank_files import BankFormat, item_line, write_bank
 from app.exchange.item_record import MAX_PARAMETER
 from app.exchange.parameters import shortest_difficulties
 from app.exchange.slopes import slopes_by_name
 from app.fair_semaphore import FairSemaphore
-from app.items import ItemContent
 from app.records.banks import ACTIVE, OPEN, QUARANTINED, BankVersion, Item, VersionItem
 from app.services.banks.imports import item_fields
 from app.services.banks.loaded import LoadedVersion
@@ -68,8 +66,7 @@ class BankExports:
         withheld = False
         if file_format is BankFormat.JSONL:
             withheld = not View(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
-            numbers = await asyncio.to_thread(_Numbers.of, loaded.bank)
-            write = partial(_lines, numbers=numbers, withheld=withheld)
+            write = await asyncio.to_thread(_line_writer, loaded.bank, withheld=withheld)
             blocks = written_by_page(self._database, found.id, write)
         else:
             blocks = _cut(await self._written(loaded, file_format))
@@ -121,48 +118,28 @@ async def _cut(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + _BLOCK_BYTES]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Numbers:
-    """Parameters as they are written.
+def _line_writer(bank: ItemBank, *, withheld: bool) -> Callable[[Page], bytes]:
+    """Writes items as lines with their parameters, those of several abilities standardised."""
+    bank = bank.standardised()
+    difficulties, slopes = shortest_difficulties(bank), slopes_by_name(bank)
 
-    Attributes:
-        bank: Standardised, where it has several abilities.
-        b: Difficulties, NaN where there is none, shape (n_items,).
-        slopes: In several abilities, by name, shape (n_items,) each.
-    """
+    def line(member: VersionItem, item: Item) -> bytes:
+        fields = item_fields(item)
+        if withheld:
+            fields |= dict.fromkeys(("prompt", "messages", "choices", "target", "scorer"))
+        if member.a is not None:
+            at = member.position
+            b = float(difficulties[at])
+            fields |= {
+                "a": float(bank.a[at]),
+                # Where a is about 0 there is none, or none that means anything.
+                "b": b if abs(b) <= MAX_PARAMETER else None,
+                "intercept": float(bank.intercept[at]),
+                "slopes": {name: float(values[at]) for name, values in slopes.items()},
+                "c": member.c,
+                "d": member.d,
+                "k": member.k,
+            }
+        return item_line(fields)
 
-    bank: ItemBank
-    b: FloatArray
-    slopes: Mapping[str, FloatArray]
-
-    @classmethod
-    def of(cls, bank: ItemBank) -> "_Numbers":
-        bank = bank.standardised()
-        return cls(bank, shortest_difficulties(bank), slopes_by_name(bank))
-
-
-def _lines(page: Page, *, numbers: "_Numbers", withheld: bool) -> bytes:
-    return b"".join(_line(member, item, numbers, withheld=withheld) for member, item in page)
-
-
-def _line(member: VersionItem, item: Item, numbers: _Numbers, *, withheld: bool) -> bytes:
-    fields = item_fields(item)
-    if withheld or item.content == ItemContent():
-        hidden = ("prompt", "messages", "choices", "target") + (("scorer",) if withheld else ())
-        fields |= dict.fromkeys(hidden)
-    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
-    fields["expected_tokens"] = {way: n for way, n in tokens.items() if n is not None}
-    if member.a is not None:
-        at, bank = member.position, numbers.bank
-        difficulty = float(numbers.b[at])
-        fields |= {
-            "a": float(bank.a[at]),
-            # Where a is about 0 there is none, or none that means anything.
-            "b": difficulty if abs(difficulty) <= MAX_PARAMETER else None,
-            "intercept": float(bank.intercept[at]),
-            "slopes": {name: float(values[at]) for name, values in numbers.slopes.items()},
-            "c": member.c,
-            "d": member.d,
-            "k": member.k,
-        }
-    return item_line(fields)
+    return lambda page: b"".join(line(*each) for each in page)

@@ -3,9 +3,8 @@
 Pure: `BankService` reads what is there, asks these functions, and writes what they say.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from app.records.fields import convert
 from app.records.sessions import AskedJson
 from app.services.banks.spec import Faults, calls_out, name_of, require_markable
 from app.storage.identifiers import new_id
+from app.storage.repositories.banks import scorer_json
 
 MAX_EXAMPLES = 10
 
@@ -199,7 +199,7 @@ def new_items(
             f" First: {problems[0].detail}.",
             problems=problems[:MAX_PROBLEMS],
         )
-    skipped = _skipped({"unchanged": unchanged})
+    skipped = _skipped("unchanged", unchanged)
     n_taken = len(added) + len(filled)
     tally = Tally(rows_read=len(records), accepted=n_taken, skipped=skipped)
     return Incoming(added=added, filled=filled, tally=tally)
@@ -276,8 +276,8 @@ def item_fields(item: NewItem) -> dict[str, object]:
         "target": list(content.target),
         "tags": list(item.tags),
         "group": item.group,
-        "scorer": None if scorer is None else {"name": scorer.name, "params": dict(scorer.params)},
-        "expected_tokens": tokens,
+        "scorer": None if scorer is None else scorer_json(scorer),
+        "expected_tokens": {way: n for way, n in tokens.items() if n is not None},
     }
 
 
@@ -330,7 +330,7 @@ def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
     found: dict[str, ScorerSpec] = {}
     for item in items:
         if item.scorer is not None:
-            found.setdefault(json.dumps(asdict(item.scorer), sort_keys=True), item.scorer)
+            found.setdefault(name_of(item.scorer), item.scorer)
     return [spec for spec in found.values() if calls_out(spec)]
 
 
@@ -434,7 +434,7 @@ def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> Matc
         tally=Tally(
             rows_read=parameters.n_items,
             accepted=len(match.found),
-            skipped=_skipped({"no_matching_item": match.unknown}),
+            skipped=_skipped("no_matching_item", match.unknown),
         ),
         renamed=tuple(Renamed(name, key) for name, key in match.renamed.items()),
     )
@@ -451,9 +451,5 @@ def _same(old: ItemOutline, record: ItemRecord, *, tokens: bool = True) -> bool:
     )
 
 
-def _skipped(reasons: Mapping[str, Sequence[str]]) -> tuple[Skipped, ...]:
-    return tuple(
-        Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES]))
-        for reason, keys in reasons.items()
-        if keys
-    )
+def _skipped(reason: str, keys: Sequence[str]) -> tuple[Skipped, ...]:
+    return (Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES])),) if keys else ()

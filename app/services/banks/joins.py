@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.acting import seeing
-from app.engine.bank import FloatArray
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.inference.join import JoinCheck, check_join
+from app.engine.models.base import BoolArray
+from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.records.banks import BankVersion
 from app.records.provisional import PROVISIONAL
@@ -62,16 +64,7 @@ class JoinChecks:
         await self._require_other(found, answers.id, answers.name)
         loaded = await self.versions.load(found.id)
         table = await self.response_sets.matrix(answers.id)
-
-        def judge() -> JoinCheck:
-            columns = {key: place for place, key in enumerate(table.items)}
-            scores = np.full((table.n_examinees, loaded.bank.n_items), np.nan)
-            for position, key in enumerate(loaded.keys):
-                if key in columns:
-                    scores[:, position] = table.scores[:, columns[key]]
-            return check_join(loaded.bank, scores, loaded.active)
-
-        check = await asyncio.to_thread(judge)
+        check = await asyncio.to_thread(join_of_table, loaded.bank, table, loaded.active)
         return JoinLook(version=found, check=check, response_set_id=answers.id)
 
     async def of_sessions(self, version: BankVersion) -> JoinLook:
@@ -106,6 +99,18 @@ class JoinChecks:
                 "outside the calibration are needed to tell whether its parameters belong to its "
                 "questions."
             )
+
+
+def join_of_table(
+    bank: ItemBank, table: ResponseTable, active: BoolArray | None = None
+) -> JoinCheck:
+    """The check by recorded answers, by item key."""
+    columns = {key: place for place, key in enumerate(table.items)}
+    scores = np.full((table.n_examinees, bank.n_items), np.nan)
+    for position, key in enumerate(bank.item_ids):
+        if key in columns:
+            scores[:, position] = table.scores[:, columns[key]]
+    return check_join(bank, scores, active)
 
 
 def join_of_sessions(version: LoadedVersion, sessions: Iterable[Mapping[str, float]]) -> JoinCheck:

@@ -50,30 +50,14 @@ class BankItem:
     content: ItemContent
     scorer: ScorerSpec
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptItem:
-    """An item as it may be kept for everybody: who marks it depends on who asks."""
-
-    position: int
-    id: str
-    key: str
-    content: ItemContent
-    own_scorer: ScorerSpec | None
-
     @classmethod
-    def of(cls, item: Item, position: int) -> "KeptItem":
-        """A stored item at its position in a version."""
-        return convert(cls, item, position=position, own_scorer=item.scorer)
-
-    def under(self, default: ScorerSpec, style: PromptStyle) -> BankItem:
-        """The item as a test uses it whose items are marked by `default` unless they say.
+    def of(cls, item: Item, position: int, default: ScorerSpec, style: PromptStyle) -> "BankItem":
+        """A stored item in a test whose items are marked by `default` unless they say.
 
         Where likelihoods are compared, the option they choose is the answer.
         """
-        likely = style.mode == LOGLIKELIHOOD
-        own = ScorerSpec("choice") if likely else self.own_scorer
-        return convert(BankItem, self, scorer=item_scorer(own, default, self.content))
+        own = ScorerSpec("choice") if style.mode == LOGLIKELIHOOD else item.scorer
+        return convert(cls, item, position=position, scorer=item_scorer(own, default, item.content))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,9 +161,9 @@ def file_report(
             calibration.n_examinees_kept,
             known,
             columns,
-            dropped_items=calibration.item_reasons,
-            dropped_examinees=calibration.examinee_reasons,
-            score_only_items=calibration.score_only_reasons,
+            dropped_items=_counted(entry.reason for entry in calibration.dropped),
+            dropped_examinees=_counted(entry.reason for entry in calibration.dropped_examinees),
+            score_only_items=_counted(entry.reason for entry in calibration.score_only),
         )
     return version_report(
         identity,
@@ -259,14 +259,14 @@ def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
         result["kept"]["examinees"],
         fitted.keys,
         fitted.columns,
-        dropped_items=_reasons(dropped["items"]),
-        dropped_examinees=_reasons(dropped["examinees"]),
-        score_only_items=_reasons(result.get("score_only", ())),
+        dropped_items=_counted(entry["reason"] for entry in dropped["items"]),
+        dropped_examinees=_counted(entry["reason"] for entry in dropped["examinees"]),
+        score_only_items=_counted(entry["reason"] for entry in result.get("score_only", ())),
     )
 
 
-def _reasons(dropped: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return dict(Counter(entry["reason"] for entry in dropped))
+def _counted(reasons: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(reasons))
 
 
 def _facts(

@@ -15,12 +15,12 @@ from app.engine.design.design import Design
 from app.engine.lint import Finding
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError, NotFoundError
-from app.records.banks import Bank, BankVersion, VersionItem
+from app.records.banks import BankVersion, Item, VersionItem
 from app.records.endpoints import Price
 from app.records.sessions import Asking
 from app.services.banks.confined_tests import Materials, fitted_acceptance
 from app.services.banks.draft import quarantined
-from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion
+from app.services.banks.loaded import BankItem, InformationCurve, LoadedVersion
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
@@ -56,7 +56,7 @@ class VersionService:
         self._versions: LRUCache[str, LoadedVersion] = LRUCache(_CACHED_VERSIONS)
         # By version and position. Nothing in it depends on who asks: sessions on one version may
         # be marked by different scorers.
-        self._items: LRUCache[tuple[str, int], KeptItem] = LRUCache(_CACHED_ITEMS)
+        self._items: LRUCache[tuple[str, int], Item] = LRUCache(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
         self._fitting: InProgress[tuple[str, str], FloatArray] = InProgress()
@@ -76,16 +76,6 @@ class VersionService:
         """A version by its id, of whichever bank."""
         async with self._database.reading() as uow:
             return await uow.versions.get(version_id)
-
-    async def _newest(self, bank: str) -> tuple[Bank, str]:
-        async with self._database.reading() as uow:
-            found, version_id = await uow.banks.with_newest(bank)
-        if version_id is None:
-            raise InvalidStateError(
-                f"Bank {found.name!r} has no version yet: import item parameters first, "
-                f"or guess them: sextant banks import {found.name} --provisional"
-            )
-        return found, version_id
 
     async def items(
         self,
@@ -173,7 +163,13 @@ class VersionService:
             InvalidStateError: The bank has no version yet.
         """
         if version_id is None:
-            found, version_id = await self._newest(bank or "")
+            async with self._database.reading() as uow:
+                found, version_id = await uow.banks.with_newest(bank or "")
+            if version_id is None:
+                raise InvalidStateError(
+                    f"Bank {found.name!r} has no version yet: import item parameters first, "
+                    f"or guess them: sextant banks import {found.name} --provisional"
+                )
         else:
             async with self._database.reading() as uow:
                 found = await uow.banks.of_version(version_id)
@@ -284,11 +280,10 @@ class VersionService:
                 if missing:
                     async with self._database.unit_of_work() as uow:
                         stored = await uow.versions.items_at(version.id, missing)
-                    for position, row in zip(missing, stored, strict=True):
-                        found[position] = KeptItem.of(row, position)
-                        self._items[version.id, position] = found[position]
+                    for position, item in zip(missing, stored, strict=True):
+                        found[position] = self._items[version.id, position] = item
         return {
-            position: item.under(version.default_scorer, version.prompt_style)
+            position: BankItem.of(item, position, version.default_scorer, version.prompt_style)
             for position, item in found.items()
         }
 
@@ -296,7 +291,7 @@ class VersionService:
         for name in [name for name in self._items if name[0] == version_id]:
             del self._items[name]
 
-    def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, KeptItem]:
+    def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, Item]:
         return {
             position: item
             for position in positions

@@ -29,8 +29,7 @@ from app.services.banks.spec import calls_out, require_usable
 from app.services.calibrations.publication import Publication
 from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
-from app.services.responses.imports import Draft, FileRead, SkippedRows
-from app.services.responses.results import ResultsImport
+from app.services.responses.imports import Draft, FileRead, ResultsImport, SkippedRows
 from app.services.responses.service import AnswerImportReport, import_draft, new_set
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork

@@ -41,8 +41,6 @@ _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 
-#: Seconds for which prepared answers wait for the worker that calibrates them.
-_KEPT_S = 30.0
 #: Of a calibration that is stored with its result.
 _LEASE = timedelta(minutes=1)
 
@@ -87,7 +85,6 @@ class CalibrationService:
     queue: Queue
     # Answers take memory: one look at a time, however many ask at once.
     _looking: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _prepared: tuple[CalibrationPlan, Prepared] | None = field(init=False, default=None)
 
     async def create(
         self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
@@ -130,9 +127,6 @@ class CalibrationService:
     async def prepared(self, response_set: str, plan: CalibrationPlan) -> Prepared:
         """The answers that take part, and the plan with the items on whose scale it lands.
 
-        Who creates a calibration and the worker that runs it want the same, mostly in one process
-        and a moment apart: it is kept for that long.
-
         Raises:
             NotFoundError: No such set, or no such version to link to.
             InvalidInputError: No answers, too many of them, or scores that the model is not of.
@@ -140,22 +134,11 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         async with self._looking:
-            if self._prepared is not None and self._prepared[0] == plan:
-                given, found = self._prepared[1], await self.response_sets.get(response_set)
-                of = given.response_set
-                if (of.id, of.revision) == (found.id, found.revision):
-                    return given
             onto = await with_target(plan, self.versions)
             of, items, sheets = await self.response_sets.trials(response_set)
             # The table is eight times the matrix: nothing holds it any longer than that.
             filtered = await asyncio.to_thread(lambda: prepared(table_of(items, sheets), onto))
-            self._prepared = kept = plan, Prepared(of, filtered, onto)
-            asyncio.get_running_loop().call_later(_KEPT_S, self._forget, kept)
-        return kept[1]
-
-    def _forget(self, kept: tuple[CalibrationPlan, Prepared]) -> None:
-        if self._prepared is kept:
-            self._prepared = None
+        return Prepared(of, filtered, onto)
 
     async def get(self, calibration_id: str) -> CalibrationRecord:
         """One calibration.

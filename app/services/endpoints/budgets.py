@@ -181,10 +181,8 @@ class Budgets:
         known = self._limits.get(asked)
         if known is None:
             async with self._database.reading() as uow:
-                known = self._limits[asked] = {
-                    "project": (await uow.projects.find(project_id)).limits,
-                    "key": await uow.api_keys.limits_of(key_id, project_id),
-                }
+                whole, own = await uow.projects.limits(project_id, key_id)
+            known = self._limits[asked] = {"project": whole, "key": own}
         return known
 
     async def _reserve(

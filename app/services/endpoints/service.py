@@ -279,7 +279,12 @@ class EndpointService:
 
     def _ready(self, endpoint: Endpoint) -> ReadyEndpoint:
         config = self._opened(endpoint).config
-        return ReadyEndpoint(endpoint=endpoint, config=config, slots=self._slots_of(endpoint))
+        allowed = endpoint.settings.limits.concurrency
+        if allowed is None:
+            return ReadyEndpoint(endpoint=endpoint, config=config, slots=nullcontext())
+        slots = self._slots.get((endpoint.id, allowed)) or asyncio.Semaphore(allowed)
+        self._slots[endpoint.id, allowed] = slots
+        return ReadyEndpoint(endpoint=endpoint, config=config, slots=slots)
 
     def unsaved(self, spec: EndpointSpec) -> ReadyEndpoint:
         """An endpoint opened for a few calls and not stored; its rate limits are nobody's.
@@ -317,14 +322,6 @@ class EndpointService:
         """
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.reserve(endpoint_id, tokens)
-
-    def _slots_of(self, endpoint: Endpoint) -> AbstractAsyncContextManager[None]:
-        allowed = endpoint.settings.limits.concurrency
-        if allowed is None:
-            return nullcontext()
-        slots = self._slots.get((endpoint.id, allowed)) or asyncio.Semaphore(allowed)
-        self._slots[endpoint.id, allowed] = slots
-        return slots
 
     def check(self, spec: EndpointSpec) -> None:
         """Build the adapter once, so that what cannot work is said now."""

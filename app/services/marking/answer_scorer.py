@@ -93,7 +93,7 @@ class AnswerScorer:
         if not isinstance(scorer, CallingScorer):
             return clean_score(await scorers.mark(scorer, item.content, answer), spec_hash)
         tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
-        mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
+        mark = await scorers.mark(scorer, item.content, answer, tools)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
             return clean_score(mark, spec_hash)  # settled without a call
         marking = {

@@ -23,7 +23,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
-from app.exchange.item_record import ItemRecord, WrittenParameters
+from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow, read_items, scan_items
 from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
@@ -31,10 +31,16 @@ from app.exchange.response_files import ResponseFormat
 from app.exchange.results.found import Found
 from app.exchange.results.recorded import Choices, SourceFile
 from app.exchange.slopes import bank_of_slopes, slopes_by_name
-from app.items import ItemContent, Message, ScorerSpec
 from app.sandbox.pool import SMALL_MEMORY, Limits, Work, sandbox
-from app.services.responses.imports import MAX_BYTES, AnswerImport, Draft, FileRead, read_draft
-from app.services.responses.results import ResultsImport, read_results
+from app.services.responses.imports import (
+    MAX_BYTES,
+    AnswerImport,
+    Draft,
+    FileRead,
+    ResultsImport,
+    read_draft,
+    read_results,
+)
 from app.services.responses.sheets import FRACTION_BYTES, Sheet
 
 #: Bytes that reading what was sent may take beyond what every process has.
@@ -287,32 +293,13 @@ def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
 
 
 def _rows(output: BinaryIO) -> Iterator[ItemRow]:
+    from pydantic import TypeAdapter  # children that read files need it not
+
+    records = TypeAdapter[ItemRecord | None](ItemRecord | None)
     for line in output:
         row, record, problems = json.loads(line)
         faults = tuple(FieldProblem(*problem) for problem in problems)
-        yield ItemRow(row, None if record is None else _record(**record), faults)
-
-
-def _record(
-    *,
-    content: dict[str, Any],
-    scorer: dict[str, Any] | None,
-    tags: Sequence[str],
-    parameters: dict[str, Any] | None,
-    **fields: Any,
-) -> ItemRecord:
-    return ItemRecord(
-        content=ItemContent(
-            prompt=content["prompt"],
-            messages=tuple(Message(**message) for message in content["messages"]),
-            choices=tuple(content["choices"]),
-            target=tuple(content["target"]),
-        ),
-        scorer=None if scorer is None else ScorerSpec(**scorer),
-        tags=tuple(tags),
-        parameters=None if parameters is None else WrittenParameters(**parameters),
-        **fields,
-    )
+        yield ItemRow(row, records.validate_python(record), faults)
 
 
 def _bank(value: Any, output: BinaryIO) -> ItemBank:

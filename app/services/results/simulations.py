@@ -13,7 +13,7 @@ from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent
 from app.records.endpoints import Limits, Price
 from app.records.sessions import Plan
-from app.services.banks.confined_tests import ForecastWork, forecast_confined
+from app.services.banks.confined_tests import forecast_confined
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
@@ -91,9 +91,7 @@ class SimulationService:
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
         materials = await self.versions.materials(version, design, price)
-        found = await forecast_confined(
-            materials, ForecastWork(design=design, thetas=thetas, seed=spec.seed, calls=calls)
-        )
+        found = await forecast_confined(materials, design, thetas, seed=spec.seed, calls=calls)
         least, _ = await reachable_se(design, version)
         cautions = (_beyond(version.reference_abilities, thetas), _short(found.reached))
         caution = " ".join(filter(None, cautions)) or None

@@ -11,7 +11,7 @@ from app.adapters.transport import Transport
 from app.errors import InvalidInputError, MissingScopeError, faults_within
 from app.items import ItemContent
 from app.records.sessions import Closing, PromptChanges
-from app.services.banks.loaded import BankItem, KeptItem
+from app.services.banks.loaded import BankItem
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.origin import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
@@ -91,7 +91,7 @@ class Previews:
             kind=kind,
             tells=lambda: self.endpoints.tells_likelihoods(ready.endpoint.settings),
         )
-        item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
+        item = BankItem.of(stored, 0, bank.default_scorer, style)
         async with self.database.reading() as uow:
             markers = await scorer_endpoints(uow, [item.scorer])
         calls = ScorerCalls(

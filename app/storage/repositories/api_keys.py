@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, bindparam, delete, func, select, true, update
 
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import convert, not_none, restored
+from app.records.fields import convert, not_none
 from app.records.projects import Limits
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
 from app.storage.scoping import Repository, of_opened
 
@@ -53,9 +53,7 @@ class ApiKeyRepository(Repository):
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included."""
         found = select(ApiKeyRow).where(_of(project_id))
-        return await read_page(
-            self._db, found, request, key=ApiKeyRow.id, kind="API key", read=api_key
-        )
+        return await self._page(found, request, ApiKeyRow.id, "API key", api_key)
 
     async def find(
         self, key_id: str, *, project_id: str | None = None, for_update: bool = False
@@ -63,15 +61,6 @@ class ApiKeyRepository(Repository):
         """A key, revoked or not."""
         query = select(ApiKeyRow).where(ApiKeyRow.id == key_id, _of(project_id))
         return api_key(await self._one(query, "API key", key_id, for_update=for_update))
-
-    async def limits_of(self, key_id: str | None, project_id: str) -> Limits:
-        """What a key may use of its project's; none are set of what is no key of this project."""
-        if key_id is None:
-            return Limits()
-        found = await self._db.scalar(
-            select(ApiKeyRow.limits).where(ApiKeyRow.id == key_id, _of(project_id))
-        )
-        return restored(Limits, found or {})
 
     async def set_limits(self, key_id: str, limits: Limits) -> None:
         """Let a key use so much."""

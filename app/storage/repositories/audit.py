@@ -7,9 +7,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.records.api_keys import AuditEntry, AuditFilter
 from app.records.fields import convert
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.projects import AuditRow, ProjectRow
-from app.storage.scoping import Repository
+from app.storage.scoping import Repository, given
 
 #: So many entries are sorted at once; what more of them name is soon found anywhere in the trail.
 _FEW = 10_000
@@ -21,9 +21,7 @@ class AuditRepository(Repository):
     async def page(self, request: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
         """One page of the entries that pass the filter."""
         query = await self._found(wanted)
-        return await read_page(
-            self._db, query, request, key=AuditRow.id, kind="audit entry", read=_read
-        )
+        return await self._page(query, request, AuditRow.id, "audit entry", _read)
 
     async def following(
         self, wanted: AuditFilter, after: str | None, limit: int
@@ -62,14 +60,12 @@ class AuditRepository(Repository):
 
 
 def _where(wanted: AuditFilter) -> Select[Any]:
-    query = select(AuditRow)
-    for column, value in (
+    filters = given(
         (AuditRow.project_id, wanted.project_id),
         (AuditRow.key_id, wanted.key_id),
         (AuditRow.action, wanted.action),
-    ):
-        if value is not None:
-            query = query.where(column == value)
+    )
+    query = select(AuditRow).where(*filters)
     if wanted.since is not None:
         query = query.where(AuditRow.at >= wanted.since)
     if wanted.until is not None:

@@ -12,7 +12,7 @@ from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, PRETEST, Bank, BankVersion, Item, VersionItem
 from app.records.fields import convert, restored, shallow
 from app.storage.bulk import require_revision
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import SEEN, Repository, of_opened
 
@@ -82,13 +82,12 @@ class BankRepository(Repository):
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""
-        return await read_page(
-            self._db,
+        return await self._page(
             select(BankRow).where(BankRow.archived_at.is_(None)),
             request,
-            key=BankRow.id,
-            kind="bank",
-            read=read_bank,
+            BankRow.id,
+            "bank",
+            read_bank,
         )
 
     async def update(self, bank_id: str, revision: int, changes: Mapping[str, Any]) -> Bank:
@@ -159,7 +158,7 @@ def read_item(row: ItemRow) -> Item:
     return convert(
         Item,
         row,
-        content=read_content(row.content),
+        content=_CONTENT.validate_python(row.content),
         scorer=read_scorer(row.scorer),
         tags=tuple(row.tags),
         group=row.group_key,
@@ -183,11 +182,6 @@ def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> V
 def content_json(content: ItemContent) -> dict[str, JsonValue]:
     """Content as stored; an empty one is `{}`."""
     return {} if content == ItemContent() else asdict(content)
-
-
-def read_content(value: object) -> ItemContent:
-    """Stored content to value."""
-    return _CONTENT.validate_python(value)
 
 
 def scorer_json(scorer: ScorerSpec) -> dict[str, JsonValue]:

@@ -21,10 +21,21 @@ from app.records.fields import convert
 from app.records.leased import UNDERWAY, Failure
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.events import note_events
 from app.storage.rows.base import Json
 from app.storage.rows.calibrations import CalibrationRow
+from app.storage.scoping import given
+
+
+def _has_live_parts() -> ColumnElement[bool]:
+    part = aliased(CalibrationRow)
+    return (
+        select(part.id)
+        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
+        .correlate(CalibrationRow)
+        .exists()
+    )
 
 
 class CalibrationRepository(LeasedRepository[CalibrationRecord]):
@@ -33,10 +44,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     row = CalibrationRow
     kind = "Calibration"
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        return (~_has_live_parts(),)
+    ready = (~_has_live_parts(),)
 
     async def add(
         self,
@@ -100,14 +108,13 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         response_set_id: str | None = None,
     ) -> Page[CalibrationRecord]:
         """One page of calibrations that pass every filter given."""
-        query = select(CalibrationRow).where(CalibrationRow.parent_id.is_(None))
-        if status is not None:
-            query = query.where(CalibrationRow.status == status)
-        if response_set_id is not None:
-            query = query.where(CalibrationRow.response_set_id == response_set_id)
-        return await read_page(
-            self._db, query, request, key=CalibrationRow.id, kind="calibration", read=_read
+        query = select(CalibrationRow).where(
+            CalibrationRow.parent_id.is_(None),
+            *given(
+                (CalibrationRow.status, status), (CalibrationRow.response_set_id, response_set_id)
+            ),
         )
+        return await self._page(query, request, CalibrationRow.id, "calibration", _read)
 
     async def using(self, response_set_id: str) -> str | None:
         """Some calibration of a response set."""
@@ -290,16 +297,6 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
         """Add an event."""
         event = SessionEvent(f"calibration.{what}", dict(data))
         await note_events(self._db, "calibration", calibration_id, [event])
-
-
-def _has_live_parts() -> ColumnElement[bool]:
-    part = aliased(CalibrationRow)
-    return (
-        select(part.id)
-        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
-        .correlate(CalibrationRow)
-        .exists()
-    )
 
 
 def _read(row: CalibrationRow) -> CalibrationRecord:

@@ -22,9 +22,9 @@ from app.records.endpoints import (
     SealedSecrets,
 )
 from app.records.fields import convert, not_none, restored
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import EndpointRow, KeptAnswerRow
-from app.storage.scoping import Repository, of_opened
+from app.storage.scoping import Repository, given, of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
 # and moves it by its share of a minute. One statement, so that all workers share one schedule.
@@ -98,14 +98,9 @@ class EndpointRepository(Repository):
         self, request: PageRequest, *, kind: str | None = None, name: str | None = None
     ) -> Page[Endpoint]:
         """Live endpoints with a name; unnamed ones belong to the session they came with."""
-        statement = _LIVE.where(EndpointRow.name.is_not(None))
-        if kind is not None:
-            statement = statement.where(EndpointRow.kind == kind)
-        if name is not None:
-            statement = statement.where(EndpointRow.name == name)
-        return await read_page(
-            self._db, statement, request, key=EndpointRow.id, kind="endpoint", read=_endpoint
-        )
+        filters = given((EndpointRow.kind, kind), (EndpointRow.name, name))
+        statement = _LIVE.where(EndpointRow.name.is_not(None), *filters)
+        return await self._page(statement, request, EndpointRow.id, "endpoint", _endpoint)
 
     async def replace(
         self,

@@ -9,11 +9,11 @@ from app.acting import maker, owner
 from app.errors import NotFoundError
 from app.records.fields import convert, restored, shallow
 from app.records.gates import Baseline, GateRecord, GateSpec, NamedBaseline
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankVersionRow
 from app.storage.rows.sessions import BaselineRow, GateRow, SessionRow
-from app.storage.scoping import Repository
+from app.storage.scoping import Repository, given
 
 
 class GateRepository(Repository):
@@ -39,9 +39,7 @@ class GateRepository(Repository):
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[GateRecord]:
         """One page of gates that pass every filter given."""
-        query = select(GateRow)
-        if session_id is not None:
-            query = query.where(GateRow.session_id == session_id)
+        query = select(GateRow).where(*given((GateRow.session_id, session_id)))
         if bank_id is not None:
             asked = (
                 select(SessionRow.id)
@@ -49,14 +47,7 @@ class GateRepository(Repository):
                 .where(BankVersionRow.bank_id == bank_id)
             )
             query = query.where(GateRow.session_id.in_(asked))
-        return await read_page(
-            self._db,
-            query,
-            request,
-            key=GateRow.id,
-            kind="gate",
-            read=_gate,
-        )
+        return await self._page(query, request, GateRow.id, "gate", _gate)
 
 
 def _gate(row: GateRow) -> GateRecord:

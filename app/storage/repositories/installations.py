@@ -10,8 +10,9 @@ from app.records.banks import InstallationRecord
 from app.records.fields import convert
 from app.records.leased import UNDERWAY, Failure
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.banks import InstallationRow
+from app.storage.scoping import given
 
 
 class InstallationRepository(LeasedRepository[InstallationRecord]):
@@ -47,12 +48,8 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
         self, request: PageRequest, *, status: str | None = None
     ) -> Page[InstallationRecord]:
         """One page of installations."""
-        query = select(InstallationRow)
-        if status is not None:
-            query = query.where(InstallationRow.status == status)
-        return await read_page(
-            self._db, query, request, key=InstallationRow.id, kind="installation", read=_read
-        )
+        query = select(InstallationRow).where(*given((InstallationRow.status, status)))
+        return await self._page(query, request, InstallationRow.id, "installation", _read)
 
     async def report(self, claimed_id: str, epoch: int, progress: Mapping[str, JsonValue]) -> None:
         """Write how far it is."""

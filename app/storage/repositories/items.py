@@ -23,7 +23,7 @@ from app.records.banks import Item, ItemAnswer, ItemOutline, ItemUse, NewItem
 from app.records.fields import convert
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many, require_revision
-from app.storage.paging import Page, PageRequest, read_page, within_size
+from app.storage.paging import Page, PageRequest, within_size
 from app.storage.repositories.banks import content_json, read_item, read_scorer, scorer_json
 from app.storage.repositories.projects import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
@@ -153,13 +153,12 @@ class ItemRepository(Repository):
         """One page of a bank's items; of long ones fewer than were asked for."""
 
         async def fetch(last: Item | None, limit: int) -> Sequence[Item]:
-            page = await read_page(
-                self._db,
+            page = await self._page(
                 select(ItemRow).where(ItemRow.bank_id == bank_id),
                 replace(request, limit=limit, after=last.id if last else request.after),
-                key=ItemRow.id,
-                kind="item",
-                read=read_item,
+                ItemRow.id,
+                "item",
+                read_item,
             )
             return page.items
 

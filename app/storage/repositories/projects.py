@@ -13,11 +13,11 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, true, u
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT, maker, owner
-from app.errors import InvalidStateError, StorageFullError, TooManySessionsError
+from app.errors import InvalidStateError, NotFoundError, StorageFullError, TooManySessionsError
 from app.records.fields import convert, not_none, restored
 from app.records.projects import Allotment, Limits, Project, Retention
 from app.storage.bulk import require_revision
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
@@ -119,9 +119,42 @@ _FORGET = [
 class ProjectRepository(Repository):
     """Questions and changes about projects, within one transaction."""
 
-    async def allotment(self, limit: str, key_id: str | None) -> Allotment | None:
+    async def allotment(
+        self, limit: str, key_id: str | None, *, for_update: bool = False
+    ) -> Allotment | None:
         """How much the present project, and a key of it, may have; None: all there is."""
-        return await allotment(self._db, limit, key_id)
+        others = select(ApiKeyRow.id).where(
+            ApiKeyRow.project_id == ProjectRow.id,
+            ApiKeyRow.id != key_id,
+            ApiKeyRow.revoked_at.is_(None),
+            func.coalesce(ApiKeyRow.expires_at > func.now(), true()),
+        )
+        own = select(ApiKeyRow.limits[limit].as_integer()).where(
+            ApiKeyRow.project_id == ProjectRow.id, ApiKeyRow.id == key_id
+        )
+        asked = select(
+            ProjectRow.name,
+            ProjectRow.limits[limit].as_integer(),
+            own.scalar_subquery(),
+            others.exists(),
+        ).where(ProjectRow.id == owner())
+        if for_update:
+            asked = asked.with_for_update(key_share=True, of=ProjectRow)
+        name, most, own_most, are_shared = (await self._db.execute(asked)).one()
+        if most is None and own_most is None:
+            return None
+        return Allotment(
+            limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared
+        )
+
+    async def limits(self, project_id: str, key_id: str | None) -> tuple[Limits, Limits]:
+        """Of a project, and of a key, which has none set where it is no key of the project."""
+        of = {"project_id": project_id, "key_id": key_id}
+        found = (await self._db.execute(_LIMITS, of)).one_or_none()
+        if found is None:
+            raise NotFoundError("project", project_id)
+        limits, own = found
+        return restored(Limits, limits), restored(Limits, own or {})
 
     async def add(self, project: Project) -> Project:
         """Store a new project."""
@@ -146,9 +179,7 @@ class ProjectRepository(Repository):
 
     async def page(self, request: PageRequest) -> Page[Project]:
         """One page of the projects."""
-        return await read_page(
-            self._db, select(ProjectRow), request, key=ProjectRow.id, kind="project", read=_read
-        )
+        return await self._page(select(ProjectRow), request, ProjectRow.id, "project", _read)
 
     async def update(self, project_id: str, revision: int, changes: Mapping[str, Any]) -> Project:
         """Change fields of a project that is still at `revision`."""
@@ -252,7 +283,7 @@ async def require_room(db: AsyncSession) -> None:
         TooManySessionsError: As many as it, or this key of several, may have have not ended.
         StorageFullError: It, or what this key made, takes all that it may.
     """
-    limits, own = await _limits(db)
+    limits, own = await ProjectRepository(db).limits(owner(), maker())
     if limits.open_sessions is not None or own.open_sessions is not None:
         await _require_few_open(db)
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
@@ -264,7 +295,7 @@ async def require_space(db: AsyncSession) -> None:
     Raises:
         StorageFullError: It has.
     """
-    limits, own = await _limits(db)
+    limits, own = await ProjectRepository(db).limits(owner(), maker())
     await _require_below(db, limits.stored_bytes, own.stored_bytes)
 
 
@@ -287,44 +318,10 @@ async def stored_bytes(db: AsyncSession, project_id: str, key_id: str | None = N
     return total
 
 
-async def _limits(db: AsyncSession) -> tuple[Limits, Limits]:
-    """Of the project that is acted for, and of the key that acts, if it is one of it."""
-    of = {"project_id": owner(), "key_id": maker()}
-    limits, own = (await db.execute(_LIMITS, of)).one()
-    return restored(Limits, limits), restored(Limits, own or {})
-
-
-async def allotment(
-    db: AsyncSession, limit: str, key_id: str | None, *, for_update: bool = False
-) -> Allotment | None:
-    """How much the present project, and a key of it, may have; None: all there is."""
-    others = select(ApiKeyRow.id).where(
-        ApiKeyRow.project_id == ProjectRow.id,
-        ApiKeyRow.id != key_id,
-        ApiKeyRow.revoked_at.is_(None),
-        func.coalesce(ApiKeyRow.expires_at > func.now(), true()),
-    )
-    own = select(ApiKeyRow.limits[limit].as_integer()).where(
-        ApiKeyRow.project_id == ProjectRow.id, ApiKeyRow.id == key_id
-    )
-    asked = select(
-        ProjectRow.name,
-        ProjectRow.limits[limit].as_integer(),
-        own.scalar_subquery(),
-        others.exists(),
-    ).where(ProjectRow.id == owner())
-    if for_update:
-        asked = asked.with_for_update(key_share=True, of=ProjectRow)
-    name, most, own_most, are_shared = (await db.execute(asked)).one()
-    if most is None and own_most is None:
-        return None
-    return Allotment(limit=limit, project=name, most=most, own_most=own_most, are_shared=are_shared)
-
-
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
     key_id = maker()
-    found = await allotment(db, "open_sessions", key_id, for_update=True)
+    found = await ProjectRepository(db).allotment("open_sessions", key_id, for_update=True)
     if found is None:
         return
     # No more rows are looked at than there may be, however many are open since the limit was set.

@@ -1,6 +1,6 @@
 """Rankings: their row, their members' sessions, their events, and the lease of who runs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from app.records.rankings import RankingRecord, RankingSettings, RankingStep
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.events import note_events
 from app.storage.repositories.session_statements import IDLE_RANKINGS
 from app.storage.repositories.sessions import MOVED, SessionRepository
@@ -27,6 +27,7 @@ from app.storage.rows.sessions import (
     SessionEventRow,
     SessionRow,
 )
+from app.storage.scoping import given
 
 
 class RankingRepository(LeasedRepository[RankingRecord]):
@@ -35,10 +36,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
     row = RankingRow
     kind = "Ranking"
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        return (~RankingRow.settings.has_key("by_hand"),)
+    ready = (~RankingRow.settings.has_key("by_hand"),)
 
     async def add(
         self,
@@ -107,14 +105,9 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
     ) -> Page[RankingRecord]:
         """One page of rankings that pass every filter given."""
-        query = _RANKINGS
-        if status is not None:
-            query = query.where(RankingRow.status == status)
-        if bank_id is not None:
-            query = query.where(BankVersionRow.bank_id == bank_id)
-        return await read_page(
-            self._db, query, request, key=RankingRow.id, kind="ranking", read=_read
-        )
+        filters = given((RankingRow.status, status), (BankVersionRow.bank_id, bank_id))
+        query = _RANKINGS.where(*filters)
+        return await self._page(query, request, RankingRow.id, "ranking", _read)
 
     @override
     async def claim(

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from app.records.fields import convert, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.storage.bulk import require_revision
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_space
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 from app.storage.scoping import Repository, of_opened
@@ -70,13 +70,8 @@ class ResponseSetRepository(Repository):
 
     async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
         """One page of sets."""
-        return await read_page(
-            self._db,
-            select(ResponseSetRow),
-            request,
-            key=ResponseSetRow.id,
-            kind="response set",
-            read=_read,
+        return await self._page(
+            select(ResponseSetRow), request, ResponseSetRow.id, "response set", _read
         )
 
     async def delete(self, set_id: str, revision: int) -> None:

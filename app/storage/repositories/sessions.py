@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Row,
     cast,
     func,
@@ -43,7 +42,7 @@ from app.records.sessions import (
 )
 from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.projects import require_room
 from app.storage.repositories.session_statements import (
     ADD,
@@ -64,7 +63,7 @@ from app.storage.repositories.session_statements import (
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
-from app.storage.scoping import of_opened
+from app.storage.scoping import given, of_opened
 
 #: What changes of a session when it comes into other hands, or into none: nobody waits for it now.
 MOVED: Mapping[str, Any] = {
@@ -82,15 +81,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     claimable = UNDERWAY
     held = ("running", "waiting")
 
-    @classmethod
-    @override
-    def _ready(cls) -> Sequence[ColumnElement[bool]]:
-        # A member of a ranking is run with the ranking, under its lease.
-        return (SessionRow.ranking_id.is_(None),)
-
-    @override
-    def _moved(self) -> Mapping[str, Any]:
-        return MOVED
+    # A member of a ranking is run with the ranking, under its lease.
+    ready = (SessionRow.ranking_id.is_(None),)
+    moved = MOVED
 
     async def add(
         self,
@@ -175,30 +168,22 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         self, request: PageRequest, wanted: SessionFilter = ALL_SESSIONS
     ) -> Page[SessionRecord]:
         """One page of sessions that pass every filter given."""
-        query = SESSIONS
-        filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
+        filters = given(
             (SessionRow.status, wanted.status),
             (SessionRow.endpoint_id, wanted.endpoint_id),
             (BankVersionRow.bank_id, wanted.bank_id),
             (EndpointRow.name, wanted.examinee),
             (ASKED_MODEL, wanted.model),
-        ]
-        for column, value in filters:
-            if value is not None:
-                query = query.where(column == value)
+        )
+        query = SESSIONS.where(*filters)
         if wanted.metadata:
             query = query.where(SessionRow.details.contains(dict(wanted.metadata)))
         if wanted.since is not None:
             query = query.where(SessionRow.created_at >= wanted.since)
         if wanted.before is not None:
             query = query.where(SessionRow.created_at < wanted.before)
-        return await read_page(
-            self._db,
-            query,
-            request,
-            key=SessionRow.id,
-            kind="session",
-            read=lambda row: SessionRecord(**row),
+        return await self._page(
+            query, request, SessionRow.id, "session", lambda row: SessionRecord(**row)
         )
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
@@ -304,17 +289,17 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             update(SessionRow)
             .where(SessionRow.id == session_id)
             .values(
-                status=status,
-                lease_epoch=SessionRow.lease_epoch + 1,
-                lease_expires_at=None,
-                worker_id=None,
-                stop_reason=stop_reason,
-                stop_detail=stop_detail,
-                failure=None,
-                lapses=0,
-                event_seq=SessionRow.event_seq + 1,
-                **MOVED,
-                finished_at=func.now() if status in ENDED else None,
+                {
+                    **self._taken_away(),
+                    **MOVED,
+                    "status": status,
+                    "stop_reason": stop_reason,
+                    "stop_detail": stop_detail,
+                    "failure": None,
+                    "lapses": 0,
+                    "event_seq": SessionRow.event_seq + 1,
+                    "finished_at": func.now() if status in ENDED else None,
+                }
             )
         )
         await self._db.execute(
@@ -347,10 +332,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         """
         record = await self.get(session_id, for_update=True)
         _require_own(record)
-        if record.status not in ENDED:
-            raise InvalidStateError(
-                f"Session {session_id} is {record.status}; cancel it before deleting it."
-            )
+        self._require_ended(record)
         child = await self._db.scalar(
             select(SessionRow.id).where(SessionRow.parent_id == session_id).limit(1)
         )

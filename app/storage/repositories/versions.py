@@ -23,7 +23,7 @@ from app.records.banks import (
 from app.records.fields import shallow
 from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.repositories.banks import (
     VERSION_EXTRAS,
     read_item,
@@ -114,13 +114,12 @@ class VersionRepository(Repository):
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
-        return await read_page(
-            self._db,
+        return await self._page(
             select(BankVersionRow).where(BankVersionRow.bank_id == bank_id),
             request,
-            key=BankVersionRow.id,
-            kind="bank version",
-            read=read_version,
+            BankVersionRow.id,
+            "bank version",
+            read_version,
         )
 
     async def newest(self, bank_id: str) -> str | None:

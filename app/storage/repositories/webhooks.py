@@ -8,7 +8,7 @@ from sqlalchemy import case, delete, func, null, select, text, update
 from app.errors import InvalidStateError, NotFoundError
 from app.records.fields import convert, shallow
 from app.records.webhooks import Delivery, Webhook
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest
 from app.storage.rows.endpoints import DeliveryRow, WebhookRow
 from app.storage.scoping import Repository, of_opened
 
@@ -47,13 +47,8 @@ class WebhookRepository(Repository):
 
     async def page(self, request: PageRequest) -> Page[Webhook]:
         """One page of webhooks."""
-        return await read_page(
-            self._db,
-            select(WebhookRow),
-            request,
-            key=WebhookRow.id,
-            kind="webhook",
-            read=lambda row: convert(Webhook, row),
+        return await self._page(
+            select(WebhookRow), request, WebhookRow.id, "webhook", lambda row: convert(Webhook, row)
         )
 
     async def delete(self, webhook_id: str) -> None:
@@ -75,13 +70,12 @@ class WebhookRepository(Repository):
     async def deliveries(self, webhook_id: str, request: PageRequest) -> Page[Delivery]:
         """One page of what was, or is to be, delivered to a webhook."""
         await self._get(webhook_id)
-        return await read_page(
-            self._db,
+        return await self._page(
             select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id),
             request,
-            key=DeliveryRow.id,
-            kind="delivery",
-            read=lambda row: convert(Delivery, row),
+            DeliveryRow.id,
+            "delivery",
+            lambda row: convert(Delivery, row),
         )
 
     async def queue_again(self, webhook_id: str, delivery_id: str) -> Delivery:

@@ -23,8 +23,7 @@ from app.records.fields import convert, shallow
 from app.services.banks.imports import Skipped
 from app.services.banks.overviews import BankOverview
 from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
-from app.services.responses.imports import AnswerImport, SkippedRows
-from app.services.responses.results import ResultsImport
+from app.services.responses.imports import AnswerImport, ResultsImport, SkippedRows
 from app.services.visibility import View
 
 ResultFiles = Annotated[
