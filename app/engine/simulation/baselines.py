@@ -1,22 +1,22 @@
-"""Simpler ways to tell a score from a few questions, to hold a design against.
+"""Simpler predictors of a score from a few items, to compare a design with.
 
-| name | questions | the score is told by |
+| name | items | prediction of the score |
 |---|---|---|
-| random | any | the mean of the answers |
-| stratified | one of each of n strata of like difficulty | the mean of the answers |
-| tasks | as many of each task | the tasks' means, each by its size |
-| beta-binomial | any | the tasks' means, drawn to those of the reference models |
-| ridge | any | a regression of the reference models' scores on their answers |
-| anchors | nearest to the centres of n clusters of answers | the answers, by the clusters' sizes |
-| anchors-irt | the same of slopes and intercepts | the answers, by the clusters' sizes |
-| p-irt | those of anchors | the answers, and what theta expects of all other items |
-| gp-irt | the same | both of the last two, weighed |
-| fixed | a list that is given | the mean of the answers |
-| fixed, regressed | the same | a regression on that mean |
+| random | random | mean of the answers |
+| stratified | one of each of n strata of difficulty | mean, weighted by the strata's sizes |
+| tasks | equally many of each task | mean of the tasks' means, weighted by their sizes |
+| beta-binomial | random | the same, shrunk towards the tasks' means of the reference models |
+| ridge | random | regression of the reference models' scores on their answers |
+| anchors | nearest to the centres of n clusters of answers | mean, weighted by cluster sizes |
+| anchors-irt | the same for slopes and intercepts | mean, weighted by cluster sizes |
+| p-irt | as for anchors | mean of the answers and of the expected scores of all other items |
+| gp-irt | as for anchors | weighted mean of anchors and p-irt |
+| fixed | a given list | mean of the answers |
+| fixed, regressed | the same list | regression on that mean |
 
-All but p-irt and gp-irt are linear in the answers. Where chance chooses the questions, errors are
-means over several draws. An item that an examinee has no answer to is neither asked nor counted, as
-in its test.
+All but p-irt and gp-irt are linear in the answers. If the items are random, the error is a mean
+over several draws. An item without an answer of the examinee is neither asked nor counted, as in
+a test.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, for anchors, p-IRT and gp-IRT;
 Kipnis et al. (2025), metabench, arXiv 2407.12844, for a regression on a fixed list; eq. 15 of the
@@ -38,21 +38,21 @@ from app.engine.models.base import IntArray
 FIXED, REGRESSED = "fixed", "fixed, regressed"
 _DRAWS = 20
 _ROUNDS = 30
-#: Answers that the reference models' mean of a task counts for, lambda of eq. 15.
+#: Number of answers that the reference models' mean of a task counts as, lambda of eq. 15.
 _WORTH = 5.0
-#: Penalties that the ridge regression chooses among by its error on each model left out.
+#: Candidate penalties of the ridge regression, compared by leave-one-out error.
 _PENALTIES = 10.0 ** np.arange(-2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """How one of them did.
+    """Error of one baseline.
 
     Attributes:
-        name: See the module.
-        items: Questions of each examinee.
-        accuracy_mae: Mean absolute error of the score.
-        accuracy_mae_se: Its standard error over the examinees; None of one.
+        name: Name in the table of the module.
+        items: Number of items that each examinee is asked.
+        accuracy_mae: Mean absolute error of the predicted score.
+        accuracy_mae_se: Standard error of that mean over the examinees; None for one examinee.
     """
 
     name: str
@@ -63,14 +63,14 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A score that is linear in the answers: `constant + weights @ answers`."""
+    """A prediction that is linear in the answers: `constant + weights @ answers`."""
 
     items: IntArray
     weights: FloatArray
     constant: float = 0.0
 
     def of(self, rows: FloatArray) -> FloatArray:
-        """The scores that are told, shape (n_examinees,)."""
+        """Predicted scores, shape (n_examinees,)."""
         return np.asarray(self.constant + rows[:, self.items] @ self.weights)
 
 
@@ -84,23 +84,23 @@ def baselines(
     fixed: IntArray | None = None,
     seed: int = 0,
 ) -> list[Baseline]:
-    """All that can be had, by the same number of questions.
+    """Errors of all baselines, each with the same number of items.
 
     Args:
-        others: Scores of the reference models, shape (n_models, n_items of the bank), NaN where
-            there is no answer, which counts as the mean of the others on its item.
-        rows: Of the examinees; the score is their mean.
-        n_items: Questions of each examinee.
-        bank: Parameters, for what goes by item response theory.
+        others: Scores of the reference models, shape (n_models, n_items of the bank). A missing
+            score is NaN and is replaced by the mean of its item.
+        rows: Scores of the examinees; the mean of a row is the score to predict.
+        n_items: Number of items that each examinee is asked.
+        bank: Item parameters, for the baselines that use item response theory.
         tasks: Task of each item.
-        fixed: Positions of a list of items; who answered none of them is told the mean of the
-            reference models.
-        seed: Of all chance.
+        fixed: Positions of a list of items. If an examinee answered none of them, the prediction
+            is the mean of the reference models.
+        seed: Random seed.
     """
     known = ~np.isnan(others)
     answers = known.sum(axis=0)
     sums = np.where(known, others, 0.0).sum(axis=0)
-    usual = sums.sum() / max(answers.sum(), 1)  # for an item that none of them answered
+    usual = sums.sum() / max(answers.sum(), 1)  # for an item that no reference model answered
     others = np.where(known, others, np.where(answers, sums / np.maximum(answers, 1), usual))
     masks, alike = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
     errors: dict[str, FloatArray] = {}
@@ -139,7 +139,7 @@ def _errors(
     fixed: IntArray | None,
     seed: int,
 ) -> dict[str, FloatArray]:
-    """Absolute error of each way for each of some examinees who answered all of these items."""
+    """Absolute errors of each baseline for examinees who answered all of these items."""
     truth, means = rows.mean(axis=1), others.mean(axis=0)
     drawn: dict[str, Callable[[np.random.Generator], Rule]] = {
         "random": lambda rng: _mean_of(_any(others, n, rng)),
@@ -171,7 +171,7 @@ def _errors(
 
 
 def p_irt(bank: ItemBank, items: IntArray, rows: FloatArray) -> FloatArray:
-    """Mean of the answers to some items and of what theta expects of all others."""
+    """Mean of the answers to some items and of the expected scores of all others at theta."""
     asked = np.full(rows.shape, np.nan)
     asked[:, items] = rows[:, items]
     thetas, _ = whole_bank_abilities(bank, asked)
@@ -205,7 +205,7 @@ def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Ru
 
 
 def shrunk(others: FloatArray, tasks: Sequence[Hashable], items: IntArray) -> Rule:
-    """Posterior means of the tasks, beta-binomial about those of the reference models."""
+    """Beta-binomial posterior means of the tasks; the prior means are the reference models'."""
     _, of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
     sizes = np.bincount(of)
     prior = np.bincount(of, others.mean(axis=0)) / sizes
@@ -215,7 +215,7 @@ def shrunk(others: FloatArray, tasks: Sequence[Hashable], items: IntArray) -> Ru
 
 
 def ridge(others: FloatArray, scores: FloatArray, items: IntArray) -> Rule:
-    """Regression of some scores of the reference models on their answers."""
+    """Ridge regression of scores of the reference models on their answers."""
     answers = others[:, items]
     centre, middle = answers.mean(axis=0), scores.mean()
     u, s, vt = np.linalg.svd(answers - centre, full_matrices=False)
@@ -237,7 +237,7 @@ def _on_mean(others: FloatArray, plain: Rule) -> Rule:
 
 
 def anchors_of(points: FloatArray, n: int, rng: np.random.Generator) -> Rule:
-    """Items nearest to the centres of n clusters (k-means) of points, shape (n_items, any)."""
+    """Items nearest to the centres of n clusters (k-means) of points, shape (n_items, n_axes)."""
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster without items has no anchor
         centres, nearest = kmeans2(points, n, iter=_ROUNDS, minit="points", rng=rng)

@@ -1,19 +1,19 @@
-"""What a forecast says, in a sentence or two: how exact, at what price, and whether it pays."""
+"""A forecast in two sentences: how precise the score is, what that costs, and whether it pays."""
 
 from app.engine.simulation.forecast import TOLD_MARGIN, Effort, Forecast
 
-#: From this share of all items on leaving the rest out saves nothing worth the name.
+#: From this share of all items on, an adaptive test saves too little to recommend it.
 _NEARLY_ALL = 0.8
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def summary(forecast: Forecast) -> list[str]:
-    """The sentences."""
+    """Sentences about a forecast."""
     return [_exactness(forecast), _margin_words(forecast)]
 
 
 def points(share: float) -> str:
-    """A margin as people are told it: `+-3.6 points`."""
+    """A margin in points: `+-3.6 points`."""
     said = 100 * share
     return f"+-{said:.0f} points" if said >= 10 else f"+-{said:.2g} points"
 
