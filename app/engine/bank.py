@@ -279,8 +279,8 @@ class ItemBank:
         """
         expected = self.expected_score(theta, items)
         a = self.a if items is None else self.a[np.asarray(items, dtype=np.intp)]
-        found: FloatArray = a**2 * expected * (1.0 - expected)
-        return found
+        information: FloatArray = a**2 * expected * (1.0 - expected)
+        return information
 
     def log_likelihood(
         self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike

@@ -87,14 +87,14 @@ class InformationIndex:
             # Once theta has settled, the items asked are those at the top of the list.
             reach = min(FIRST_LOOK + 2 * count + len(asked), listed)
             while True:
-                found = self._look(cell, reach, theta, asked, active)
+                ranked = self._look(cell, reach, theta, asked, active)
                 # For a single item, sorting would take most of the time.
-                found = sorted(found)[:count] if count > 1 else found and [min(found)]
-                kept = found[-1][0] if len(found) == count else math.inf
+                ranked = sorted(ranked)[:count] if count > 1 else ranked and [min(ranked)]
+                kept = ranked[-1][0] if len(ranked) == count else math.inf
                 # An item with an equal bound may still win: ties go to the lower position.
                 needed = bisect.bisect_right(cell.negated_bounds, kept)
                 if needed <= reach and needed < listed:
-                    return [ItemIndex(item) for _, item in found]
+                    return [ItemIndex(item) for _, item in ranked]
                 if reach == listed:
                     break
                 reach = needed
@@ -112,10 +112,10 @@ class InformationIndex:
         """(-information, position) of those of the first `reach` items that may be returned."""
         head = cell.parameters.take(slice(reach))
         values = np.negative(self.bank.model.information(head, theta)).tolist()
-        found = [pair for pair in zip(values, cell.items, strict=False) if pair[1] not in asked]
+        pairs = [pair for pair in zip(values, cell.items, strict=False) if pair[1] not in asked]
         if active is not None:
-            found = [pair for pair in found if active[pair[1]]]
-        return found
+            pairs = [pair for pair in pairs if active[pair[1]]]
+        return pairs
 
     def _cell(self, number: int) -> _Cell:
         cell = self._cells.get(number)

@@ -136,8 +136,8 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
     )
     findings = [
         (int(i), _finding(code, bank.item_ids[i], field, float(values[i]), message))
-        for code, field, values, found, message in checks
-        for i in np.flatnonzero(found)
+        for code, field, values, faulty, message in checks
+        for i in np.flatnonzero(faulty)
     ]
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
 

@@ -86,8 +86,8 @@ class Response:
 
 def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
     """Items of the answers and their scores, each of shape (n_responses,)."""
-    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-    return items, np.array([one.score for one in responses], dtype=np.float64)
+    items: IntArray = np.array([response.item for response in responses], dtype=np.intp)
+    return items, np.array([response.score for response in responses], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

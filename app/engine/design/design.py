@@ -299,14 +299,14 @@ def stops_when(
             f"(min_items).{few}"
         )
     waits = f", with at least {least} scored answers (min_items)" if least > 1 else ""
-    said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
+    text = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
     target = stopping.se
     if target is not None and reachable_se is not None and target < reachable_se:
-        said += (
+        text += (
             f" SE {target:g} cannot be reached: all items of the bank together reach "
             f"{reachable_se:.3g} at best."
         )
-    return said
+    return text
 
 
 def _goals(stopping: StoppingDesign) -> list[str]:
@@ -385,21 +385,21 @@ def _on_preset(document: Mapping[str, Any]) -> Mapping[str, Any]:
     preset = next((one for one in Preset if one == named), None) or implied_preset(document)
     merged = {**document, "preset": preset if named is None else named}
     for name, defaults in PRESETS[preset].items():
-        said = document.get(name)
-        if said is None:
+        given = document.get(name)
+        if given is None:
             merged[name] = defaults
-        elif isinstance(said, Mapping):
+        elif isinstance(given, Mapping):
             inherited = dict(defaults)
             if (
                 name == "estimator"
-                and said.get("method", inherited["method"]) != inherited["method"]
+                and given.get("method", inherited["method"]) != inherited["method"]
             ):
                 inherited = {}
             if name == "stopping":
-                if not set(_goals_in(said)).isdisjoint(_PRECISION):
+                if not set(_goals_in(given)).isdisjoint(_PRECISION):
                     inherited = {key: inherited[key] for key in inherited if key not in _PRECISION}
-                inherited |= _moved_limits(said, inherited)
-            merged[name] = inherited | dict(said)
+                inherited |= _moved_limits(given, inherited)
+            merged[name] = inherited | dict(given)
     return merged
 
 

@@ -94,8 +94,8 @@ class Part(BaseModel):
             return value
         if len(value) > _MAX_FIELDS:
             raise ValueError(f"expected at most {_MAX_FIELDS} fields, got {len(value)}")
-        known = cls.model_fields
-        return {name: one for name, one in value.items() if one is not None or name not in known}
+        fields = cls.model_fields
+        return {name: one for name, one in value.items() if one is not None or name not in fields}
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON."""
@@ -249,7 +249,7 @@ def _is_deeper(rules: object, depth: int) -> bool:
         return False
     objects = [rule for rule in rules if isinstance(rule, Mapping)]
     inner = [rule.get(name) for rule in objects for name in ("any_of", "all_of")]
-    return depth == 0 or any(_is_deeper(each, depth - 1) for each in inner)
+    return depth == 0 or any(_is_deeper(nested, depth - 1) for nested in inner)
 
 
 def _require_goal(rule: "StoppingDesign") -> "StoppingDesign":

@@ -64,10 +64,10 @@ class Predictors:
         return ProfilePIrt(weights_of(facts, shares) if target is None else target.weights)
 
     def _by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
-        facts, wanted = self.facts, shares or {WHOLE_BANK: 1.0}
+        facts, tags = self.facts, shares or {WHOLE_BANK: 1.0}
         weights = weights_of(facts, shares)
         # No held-out errors exist for a mix of tags: those of the whole bank come nearest.
-        name = next(iter(wanted)) if len(wanted) == 1 else WHOLE_BANK
+        name = next(iter(tags)) if len(tags) == 1 else WHOLE_BANK
         error = facts.curves.error_of(name)
 
         def by(curves: ScoreCurves) -> ScoreEstimator:

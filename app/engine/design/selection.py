@@ -348,9 +348,9 @@ def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArr
         InvalidInputError: A tag has no items.
     """
     # If the items carry no tags, a score model may hold the weights of a task.
-    known = predicted_target(facts, shares) if facts.tags is None else None
-    if known is not None:
-        return known.weights
+    target = predicted_target(facts, shares) if facts.tags is None else None
+    if target is not None:
+        return target.weights
     return target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
 
 

@@ -179,15 +179,15 @@ def _points(
         search = estimator.search_nodes()
         sums = _search_sums(bank, scores, answers, estimator, search)
         modes = find_mode(search, sums)
-        found = [i for i, mode in enumerate(modes) if mode is not None]
+        with_mode = [i for i, mode in enumerate(modes) if mode is not None]
         starts = np.array([mode for mode in modes if mode is not None], dtype=np.intp)
-        points |= _polished(answers, estimator, estimator.method, search, found, starts)
-    left = [i for i, mode in enumerate(modes) if mode is None]
+        points |= _polished(answers, estimator, estimator.method, search, with_mode, starts)
+    fallback = [i for i, mode in enumerate(modes) if mode is None]
     nodes = posteriors[0].grid.nodes
-    inner = [i for i in left if not posteriors[i].is_cut_off]
+    inner = [i for i in fallback if not posteriors[i].is_cut_off]
     starts = np.array([posteriors[i].mode_node for i in inner], dtype=np.intp)
     points |= _polished(answers, estimator, EstimatorName.MAP, nodes, inner, starts)
-    for i in left:
+    for i in fallback:
         if i not in points:
             points[i] = Point(
                 float(nodes[posteriors[i].mode_node]), EstimatorName.MAP, at_bound=True

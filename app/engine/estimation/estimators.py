@@ -194,7 +194,7 @@ class GridEstimator:
 
     def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
         """The belief after one or more further answers; the given belief does not change."""
-        known, search = (*belief.responses, *responses), belief.search
+        answers, search = (*belief.responses, *responses), belief.search
         nodes = belief.posterior.grid.nodes
         gain = np.zeros(len(nodes))
         for response in responses:
@@ -203,9 +203,9 @@ class GridEstimator:
             )
             search = search and self._extend(search, bank, response)
         posterior = belief.posterior.observe(
-            gain, lambda nodes: evidence_of(bank, *answered(known), nodes), self.prior
+            gain, lambda nodes: evidence_of(bank, *answered(answers), nodes), self.prior
         )
-        return self._belief(bank, posterior, known, search)
+        return self._belief(bank, posterior, answers, search)
 
     def expected_scores(
         self, bank: ItemBank, belief: GridBelief, items: Sequence[ItemIndex]

@@ -32,13 +32,13 @@ def effective_answers(bank: ItemBank, theta: float, scores: Mapping[int, Sequenc
         theta: Ability, logits.
         scores: Scores of the answers to each item, by position of the item.
     """
-    several = {item: given for item, given in scores.items() if len(given) > 1}
-    if not several or not math.isfinite(theta):
+    repeated = {item: given for item, given in scores.items() if len(given) > 1}
+    if not repeated or not math.isfinite(theta):
         return 1.0
-    items = np.array(list(several), dtype=np.intp)
-    whole = float(bank.model.score_variance(bank.parameters.take(items), theta).sum())
-    within = sum(float(np.var(given, ddof=1)) for given in several.values())
-    rho = 1 - min(within / (whole + _DOUBT), 1.0)
+    items = np.array(list(repeated), dtype=np.intp)
+    total = float(bank.model.score_variance(bank.parameters.take(items), theta).sum())
+    within = sum(float(np.var(given, ddof=1)) for given in repeated.values())
+    rho = 1 - min(within / (total + _DOUBT), 1.0)
     # The mean of 1 / n over items: an item with fewer answers counts as fewer, one with 1 as 1.
     mean = sum(1 / len(given) for given in scores.values()) / len(scores)
     return 1 / (rho + (1 - rho) * mean)

@@ -152,8 +152,8 @@ def of_scores(
     up = _joint(first.hi - first.value, second.value - second.lo, correlation) / Z_95
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     se = down if delta > 0 else up
-    known = 0.0 if delta else 1.0
-    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else known
+    certain = 0.0 if delta else 1.0
+    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else certain
     verdict = _verdict(delta, p_value, confidence)
     n_items = max(first.n_items, second.n_items)
     return Difference(
@@ -191,9 +191,9 @@ def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: 
     length = math.sqrt(float(first @ first) * float(second @ second))
     if n_common < LEAST_COMMON or length == 0.0:
         return 0.0
-    seen = min(float(first @ second) / length, _MOST_ALIKE)
-    surely = math.tanh(max(math.atanh(max(seen, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
-    return _SHARED * surely * min(n_common / math.sqrt(n_first * n_second), 1.0)
+    observed = min(float(first @ second) / length, _MOST_ALIKE)
+    lowered = math.tanh(max(math.atanh(max(observed, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
+    return _SHARED * lowered * min(n_common / math.sqrt(n_first * n_second), 1.0)
 
 
 def _joint(one: float, other: float, correlation: float) -> float:
@@ -237,12 +237,12 @@ def of_abilities(
         )
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     # If the two differences have opposite signs, the interval holds 0 at any confidence.
-    apart = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
-    p_value = math.erfc(apart / gap.sd / math.sqrt(2))
+    distance = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
+    p_value = math.erfc(distance / gap.sd / math.sqrt(2))
     verdict = _verdict(gap.estimate, p_value, confidence)
     more: int | None = 0
     if verdict is Verdict.UNDECIDED:
-        more = _further(first, second, apart / (level + _NORMAL.inv_cdf(POWER)))
+        more = _further(first, second, distance / (level + _NORMAL.inv_cdf(POWER)))
     return Difference(
         delta=gap.estimate,
         se=gap.sd,
@@ -250,7 +250,7 @@ def of_abilities(
         hi=max(gap.middle + level * gap.sd, gap.estimate),
         p_value=p_value,
         test="z",
-        power=_NORMAL.cdf(apart / gap.sd - level),
+        power=_NORMAL.cdf(distance / gap.sd - level),
         items_to_decide=more,
         verdict=verdict,
     )

@@ -165,10 +165,10 @@ def _flatter(
     """
     p = expit(nodes @ slopes.T + intercept)
     weights = _REFERENCE * counts[:, None] * p * (1.0 - p)
-    known = np.column_stack([nodes, np.ones(len(nodes))])
+    design = np.column_stack([nodes, np.ones(len(nodes))])
     prior = np.full(len(theta) + 1, _SLOPE_SD**-2)
     prior[-1] = _INTERCEPT_SD**-2
-    precision = np.einsum("kn,kd,ke->nde", weights, known, known) + np.diag(prior)
+    precision = np.einsum("kn,kd,ke->nde", weights, design, design) + np.diag(prior)
     at = np.append(theta, 1.0)
     variance = np.einsum("d,nde,e->n", at, np.linalg.inv(precision), at)
     factor: FloatArray = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * variance)
@@ -302,9 +302,9 @@ def jaccard(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
     for row, test in zip(used, tests, strict=True):
         row[np.asarray(test, dtype=np.intp)] = 1.0
     common, length = used @ used.T, used.sum(axis=1)
-    one, other = np.triu_indices(len(tests), 1)
-    shared = common[one, other]
-    either = length[one] + length[other] - shared
+    first, second = np.triu_indices(len(tests), 1)
+    shared = common[first, second]
+    either = length[first] + length[second] - shared
     return float(np.divide(shared, either, out=np.zeros_like(shared), where=either > 0).mean())
 
 

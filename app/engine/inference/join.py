@@ -216,10 +216,10 @@ def _rank_correlation(
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
         shares = np.where(answered, scores, 0.0).sum(axis=0) / n
-    known = (n > 0) & np.isfinite(b)
-    if known.sum() < 3:
+    usable = (n > 0) & np.isfinite(b)
+    if usable.sum() < 3:
         return None
-    return spearman(shares[known], b[known])
+    return spearman(shares[usable], b[usable])
 
 
 def _upper_tail(z: float) -> float:

@@ -145,8 +145,8 @@ class ContinuousModel:
         z = a[:, None] * nodes + intercept[:, None]
         missing = np.isnan(scores)
         share = np.where(missing, 0.0, _share(scores, c, d)) / k
-        seen = np.where(missing, 0.0, 1.0) / k
-        log_likelihood: FloatArray = share @ z - seen @ _softplus(z)
+        answered = np.where(missing, 0.0, 1.0) / k
+        log_likelihood: FloatArray = share @ z - answered @ _softplus(z)
         return log_likelihood
 
     def likelihood_slope(

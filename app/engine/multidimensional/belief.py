@@ -91,23 +91,23 @@ class ProfileMap:
     def update(self, bank: ItemBank, belief: ProfileBelief, *responses: Response) -> ProfileBelief:
         """The belief after one or more further answers."""
         abilities = abilities_of(bank)
-        known = (*belief.responses, *responses)
+        answers = (*belief.responses, *responses)
         profile = estimate_profile(
             abilities.items,
             abilities.population,
-            *answered(known),
+            *answered(answers),
             start=belief.profile.mean,
         )
-        return replace(belief, profile=profile, responses=known)
+        return replace(belief, profile=profile, responses=answers)
 
     def expected_scores(
         self, bank: ItemBank, belief: ProfileBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
         """Expected scores at the mode of the abilities, shape (n,)."""
-        known = abilities_of(bank).items
+        loadings = abilities_of(bank).items
         asked = np.asarray(items, dtype=np.intp)
         expected: FloatArray = expit(
-            known.slopes[asked] @ belief.profile.mean + known.intercept[asked]
+            loadings.slopes[asked] @ belief.profile.mean + loadings.intercept[asked]
         )
         return expected
 

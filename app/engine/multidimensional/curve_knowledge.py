@@ -55,9 +55,9 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
         curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
         n_reference=int(stored.get("n_reference", _FEW)),
         errors={
-            name: ModelError.from_dict(said)
-            for name, said in stored["errors"].items()
-            if said.keys() >= _ERRORS  # errors in an older form are not in logits
+            name: ModelError.from_dict(error)
+            for name, error in stored["errors"].items()
+            if error.keys() >= _ERRORS  # errors in an older form are not in logits
         },
         population=tuple(map(float, stored.get("population", ()))),
     )

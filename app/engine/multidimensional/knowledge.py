@@ -111,11 +111,11 @@ def targets_of(
         unpacked(stored["factors"], -1, n)[:, at],
         unpacked(stored["noise"], n)[at],
     )
-    known = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
+    names = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
     targets = {}
-    for name in (WHOLE_BANK, *known):
-        said = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
-        widths = Widths(tuple(map(int, said["counts"])), tuple(map(float, said["half"])))
+    for name in (WHOLE_BANK, *names):
+        entry = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
+        widths = Widths(tuple(map(int, entry["counts"])), tuple(map(float, entry["half"])))
         targets[name] = Target(model, target_weights(bank, {name: 1.0}, tags), widths)
     return targets
 

@@ -88,9 +88,9 @@ def _expected(
     Returns:
         Mass of the nodes, shape (n_nodes,), and expected scores there, shape (n_nodes, n_items).
     """
-    known = abilities_of(bank).items
-    slopes = known.slopes[items]
-    centre = slopes @ profile.mean + known.intercept[items]
+    loadings = abilities_of(bank).items
+    slopes = loadings.slopes[items]
+    centre = slopes @ profile.mean + loadings.intercept[items]
     # Slopes in z, where the abilities are mean + root z and z is standard normal.
     turned = slopes @ np.linalg.cholesky(profile.covariance)
     steep = expit(centre) * expit(-centre)

@@ -212,8 +212,8 @@ class Ranking:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        told = self.tests[member].tell(state.members[member], response)
-        return self.looked(state.with_member(member, told))
+        updated = self.tests[member].tell(state.members[member], response)
+        return self.looked(state.with_member(member, updated))
 
     def skip(
         self, state: RankingState, member: int, item: ItemIndex, usage: Usage = NO_USAGE
@@ -234,21 +234,21 @@ class Ranking:
         """
         if self._once:
             return state
-        known = state.seen or ((),) * len(state.members)
+        earlier = state.seen or ((),) * len(state.members)
         seen = tuple(
-            (*looks, *self._looks(member, told, after=len(looks)))
-            for member, (told, looks) in enumerate(zip(state.members, known, strict=True))
+            (*looks, *self._looks(member, test, after=len(looks)))
+            for member, (test, looks) in enumerate(zip(state.members, earlier, strict=True))
         )
         return RankingState(state.members, seen)
 
-    def _looks(self, member: int, told: CatState, *, after: int) -> Iterator[Stated]:
+    def _looks(self, member: int, state: CatState, *, after: int) -> Iterator[Stated]:
         test = self.tests[member]
         for answers in self._planned[after:]:
-            if told.n_scored < answers:
+            if state.n_scored < answers:
                 return
-            so_far = told
-            if told.n_scored > answers:
-                so_far = test.replay(told.responses[:answers])
+            so_far = state
+            if state.n_scored > answers:
+                so_far = test.replay(state.responses[:answers])
             yield self._evidence(member, so_far)
 
     @property
@@ -263,7 +263,7 @@ class Ranking:
 
         No pair of a member without scored answers is decided.
         """
-        stated = [self._stated(member, told) for member, told in enumerate(state.members)]
+        stated = [self._stated(member, test) for member, test in enumerate(state.members)]
         return ranks_of(
             stated,
             looks=[Look(stated)] if self._once else list(self._all_looks(state)),
@@ -280,8 +280,8 @@ class Ranking:
         to_ask = [member for member in range(len(seen)) if self._remaining(state, member)]
         lasts = any(self._affords(state, member) for member in to_ask)
         last = [
-            None if told.pending or (lasts and member in to_ask) else self._evidence(member, told)
-            for member, told in enumerate(state.members)
+            None if test.pending or (lasts and member in to_ask) else self._evidence(member, test)
+            for member, test in enumerate(state.members)
         ]
         yield Look(last, LAST if early else 1.0)
 
@@ -301,7 +301,7 @@ class Ranking:
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._once and not self.rules.futility:
-            both = all(self._remaining(state, one) for one in (pair.above, pair.below))
+            both = all(self._remaining(state, member) for member in (pair.above, pair.below))
             return Verdict.OPEN if both else Verdict.TOO_CLOSE
         if self._chance(state, pair) <= self.rules.futility:
             return Verdict.TOO_CLOSE
@@ -331,10 +331,10 @@ class Ranking:
         """
         ranks = ranks or self.ranks(state)
         rivals = self._rivals(state, ranks)
-        wanted = [member for member in rivals if self._remaining(state, member)]
-        if not wanted:
+        candidates = [member for member in rivals if self._remaining(state, member)]
+        if not candidates:
             return self._content(state, ranks)
-        affordable = [member for member in wanted if self._affords(state, member)]
+        affordable = [member for member in candidates if self._affords(state, member)]
         if not affordable:
             spent = state.usage
             usd = "" if self.budget.usd is None else f", {spent.usd:g} usd"
@@ -351,33 +351,33 @@ class Ranking:
                 return RankingAsk(member, chosen.item, chosen.probability)
         return None
 
-    def _stated(self, member: int, told: CatState) -> Stated:
+    def _stated(self, member: int, state: CatState) -> Stated:
         """The measure by which a member is ranked."""
         if self.rules.metric is Metric.SCORE:
-            score = self.tests[member].predict(told)
-            own = score.margin / Z_95 if told.n_scored else math.inf
+            score = self.tests[member].predict(state)
+            own = score.margin / Z_95 if state.n_scored else math.inf
             return Stated(theta=score.value, middle=score.value, own=own)
         if self._once:  # by the posterior of the model alone
-            return Stated(theta=told.belief.theta, middle=told.belief.theta, own=told.belief.se)
-        return self._ability(member, told).stated()
+            return Stated(theta=state.belief.theta, middle=state.belief.theta, own=state.belief.se)
+        return self._ability(member, state).stated()
 
-    def _ability(self, member: int, told: CatState) -> Ability:
+    def _ability(self, member: int, state: CatState) -> Ability:
         """Ability of a member, with infinite error if there is no scored answer."""
         correction = self.tests[member].correction
         return Ability(
-            theta=told.belief.theta,
-            se=told.belief.se if told.n_scored else math.inf,
-            n_items=told.n_scored,
+            theta=state.belief.theta,
+            se=state.belief.se if state.n_scored else math.inf,
+            n_items=state.n_scored,
             stretch=None if correction is None else correction.theta,
-            place=None if correction is None else correction.place_of(told),
+            place=None if correction is None else correction.place_of(state),
         )
 
-    def _evidence(self, member: int, told: CatState) -> Stated:
+    def _evidence(self, member: int, state: CatState) -> Stated:
         """The measure by the answers alone; a score needs no correction for a prior."""
         if self._once or self.rules.metric is Metric.SCORE:
-            return self._stated(member, told)
+            return self._stated(member, state)
         test = self.tests[member]
-        return self._ability(member, told).by_answers(test.estimator.prior_in(test.bank))
+        return self._ability(member, state).by_answers(test.estimator.prior_in(test.bank))
 
     def _rivals(self, state: RankingState, ranks: Ranks) -> dict[int, list[int]]:
         """Members who need answers, each with its rivals; the warm-up comes first."""
@@ -425,16 +425,16 @@ class Ranking:
         now, end = [], []
         for member in (pair.above, pair.below):
             test = state.members[member]
-            known = self._evidence(member, test)
+            evidence = self._evidence(member, test)
             answers = max(test.n_scored, 1)
-            left = len(test.pending) + self._remaining(state, member)
-            now.append(known)
-            end.append(known.after((answers + left) / answers))
-        needed, apart = self._boundary(), now[0].minus(now[1])
-        share = (end[0].minus(end[1]).sd / apart.sd) ** 2 if apart.sd < math.inf else 1.0
+            further = len(test.pending) + self._remaining(state, member)
+            now.append(evidence)
+            end.append(evidence.after((answers + further) / answers))
+        needed, gap = self._boundary(), now[0].minus(now[1])
+        share = (end[0].minus(end[1]).sd / gap.sd) ** 2 if gap.sd < math.inf else 1.0
         if share >= 1.0:
-            return float(apart.least_z >= needed)
-        mean, sd = apart.least_z / math.sqrt(share), math.sqrt((1 - share) / share)
+            return float(gap.least_z >= needed)
+        mean, sd = gap.least_z / math.sqrt(share), math.sqrt((1 - share) / share)
         return _NORMAL.cdf((mean - needed) / sd) + _NORMAL.cdf((-mean - needed) / sd)
 
     def _boundary(self) -> float:
@@ -505,7 +505,7 @@ def _as_drawn(own: CatState, rival: CatState, item: ItemIndex) -> float:
     If the member was asked exactly the items that the rival had been asked before this one, the
     probability is the rival's. Otherwise it is unknown, which is recorded as 1.
     """
-    draws = {one.item: one.draw for one in rival.responses if one.draw is not None}
+    draws = {answer.item: answer.draw for answer in rival.responses if answer.draw is not None}
     draws |= rival.draws
     taken = draws.get(item)
     if taken is None or len(draws) < rival.n_asked:  # the step of an item without a draw is unknown

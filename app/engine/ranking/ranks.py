@@ -127,21 +127,21 @@ def ranks_of(
     """
     if not abilities:
         raise InvalidInputError("A standing needs at least one examinee, got none.")
-    for one in abilities:
-        if not (math.isfinite(one.theta) and math.isfinite(one.middle) and one.own >= 0):
+    for stated in abilities:
+        if not (math.isfinite(stated.theta) and math.isfinite(stated.middle) and stated.own >= 0):
             raise InvalidInputError(
-                f"A standing needs finite thetas and standard errors of at least 0, got {one}."
+                f"A standing needs finite thetas and standard errors of at least 0, got {stated}."
             )
     n_examinees, looks = len(abilities), [Look(abilities)] if looks is None else looks
     order = sorted(range(n_examinees), key=lambda i: -abilities[i].theta)
-    found = list(combinations(order, 2))
-    seen = [_seen(looks, above, below) for above, below in found]
-    p_values = [p for _, p in seen]
+    compared = list(combinations(order, 2))
+    evidence = [_seen(looks, above, below) for above, below in compared]
+    p_values = [p for _, p in evidence]
     alpha = 1.0 - confidence
     least = alpha if either_way else 2 * alpha
-    reached = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
+    settled = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
     is_above = np.zeros((n_examinees, n_examinees), dtype=np.bool_)
-    for (above, below), decided in zip(found, reached, strict=True):
+    for (above, below), decided in zip(compared, settled, strict=True):
         is_above[above, below] = decided
     is_above = _closed(is_above)
     pairs = tuple(
@@ -153,7 +153,7 @@ def ranks_of(
             p_value=p_value,
             decided=bool(is_above[above, below]),
         )
-        for (above, below), (z, p_value) in zip(found, seen, strict=True)
+        for (above, below), (z, p_value) in zip(compared, evidence, strict=True)
     )
     better, worse = is_above.sum(axis=0).tolist(), is_above.sum(axis=1).tolist()
     return Ranks(
@@ -170,11 +170,11 @@ def _seen(looks: Sequence[Look], above: int, below: int) -> tuple[float, float]:
     """The largest z of a pair over its looks, and the p-value of the pair."""
     z, p_value = 0.0, 1.0
     for look in looks:
-        one, other = look.evidence[above], look.evidence[below]
-        if one is not None and other is not None:
-            apart = max(one.minus(other).least_z, 0.0)
-            z = max(z, apart)
-            p_value = min(p_value, math.erfc(apart / math.sqrt(2)) / look.share)
+        first, second = look.evidence[above], look.evidence[below]
+        if first is not None and second is not None:
+            distance = max(first.minus(second).least_z, 0.0)
+            z = max(z, distance)
+            p_value = min(p_value, math.erfc(distance / math.sqrt(2)) / look.share)
     return z, p_value
 
 

@@ -174,17 +174,17 @@ class Sampled:
         if total <= 0.0:
             open_ = np.flatnonzero(is_open)
             return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
-        met = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
-        met = met[chances[met] > 0.0]
-        item = int(met[0] if met.size else rng.choice(chances.size, p=chances / total))
+        hits = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
+        hits = hits[chances[hits] > 0.0]
+        item = int(hits[0] if hits.size else rng.choice(chances.size, p=chances / total))
         return Chosen(ItemIndex(item), float(chances[item] / total))
 
     def part(self, state: CatState) -> BoolArray:
         """Mask of the arc of items that this test chooses from, which starts at its first item."""
         _, first = min((draw.step, item) for item, draw in draws_of(state))
         share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
-        ahead = self.circle - self.circle[first]
-        inside: BoolArray = (ahead >= 0.0) & (ahead < share) | (ahead < share - 1.0)
+        distance = self.circle - self.circle[first]
+        inside: BoolArray = (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
         return inside
 
     def _next(self, state: CatState, rng: np.random.Generator) -> FloatArray:
@@ -198,7 +198,7 @@ class Sampled:
         if sampled:
             # The narrowest item locates the sequence best; within its width the place is random.
             width, step, item = min(sampled)
-            since = 1 + sum(one[1] > step for one in sampled)
+            since = 1 + sum(earlier[1] > step for earlier in sampled)
             start = self.position[item] + (start - 0.5) * (width - self.width.min())
             start += since * _GOLDEN
         places: FloatArray = np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
@@ -279,7 +279,7 @@ class ThetaThenSampled:
 
 def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
     """The pending and scored items with their `Draw`, where one was recorded."""
-    scored = [(one.item, one.draw) for one in state.responses if one.draw is not None]
+    scored = [(answer.item, answer.draw) for answer in state.responses if answer.draw is not None]
     return [*scored, *state.draws.items()]
 
 

@@ -97,16 +97,16 @@ def baselines(
             is the mean of the reference models.
         seed: Random seed.
     """
-    known = ~np.isnan(others)
-    answers = known.sum(axis=0)
-    sums = np.where(known, others, 0.0).sum(axis=0)
-    usual = sums.sum() / max(answers.sum(), 1)  # for an item that no reference model answered
-    others = np.where(known, others, np.where(answers, sums / np.maximum(answers, 1), usual))
-    masks, alike = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
+    present = ~np.isnan(others)
+    answers = present.sum(axis=0)
+    sums = np.where(present, others, 0.0).sum(axis=0)
+    overall = sums.sum() / max(answers.sum(), 1)  # for an item that no reference model answered
+    others = np.where(present, others, np.where(answers, sums / np.maximum(answers, 1), overall))
+    masks, pattern = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
     errors: dict[str, FloatArray] = {}
     for nth, mask in enumerate(masks):
-        at, who = np.flatnonzero(mask), np.flatnonzero(alike.ravel() == nth)
-        found = _errors(
+        at, who = np.flatnonzero(mask), np.flatnonzero(pattern.ravel() == nth)
+        by_name = _errors(
             others[:, at],
             rows[np.ix_(who, at)],
             min(n_items, len(at)),
@@ -115,17 +115,17 @@ def baselines(
             fixed=None if fixed is None else np.flatnonzero(np.isin(at, fixed)),
             seed=seed,
         )
-        for name, each in found.items():
-            errors.setdefault(name, np.empty(len(rows)))[who] = each
+        for name, loss in by_name.items():
+            errors.setdefault(name, np.empty(len(rows)))[who] = loss
     sizes = {} if fixed is None else dict.fromkeys((FIXED, REGRESSED), len(fixed))
     return [
         Baseline(
             name=name,
             items=sizes.get(name, n_items),
-            accuracy_mae=float(each.mean()),
-            accuracy_mae_se=float(each.std(ddof=1) / len(each) ** 0.5) if len(each) > 1 else None,
+            accuracy_mae=float(loss.mean()),
+            accuracy_mae_se=float(loss.std(ddof=1) / len(loss) ** 0.5) if len(loss) > 1 else None,
         )
-        for name, each in errors.items()
+        for name, loss in errors.items()
     ]
 
 
@@ -149,25 +149,25 @@ def _errors(
     }
     if 1 < len(set(tasks)) <= n:
         drawn["tasks"] = lambda rng: _of_tasks(tasks, n, rng)
-    found = {}
+    errors = {}
     for name, make in drawn.items():
         rules = [make(np.random.default_rng([seed, draw])) for draw in range(_DRAWS)]
-        found[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
+        errors[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
     anchors = anchors_of(others.T, n, np.random.default_rng(seed))
     curves = np.column_stack([bank.a, bank.intercept])
     by_anchors, by_theta = anchors.of(rows), p_irt(bank, anchors.items, rows)
     missed = np.abs(p_irt(bank, anchors.items, others) - others.mean(axis=1)).mean()
     share = missed**2 / (missed**2 + others.var(axis=1).mean() / (4 * n)) if missed else 0.0
-    found["anchors"] = np.abs(by_anchors - truth)
+    errors["anchors"] = np.abs(by_anchors - truth)
     by_curves = anchors_of(curves, n, np.random.default_rng(seed)).of(rows)
-    found["anchors-irt"] = np.abs(by_curves - truth)
-    found["p-irt"] = np.abs(by_theta - truth)
-    found["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
+    errors["anchors-irt"] = np.abs(by_curves - truth)
+    errors["p-irt"] = np.abs(by_theta - truth)
+    errors["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
     if fixed is not None:
         plain = _mean_of(fixed) if len(fixed) else Rule(fixed, np.zeros(0), float(others.mean()))
-        found[FIXED] = np.abs(plain.of(rows) - truth)
-        found[REGRESSED] = np.abs(_on_mean(others, plain).of(rows) - truth)
-    return found
+        errors[FIXED] = np.abs(plain.of(rows) - truth)
+        errors[REGRESSED] = np.abs(_on_mean(others, plain).of(rows) - truth)
+    return errors
 
 
 def p_irt(bank: ItemBank, items: IntArray, rows: FloatArray) -> FloatArray:
@@ -206,12 +206,12 @@ def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Ru
 
 def shrunk(others: FloatArray, tasks: Sequence[Hashable], items: IntArray) -> Rule:
     """Beta-binomial posterior means of the tasks; the prior means are the reference models'."""
-    _, of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
-    sizes = np.bincount(of)
-    prior = np.bincount(of, others.mean(axis=0)) / sizes
-    asked = np.bincount(of[items], minlength=len(sizes))
-    each = sizes / len(of) / (_WORTH + asked)
-    return Rule(items, each[of[items]], float(_WORTH * each @ prior))
+    _, task_of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
+    sizes = np.bincount(task_of)
+    prior = np.bincount(task_of, others.mean(axis=0)) / sizes
+    asked = np.bincount(task_of[items], minlength=len(sizes))
+    share = sizes / len(task_of) / (_WORTH + asked)
+    return Rule(items, share[task_of[items]], float(_WORTH * share @ prior))
 
 
 def ridge(others: FloatArray, scores: FloatArray, items: IntArray) -> Rule:
@@ -222,8 +222,8 @@ def ridge(others: FloatArray, scores: FloatArray, items: IntArray) -> Rule:
     projected = u.T @ (scores - middle)
     kept = s**2 / (s**2 + _PENALTIES[:, None])
     leverage = 1.0 / len(scores) + kept @ (u**2).T
-    missed = (scores - middle - (kept * projected) @ u.T) / np.maximum(1.0 - leverage, 1e-9)
-    penalty = _PENALTIES[np.argmin((missed**2).mean(axis=1))]
+    residuals = (scores - middle - (kept * projected) @ u.T) / np.maximum(1.0 - leverage, 1e-9)
+    penalty = _PENALTIES[np.argmin((residuals**2).mean(axis=1))]
     weights = vt.T @ (s / (s**2 + penalty) * projected)
     return Rule(items, weights, float(middle - centre @ weights))
 

@@ -130,7 +130,7 @@ class Forecast:
             **{
                 **_with_ranges(document),
                 **{name: Effort(**document[name]) for name in ("for_3_points", "for_all")},
-                "regions": tuple(Region(**_with_ranges(one)) for one in document["regions"]),
+                "regions": tuple(Region(**_with_ranges(region)) for region in document["regions"]),
             }
         )
 
@@ -140,8 +140,8 @@ _RANGE = {field.name for field in fields(Range)}
 
 def _with_ranges(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: Range(**said) if isinstance(said, Mapping) and said.keys() == _RANGE else said
-        for name, said in document.items()
+        name: Range(**value) if isinstance(value, Mapping) and value.keys() == _RANGE else value
+        for name, value in document.items()
     }
 
 
@@ -164,17 +164,17 @@ def calls_of(
         price_out: US dollars per million answer tokens.
         pace_s: Seconds from one item to the next, see `Calls`.
     """
-    known = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
-    if not known or any(np.isnan(tokens).any() for tokens in known):
+    given = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
+    if not given or any(np.isnan(tokens).any() for tokens in given):
         return Calls(pace_s=pace_s)
-    one, other = (
+    prompt, answer = (
         np.broadcast_to(np.asarray(0.0 if part is None else part), (n_items,))
         for part in (tokens_in, tokens_out)
     )
     usd = None
     if price_in is not None or price_out is not None:
-        usd = (one * (price_in or 0.0) + other * (price_out or 0.0)) / 1e6
-    return Calls(tokens=one + other, usd=usd, pace_s=pace_s)
+        usd = (prompt * (price_in or 0.0) + answer * (price_out or 0.0)) / 1e6
+    return Calls(tokens=prompt + answer, usd=usd, pace_s=pace_s)
 
 
 def drawn(quantiles: Sequence[float], n: int, rng: np.random.Generator) -> FloatArray:
@@ -219,19 +219,19 @@ def forecast(
     items = np.array([state.n_asked for state in ends], dtype=np.float64)
     se = np.array([state.belief.se for state in ends])
     margin = np.array([test.predict(state).margin for state in ends])
-    met = None
+    on_target = None
     if se_target is not None or margin_target is not None:
         enough = (se <= (se_target or np.inf)) & (margin <= (margin_target or np.inf))
-        met = enough.astype(np.float64)
-    told = [test.estimate(state) for state in ends]
+        on_target = enough.astype(np.float64)
+    final = [test.estimate(state) for state in ends]
     return Forecast(
         n_examinees=len(ends),
         items=Range.of(items),
         margin=Range.of(margin),
         se=Range.of(se),
-        interval=Range.of([one.hi - one.lo for one in told]),
-        theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in told]) - true) ** 2))),
-        reached=None if met is None else float(met.mean()),
+        interval=Range.of([one.hi - one.lo for one in final]),
+        theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in final]) - true) ** 2))),
+        reached=None if on_target is None else float(on_target.mean()),
         stop_reasons={reason: n / len(ends) for reason, n in reasons.most_common()},
         tokens=None
         if calls.tokens is None
@@ -240,7 +240,7 @@ def forecast(
         seconds=None if calls.pace_s is None else Range.of(items * calls.pace_s),
         for_3_points=_for_3_points(test, ends, margin, calls),
         for_all=_effort(test.pool.n_active, calls, _asked_cost(test, calls)),
-        regions=tuple(_regions(true, items, se, met)),
+        regions=tuple(_regions(true, items, se, on_target)),
     )
 
 

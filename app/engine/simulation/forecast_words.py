@@ -14,8 +14,8 @@ def summary(forecast: Forecast) -> list[str]:
 
 def points(share: float) -> str:
     """A margin in points: `+-3.6 points`."""
-    said = 100 * share
-    return f"+-{said:.0f} points" if said >= 10 else f"+-{said:.2g} points"
+    percent = 100 * share
+    return f"+-{percent:.0f} points" if percent >= 10 else f"+-{percent:.2g} points"
 
 
 def _exactness(forecast: Forecast) -> str:
@@ -57,7 +57,7 @@ def _time(seconds: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    whole = round(ratio)
+    rounded = round(ratio)
     if ratio < 1.75:
         return f"{ratio:.1f} times"
-    return f"{_NUMBERS[whole - 2] if whole <= len(_NUMBERS) + 1 else f'{whole:,}'} times"
+    return f"{_NUMBERS[rounded - 2] if rounded <= len(_NUMBERS) + 1 else f'{rounded:,}'} times"

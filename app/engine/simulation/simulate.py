@@ -139,10 +139,10 @@ def draw_scores(
     conditional distribution given theta.
     """
     if bank.abilities is not None:
-        known = bank.abilities
+        model = bank.abilities
         for theta in thetas:
-            abilities = known.population.draw(known.composite, theta, rng)
-            expected = known.items.expected_score(abilities)
+            abilities = model.population.draw(model.composite, theta, rng)
+            expected = model.items.expected_score(abilities)
             yield (rng.random(expected.shape) < expected).astype(np.float64)
         return
     for theta in thetas:
@@ -269,14 +269,14 @@ def summarise(
         )
     errors = np.array([one.estimate.theta for one in taken]) - np.asarray(references)
     truths = [float(reference) for reference in references]
-    thetas, scores = [one.estimate for one in taken], [one.prediction for one in taken]
+    estimates, predictions = [one.estimate for one in taken], [one.prediction for one in taken]
     accuracies = [one.accuracy for one in taken]
-    missed = np.array([one.prediction.value - one.accuracy for one in taken])
+    score_errors = np.array([one.prediction.value - one.accuracy for one in taken])
     items = [one.items for one in taken]
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
-    thetas_told = np.array([one.theta for one in thetas])
-    rho, tau, moved = ranks_alike(thetas_told, accuracies)
+    thetas = np.array([one.theta for one in estimates])
+    rho, tau, moved = ranks_alike(thetas, accuracies)
     return Summary(
         n_examinees=len(taken),
         items_mean=float(np.mean([len(one) for one in items])),
@@ -285,13 +285,13 @@ def summarise(
         theta_mae_se=_standard_error(np.abs(errors)),
         theta_bias=float(errors.mean()),
         theta_rmse=float(np.sqrt((errors**2).mean())),
-        coverage95=coverage([(one.lo, one.hi) for one in thetas], truths),
-        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
-        accuracy_mae=float(np.abs(missed).mean()),
-        accuracy_mae_se=_standard_error(np.abs(missed)),
-        accuracy_coverage95=coverage([(one.lo, one.hi) for one in scores], accuracies),
+        coverage95=coverage([(one.lo, one.hi) for one in estimates], truths),
+        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in estimates], truths),
+        accuracy_mae=float(np.abs(score_errors).mean()),
+        accuracy_mae_se=_standard_error(np.abs(score_errors)),
+        accuracy_coverage95=coverage([(one.lo, one.hi) for one in predictions], accuracies),
         accuracy_coverage95_raw=coverage(
-            [one.raw or (one.lo, one.hi) for one in scores], accuracies
+            [one.raw or (one.lo, one.hi) for one in predictions], accuracies
         ),
         exposure_mean=float(in_use.mean()),
         exposure_max=float(in_use.max()),
