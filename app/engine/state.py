@@ -146,7 +146,7 @@ AnyBelief = TypeVar("AnyBelief", bound=Belief)
 
 
 class Estimator(Protocol[AnyBelief]):
-    """Turns answers into a belief about theta, one at a time, each kind with its own belief."""
+    """Turns answers into a belief about theta; each kind of estimator has its kind of belief."""
 
     def start(self, bank: ItemBank) -> AnyBelief:
         """The belief before any answer."""

@@ -56,7 +56,7 @@ from app.errors import FieldProblem, InvalidInputError, UnknownNameError
 
 
 class CriterionName(StrEnum):
-    """What makes an item worth asking."""
+    """Criteria of an item's worth."""
 
     MAXIMUM_INFORMATION = "maximum_information"
     POSTERIOR_WEIGHTED = "posterior_weighted"

@@ -52,7 +52,7 @@ _SEARCH_SPACING = 0.05
 
 
 class SeKind(StrEnum):
-    """Which standard error to report."""
+    """Kinds of standard errors."""
 
     POSTERIOR = "posterior"
     INFORMATION = "information"
@@ -60,7 +60,7 @@ class SeKind(StrEnum):
 
 
 class EstimatorName(StrEnum):
-    """How a theta was made."""
+    """Estimators of theta."""
 
     EAP = "eap"
     MAP = "map"
@@ -69,7 +69,7 @@ class EstimatorName(StrEnum):
 
 
 class InformationForm(StrEnum):
-    """Which information of an item counts."""
+    """Forms of an item's information."""
 
     MODEL = "model"
     PRINTED = "printed"

@@ -46,7 +46,7 @@ class Answers(NamedTuple):
     answered: FloatArray | None = None
 
     def of_rows(self, rows: list[int]) -> "Answers":
-        """The same for some of the rows."""
+        """The answers of some of the rows."""
         answered = None if self.answered is None else self.answered[rows]
         return self._replace(scores=self.scores[rows], answered=answered)
 

@@ -27,8 +27,8 @@ _PRIOR_REACH = 8.0  # standard deviations; a normal density falls there to exp(-
 _MAX_NODES = 20_001
 _MAX_LAYINGS = 60
 _NEWTON_STEPS = 4
-_FARTHEST = 50.0  # any ability, logits
-_COARSEST = 0.5  # distance of two nodes, logits
+_FARTHEST = 50.0  # largest absolute ability, logits
+_COARSEST = 0.5  # largest distance between two nodes, logits
 _WIDEST_PRIOR = 1e6
 
 

@@ -39,7 +39,7 @@ _MOST_TIMES = 1000
 
 
 class Verdict(StrEnum):
-    """Where the first examinee stands to the second."""
+    """Order of the first examinee relative to the second."""
 
     ABOVE = "above"
     BELOW = "below"

@@ -8,7 +8,7 @@ from app.engine.estimation.intervals import at_confidence, sureness
 
 
 class GateOutcome(StrEnum):
-    """What a gate says."""
+    """Decision of a gate."""
 
     GO = "go"
     NO_GO = "no_go"

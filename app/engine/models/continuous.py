@@ -36,7 +36,7 @@ import numpy as np
 from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
-_LEAST_SHAPE = 1e-12  # of a beta density: below, all its mass is at the ends anyway
+_LEAST_SHAPE = 1e-12  # shape parameter of a beta density below which all its mass is at the ends
 
 
 class ContinuousModel:

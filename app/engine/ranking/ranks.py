@@ -3,7 +3,7 @@
     measured = (Ability(theta=theta, se=0.2, n_items=30) for theta in (0.4, 1.2, 0.5))
     ranks = ranks_of([ability.stated() for ability in measured])
     ranks.order        # (1, 2, 0): positions, best first
-    ranks.groups       # ((1,), (2, 0)): the last two cannot be told apart
+    ranks.groups       # ((1,), (2, 0)): the last two cannot be separated
     ranks.rank_ranges  # ((2, 3), (1, 1), (2, 3)): best and worst rank of each position
 
 The order is that of the reported estimates. Their bias beyond the calibrated range

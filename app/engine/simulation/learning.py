@@ -3,8 +3,8 @@
 The same test is simulated for each examinee. After 5, 7, 10, 14, ... answers the half-width that
 would have reached the theta of the whole record is divided by the interval's own. The 95 % quantile
 over the examinees is the factor on later intervals (split conformal prediction). It is interpolated
-between k / (n + 1): few examinees do not make intervals too wide on average. The factor follows a
-power of the width, chosen by the smallest quantile loss.
+between levels k / (n + 1), so that few examinees do not make intervals too wide on average. The
+factor follows a power of the width, chosen by the smallest quantile loss.
 
 The strongest and weakest reference models, held out of the calibration, show how intervals must
 grow with the distance, how theta is biased there, and how far off it may be if an examinee's place
@@ -179,7 +179,7 @@ class _Interval(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of its width."""
+        """Half-width of the interval."""
         return (self.hi - self.lo) / 2
 
     def needed(self, bias: float = 0.0) -> float:
@@ -291,6 +291,7 @@ def _unplaced_error(
     missing = []
     for interval in map(_theta, group.seen):
         is_open = interval.place is not None and interval.place.is_open
+        # Only examinees whose theta lies within the calibrated range would pass as placed.
         amid = distance(sample.position(interval.value, interval.place)) == 0.0
         if is_open and amid and _NO_WIDTH < interval.half < math.inf:
             factor = stretch.at(interval.answers, interval.half, interval.value)
