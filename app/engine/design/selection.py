@@ -357,7 +357,7 @@ def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArr
 def never_asked(
     facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
 ) -> Target | None:
-    """The score model of a target whose items mostly may not be asked; None for other targets.
+    """The score model of a target whose items mostly may not be asked; otherwise None.
 
     Curves and samples predict other targets. For this one no sample exists. The linear model has a
     covariance for each pair of items, and so predicts it better for examinees who are like the

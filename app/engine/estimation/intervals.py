@@ -3,8 +3,8 @@
 A test may compare an estimate with a threshold after every answer and stop once the interval
 excludes it. With each further look the risk that some interval errs grows, so the intervals must
 be wider. `looks` is the ratio of the information at the last look to that at the first. If theta
-equals the threshold (or two examinees are equal), the interval lies beside it at *any* look with a
-probability of at most 1 - confidence.
+equals the threshold (or two examinees are equal), the interval lies above it at *any* look with a
+probability of at most 1 - confidence, and likewise below it.
 
 Source: Siegmund (1985), Sequential Analysis, section 4.3; Jennison & Turnbull (1989), Journal of
 the Royal Statistical Society B 51, for repeated confidence intervals.

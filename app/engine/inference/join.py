@@ -22,7 +22,7 @@ Verdict = TypeAliasType("Verdict", Literal["holds", "broken", "doubtful", "undec
 #: rejected.
 _Z_99 = 2.326
 #: Least share of the expected z in a right join. Real models follow published parameters less
-#: closely than the parameters predict: half as closely for other families and later models.
+#: closely than predicted, but half as closely or more even for other families and later dates.
 _LEAST_SHARE = 0.4
 #: Power from which the answers are called sufficient.
 ENOUGH_POWER = 0.9

@@ -5,7 +5,7 @@
     while isinstance(step := ranking.ask(state, seed), RankingAsk):
         state = ranking.administer(state, step.member, step.item, step.probability)
         state = ranking.tell(state, step.member, Response(step.item, score_of(...)))
-    ranking.standing(state)
+    ranking.ranks(state)
 
 Every test of a ranking runs on the same bank, so that thetas are on one scale. A member is a
 position among the tests.
@@ -19,14 +19,15 @@ position among the tests.
 
 A prior pulls all members towards one theta, most of all members with few answers. Between equals,
 (theta_i - theta_j) / sqrt(SE_i^2 + SE_j^2) therefore has the variance 1 - SE^2 instead of 1, and a
-test on it has too little power. As both are nearly normal, t = (theta / SE^2 - theta_0 / SE_0^2)
-s^2 with 1 / s^2 = 1 / SE^2 - 1 / SE_0^2, where theta_0 and SE_0 are those of the prior.
+test on it has too little power. As both are nearly normal,
+t = (theta / SE^2 - theta_0 / SE_0^2) s^2 with 1 / s^2 = 1 / SE^2 - 1 / SE_0^2, where theta_0 and
+SE_0 are those of the prior.
 
 **Decided.** Members are compared at a few looks: when both have `min_items` answers, twice as many,
 and so on below `max_items`; and at the end, when neither can be asked more. Repeated looks raise
 the risk of finding a difference between equals, so each look has a share of alpha. The last look
-knows most and has most of it; the earlier looks share the rest. Of two *equal* members, one is
-found above the other, at any look, with probability at most alpha. With Holm's correction, alpha
+knows most and has most of it; the earlier looks share the rest. Of two *equal* members, a given one
+is found above the other, at any look, with probability at most alpha. With Holm's correction, alpha
 bounds the probability of any difference among equals in all pairs together. The order is closed
 under transitivity. See `app.engine.ranking.ranks`. The published rule (`one_look`) decides a pair
 when its posterior probability (eq. 10) exceeds 1 - alpha / 2, as if there were one look. With a
