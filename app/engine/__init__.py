@@ -1,13 +1,13 @@
 """The measuring engine: item response theory and adaptive testing, pure and without I/O.
 
-from app.engine import Design, ItemBank, Response, Stop, step_rng
-
-test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
-state = test.start()
-while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
-state = test.administer(state, step.item, step.probability)
-state = test.tell(state, Response(step.item, score_of(step.item)))
-test.estimate(state), test.predict(state)
+A test whose items are answered by a function `score_of`:
+    from app.engine import Design, ItemBank, Response, Stop, step_rng
+    test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
+    state = test.start()
+    while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
+        state = test.administer(state, step.item, step.probability)
+        state = test.tell(state, Response(step.item, score_of(step.item)))
+    test.estimate(state), test.predict(state)
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.engine.state import CatState, Estimate, Response, Usage
     from app.engine.stopping import Stop, StopReason
 
-#: Where each name is: who only reads a bank need not load what tests are made of.
+#: Module of each name. Names are loaded lazily: a caller that only reads a bank loads no tests.
 _MODULES = {
     "adaptive": ("AdaptiveTest", "Ask", "step_rng"),
     "bank": ("FloatArray", "ItemBank", "ItemIndex"),
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """A name of `__all__`, loaded when it is first asked for."""
+    """Load a name of `__all__` at its first use."""
     for module, names in _MODULES.items():
         if name in names:
             found: object = getattr(import_module(f"app.engine.{module}"), name)

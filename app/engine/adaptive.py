@@ -30,10 +30,10 @@ from app.engine.selection.sampled import choose
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage, answered
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
-#: Ends that more answers of any kind bring nearer.
+#: Reasons to stop that any further answer brings nearer.
 _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.SCORE_MARGIN})
-#: Before any answer came, items in flight are chosen for everybody: they may be no more than the
-#: half of those that the precision is expected to take.
+#: Before the first answer items are the same for every examinee: in flight may be at most half of
+#: the items that the precision is expected to need.
 _BLIND = 2
 
 
@@ -42,10 +42,10 @@ class Ask:
     """The next item.
 
     Attributes:
-        item: Its position in the bank.
-        information: Its Fisher information (1/logit^2) at the present theta.
-        probability: With which this step drew it, given all that was asked before; 1 where nothing
-            was left to chance, or nobody knows. Goes with `administer`.
+        item: Position of the item in the bank.
+        information: Fisher information of the item at the current theta, 1/logit^2.
+        probability: Sampling probability of the item in this step, given the items asked before; 1
+            if it was chosen, or if the probability is unknown. To be passed to `administer`.
     """
 
     item: ItemIndex
@@ -67,15 +67,15 @@ class AdaptiveTest:
 
     Attributes:
         pool: The bank, its index and the items in use.
-        estimator: Turns answers into a belief about theta; any kind, for the beliefs of a test all
-            come from its one estimator.
+        estimator: Turns answers into a belief about theta. Any kind of belief will do, because all
+            beliefs of a test come from this estimator.
         selector: Chooses items.
         stopping: Ends the test.
-        predictor: Predicts the score that the test is about, mostly that of the whole bank; its
-            interval is corrected where that was learned.
-        tasks: Predict the score of each tag of a bank of several abilities, "all" among them.
-        correction: Makes the interval of theta hold; None leaves it as the model has it.
-        weights: What each item counts in that score, shape (n_items,); None: all alike.
+        predictor: Predicts the score that the test is about, mostly that of the whole bank.
+            Its interval includes a correction if one was learned.
+        tasks: Predictors of each tag's score in a bank of several abilities, including "all".
+        correction: Correction of theta's interval; None keeps the interval of the model.
+        weights: Weight of each item in that score, shape (n_items,); None weighs all equally.
     """
 
     pool: Pool
@@ -93,7 +93,7 @@ class AdaptiveTest:
         return self.pool.index.bank
 
     def start(self) -> CatState:
-        """The state before the first item: the same for everybody, worked out once."""
+        """The state before the first item: the same for everybody, computed once."""
         return self._opening
 
     @cached_property
@@ -106,8 +106,8 @@ class AdaptiveTest:
         """The next item, or the end.
 
         The same state, generator and time give the same result. A `Stop` does not wait for
-        pending items: close them, then ask again. It may only have been expected of their answers,
-        so that no more items are in flight than the precision takes.
+        pending items: close them, then ask again. The end may rest on their expected answers, so
+        that no more items are in flight than the precision needs.
 
         Args:
             state: The test so far.
@@ -126,10 +126,10 @@ class AdaptiveTest:
         return Ask(item=chosen.item, information=information, probability=chosen.probability)
 
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
-        """The end, if the items in flight are answered as they are expected to be.
+        """The end of the test, if the items in flight get their expected scores.
 
-        Expected scores narrow a belief about as much as real ones, and do not move it. Where the
-        first answers are awaited, they are to narrow it twice as much.
+        Expected scores narrow a belief about as much as real ones, and do not move it. Before the
+        first answer each of them counts twice.
         """
         stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s, state))
         if stop is None or stop.reason not in _PRECISION:
@@ -137,7 +137,7 @@ class AdaptiveTest:
         return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
 
     def _expected(self, state: CatState) -> CatState:
-        """The state once every item in flight is answered as it is expected to be."""
+        """The state once every item in flight has its expected score."""
         scores = self.estimator.expected_scores(self.bank, state.belief, state.pending)
         answers = [
             Response(item, min(max(score, 0.0), 1.0))
@@ -183,7 +183,7 @@ class AdaptiveTest:
         return state.with_unscored(item, usage)
 
     def estimate(self, state: CatState) -> Estimate:
-        """Theta with the interval that people are told, and that decides."""
+        """Theta with the interval that is reported and that decisions use."""
         if self.correction is None:
             return state.belief.estimate()
         return self.correction.of_state(state)
@@ -191,7 +191,7 @@ class AdaptiveTest:
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
         """The score that the test is about; items in `exclude` do not count.
 
-        With all of its items answered it is known, by the method `all_items`.
+        If all of its items are answered the score is known, by the method `all_items`.
         """
         if not exclude and (known := self._known(state)) is not None:
             return Prediction(value=known, lo=known, hi=known, method=ALL_ITEMS)
@@ -200,11 +200,11 @@ class AdaptiveTest:
 
     @cached_property
     def n_counted(self) -> int:
-        """Items that the score is taken over."""
+        """Number of items that count in the score."""
         return self.bank.n_items if self.weights is None else int(np.count_nonzero(self.weights))
 
     def _known(self, state: CatState) -> float | None:
-        """The score, where no item that counts is left; None where one is."""
+        """The score, if every item that counts is answered; otherwise None."""
         if state.n_scored < self.n_counted:
             return None
         items, scores = answered(state.responses)

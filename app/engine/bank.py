@@ -1,4 +1,4 @@
-"""Calibrated item banks: parameters by position, names by id, one scale."""
+"""Calibrated item banks: item parameters by position, item ids, and the theta scale."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,14 +22,14 @@ ItemIndex = NewType("ItemIndex", int)
 
 DEFAULT_SCALE = "logit"
 MAX_PROBLEMS = 50
-#: Slope or intercept, either way: of much larger ones information has no finite square.
+#: Largest absolute slope or intercept; with much larger ones the squared information overflows.
 LARGEST = 1e9
-#: Dispersion: with less, answers tell of thetas that no grid holds.
+#: Smallest dispersion; with less, no grid can hold the posterior.
 SMALLEST = 1e-9
 _HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
 
 
-#: How many faults of one kind there are, and what they are.
+#: Number of faults of one kind, and the faults.
 _Faults = tuple[int, Iterator[FieldProblem]]
 
 
@@ -37,7 +37,7 @@ _Faults = tuple[int, Iterator[FieldProblem]]
 class ItemBank:
     """Items with parameters on one theta scale.
 
-    A slope at or below zero is legal here, because published banks have such items; `lint` reports
+    Slopes of zero or less are allowed, because published banks have such items; `lint` reports
     them and quarantine keeps them out of selection.
 
     Attributes:
@@ -45,19 +45,19 @@ class ItemBank:
         intercept: Logits at theta = 0, shape (n_items,).
         c: Lower asymptotes, shape (n_items,).
         d: Upper asymptotes, shape (n_items,).
-        item_ids: Ids in the same order.
-        scale: Name of the theta scale; estimates compare only on one scale.
-        model: Formula family.
-        k: Dispersions of continuous scores, shape (n_items,); ones in other models, and where left
+        item_ids: Ids of the items, in the order of the arrays.
+        scale: Name of the theta scale; only estimates on one scale are comparable.
+        model: Response model of the items.
+        k: Dispersions of continuous scores, shape (n_items,); ones in other models, and if left
             out.
-        abilities: Loadings on several abilities, and the population; None where the bank measures
-            one. The other parameters then are those of the main ability alone.
+        abilities: Loadings on several abilities, and the population; None if the bank measures one
+            ability. With loadings, the other parameters are those of the main ability alone.
         n_items: Number of items.
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
             item without 0 <= c < d <= 1 and k >= 1e-9. Every faulty item is listed in `problems`,
-            up to a cap.
+            up to a maximum number.
     """
 
     a: FloatArray
@@ -93,7 +93,7 @@ class ItemBank:
                 f"Loadings need one row for each of {len(item_ids)} items, got "
                 f"{self.abilities.items.a.size}."
             )
-        if not own_k:  # one 1 for all items is read fastest
+        if not own_k:  # a single 1 for all items is fastest
             del arrays["k"]
         object.__setattr__(self, "parameters", ItemParameters(**arrays))
         positions = {item_id: ItemIndex(i) for i, item_id in enumerate(item_ids)}
@@ -101,7 +101,7 @@ class ItemBank:
 
     @property
     def columns(self) -> dict[str, FloatArray]:
-        """The parameters that its model has, by name; k is one of continuous scores alone."""
+        """The parameters of the bank's model by name; only continuous scores have k."""
         return {name: getattr(self, name) for name in self.model.columns}
 
     @classmethod
@@ -118,7 +118,7 @@ class ItemBank:
     ) -> "ItemBank":
         """Bank from slopes and intercepts; c defaults to 0, d to 1, ids to "1", "2", ...
 
-        With dispersions k the bank is one of continuous scores, without them a logistic one.
+        With dispersions k its model is that of continuous scores, otherwise the logistic model.
         """
         slopes = _column("a", a)
         return cls(
@@ -140,7 +140,7 @@ class ItemBank:
         *,
         scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
-        """Bank from what `columns` tells; others that stand among them are passed over."""
+        """Bank from columns of parameters; other columns are ignored."""
         return cls.from_intercepts(
             a=columns["a"],
             intercept=columns["intercept"],
@@ -168,7 +168,7 @@ class ItemBank:
         ids = _numbered(len(slopes)) if item_ids is None else tuple(item_ids)
         _check_lengths({"a": slopes, "b": difficulties}, ids)
         _raise_if_any(_not_finite("a", slopes, ids), _not_finite("b", difficulties, ids))
-        with np.errstate(over="ignore"):  # infinite: refused below, with the item's name
+        with np.errstate(over="ignore"):  # an infinite intercept is refused below, with its item
             intercepts = -slopes * difficulties
         return cls.from_intercepts(
             a=slopes, intercept=intercepts, c=c, d=d, k=k, item_ids=ids, scale=scale
@@ -195,7 +195,7 @@ class ItemBank:
         )
 
     def standardised(self) -> "ItemBank":
-        """The same items for abilities that are standard normal; files of banks hold these."""
+        """The bank in abilities that are standard normal, as files of banks hold them."""
         if self.abilities is None:
             return self
         return ItemBank.from_abilities(
@@ -212,7 +212,7 @@ class ItemBank:
         """Position of an item.
 
         Raises:
-            UnknownNameError: No such item; the message names near misses.
+            UnknownNameError: The item is unknown; the message names similar ids.
         """
         try:
             return self._positions[item_id]
@@ -225,8 +225,8 @@ class ItemBank:
         """Mask of the items that are active and not yet asked, shape (n_items,).
 
         Args:
-            asked: Positions of items.
-            active: Mask of the items in use; None means all.
+            asked: Positions of the items asked so far.
+            active: Mask of the items in use, shape (n_items,); None means all.
         """
         mask = np.ones(self.n_items, dtype=np.bool_) if active is None else active.copy()
         mask[list(asked)] = False
@@ -261,7 +261,7 @@ class ItemBank:
     def expected_score(
         self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None
     ) -> FloatArray:
-        """Mean scores, shape (*theta.shape, n_items)."""
+        """Expected scores, shape (*theta.shape, n_items)."""
         return self.model.expected_score(self._some(items), _outer(theta))
 
     def information(
@@ -273,14 +273,14 @@ class ItemBank:
     def printed_information(
         self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None
     ) -> FloatArray:
-        """a^2 P (1 - P): exact for the 2PL, and printed for the 3PL, too, in ATLAS eq. 2.
+        """a^2 P (1 - P), shape (*theta.shape, n_items).
 
-        Shape (*theta.shape, n_items), as `information`.
+        It is exact for the 2PL; ATLAS eq. 2 prints it for the 3PL, too.
         """
         expected = self.expected_score(theta, items)
         a = self.a if items is None else self.a[np.asarray(items, dtype=np.intp)]
-        found: FloatArray = a**2 * expected * (1.0 - expected)
-        return found
+        information: FloatArray = a**2 * expected * (1.0 - expected)
+        return information
 
     def log_likelihood(
         self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike
@@ -394,7 +394,7 @@ def _raise_if_any(*faults: _Faults) -> None:
     count = sum(n for n, _ in faults)
     if not count:
         return
-    # Only those that are listed are made: a file may have a million.
+    # Only the listed problems are created: a file may have a million of them.
     problems = list(islice(chain.from_iterable(some for _, some in faults), MAX_PROBLEMS))
     more = f" (and {count - 1} more)" if count > 1 else ""
     raise ItemBankError(

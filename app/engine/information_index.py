@@ -1,13 +1,13 @@
-"""Which items tell most at a theta, without looking at the whole bank.
+"""Find the most informative items at a theta without a pass over the whole bank.
 
-Theta is cut into narrow cells. For each cell that is visited the index keeps the items with the
-largest *upper bounds* of information over the cell, largest first. A query evaluates the true
-information from the top of that list and stops as soon as the best value found cannot be beaten by
-the next bound; only when the list runs out does it look at the whole bank. The choice is the one
-that brute force makes, ties included.
+Theta is cut into narrow cells. For each visited cell the index keeps the items with the largest
+*upper bounds* of information over the cell, largest first. A query evaluates the true information
+from the top of that list. It stops as soon as the next bound is below the best value. Only when the
+list is exhausted does it evaluate the whole bank. The result equals that of brute force, ties
+included.
 
-The bounds are true because the information of an item has one mode, by `ResponseModel.peak`: over a
-cell the maximum is at one of its ends, or at the mode if that lies inside.
+The bounds are valid because the information of an item has one mode, by `ResponseModel.peak`: over
+a cell the maximum is at one of the ends, or at the mode if that lies inside.
 """
 
 import bisect
@@ -21,24 +21,24 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.models.base import BoolArray, ItemParameters
 
-#: Cell width in logits. A power of two, so that cell bounds are exact. Bounds of an item with
-#: slope 4 lie within some 6 % of its information.
+#: Cell width in logits. It is a power of two, so that the cells' ends are exact. For an item with
+#: slope 4 the bound exceeds its information by some 6 % at most.
 CELL_WIDTH = 1 / 64
-#: Items listed per cell; a cell then costs about 50 kB, and 500 cells span -4 to 4 logits.
+#: Items listed per cell; a cell then takes about 50 kB, and 500 cells span -4 to 4 logits.
 LISTED = 512
-#: Items evaluated, besides those asked, before bounds are looked at: for so few, numpy's time is
-#: that of its calls.
+#: Items evaluated before bounds are checked, in addition to the asked ones. For so few items
+#: numpy's time is mostly the overhead of its calls.
 FIRST_LOOK = 24
-#: Beyond this theta nothing is listed: brute force.
+#: Beyond this theta there are no cells, and a query is brute force.
 THETA_LIMIT = 64.0
-#: Room for rounding between a bound and the information it bounds.
+#: Tolerance for rounding errors between a bound and the information.
 RELATIVE_SLACK = 1e-9
 ABSOLUTE_SLACK = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """Items by falling upper bound of their information over one cell of theta."""
+    """Items of one cell of theta, by falling upper bound of their information."""
 
     items: list[int]
     parameters: ItemParameters
@@ -46,10 +46,10 @@ class _Cell:
 
 
 class InformationIndex:
-    """Finds the items of a bank with most information at a theta.
+    """Finds the most informative items of a bank at a theta.
 
-    Cells are filled when first visited (one pass over the bank each), so that creating an index
-    costs little. It holds no state of any test: one index serves all tests of its bank.
+    A cell is filled when it is first visited, by one pass over the bank, so that creating an index
+    is cheap. It holds no state of any test: one index serves all tests of its bank.
     """
 
     def __init__(self, bank: ItemBank) -> None:
@@ -57,7 +57,7 @@ class InformationIndex:
         self._cells: dict[int, _Cell] = {}
         self._peak = bank.model.peak(bank.parameters)
         largest_z = np.abs(bank.a) * THETA_LIMIT + np.abs(bank.intercept)
-        # z is off by its last digits, and log I changes at most twice as fast as z.
+        # z has rounding errors in its last digits; log I changes at most twice as fast as z.
         rounding = np.minimum(4.0 * np.finfo(np.float64).eps * largest_z, 700.0)
         self._slack = (1.0 + RELATIVE_SLACK) * np.exp(rounding)
 
@@ -69,32 +69,32 @@ class InformationIndex:
         asked: Collection[int] = (),
         active: BoolArray | None = None,
     ) -> list[ItemIndex]:
-        """The `count` items with most information at `theta`, best first.
+        """The `count` most informative items at `theta`, best first.
 
         Args:
-            theta: Ability in logits.
-            count: How many items are wanted, at least 1.
-            asked: Positions that may not be returned.
+            theta: Ability, logits.
+            count: Number of items, at least 1.
+            asked: Positions of items that may not be returned.
             active: Mask of the items that may be returned, shape (n_items,); None means all.
 
         Returns:
             Positions by falling information, equal values by rising position; fewer than
-            `count` when no more items are left.
+            `count` if no more items are left.
         """
         if abs(theta) < THETA_LIMIT:
             cell = self._cell(math.floor(theta / CELL_WIDTH))
             listed = len(cell.items)
-            # In a test that has settled, the items asked are the ones at the top.
+            # Once theta has settled, the items asked are those at the top of the list.
             reach = min(FIRST_LOOK + 2 * count + len(asked), listed)
             while True:
-                found = self._look(cell, reach, theta, asked, active)
-                # Sorting would be most of the cost of finding just one.
-                found = sorted(found)[:count] if count > 1 else found and [min(found)]
-                kept = found[-1][0] if len(found) == count else math.inf
-                # An equal bound may still win: the tie goes to the lower position.
+                ranked = self._look(cell, reach, theta, asked, active)
+                # For a single item, sorting would take most of the time.
+                ranked = sorted(ranked)[:count] if count > 1 else ranked and [min(ranked)]
+                kept = ranked[-1][0] if len(ranked) == count else math.inf
+                # An item with an equal bound may still win: ties go to the lower position.
                 needed = bisect.bisect_right(cell.negated_bounds, kept)
                 if needed <= reach and needed < listed:
-                    return [ItemIndex(item) for _, item in found]
+                    return [ItemIndex(item) for _, item in ranked]
                 if reach == listed:
                     break
                 reach = needed
@@ -112,10 +112,10 @@ class InformationIndex:
         """(-information, position) of those of the first `reach` items that may be returned."""
         head = cell.parameters.take(slice(reach))
         values = np.negative(self.bank.model.information(head, theta)).tolist()
-        found = [pair for pair in zip(values, cell.items, strict=False) if pair[1] not in asked]
+        pairs = [pair for pair in zip(values, cell.items, strict=False) if pair[1] not in asked]
         if active is not None:
-            found = [pair for pair in found if active[pair[1]]]
-        return found
+            pairs = [pair for pair in pairs if active[pair[1]]]
+        return pairs
 
     def _cell(self, number: int) -> _Cell:
         cell = self._cells.get(number)

@@ -1,4 +1,4 @@
-"""What is wrong with a bank's items, and which of them selection should leave out."""
+"""Faults of a bank's items, and which items selection should leave out."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ CODES: Mapping[str, str] = {
     "formula_target": "letters stick to a number and are no unit: answers are compared as formulas",
     "provisional": "the parameters were not estimated from answers",
 }
-"""All that can be found; callers, who know contents and answers, find the last eight."""
+"""All codes of faults; callers, who know contents and answers, find the last eight."""
 
 QUARANTINED: frozenset[str] = frozenset(
     {"negative_slope", "no_variance", "drift", "duplicate_content", "missing_key"}
@@ -44,11 +44,11 @@ class Finding:
     """One fault of one item.
 
     Attributes:
-        code: What was found, one of `CODES`.
-        severity: What is quarantined by default is an "error".
-        item_id: The item.
-        field: The parameter or property at fault.
-        value: What it holds, if that can be told in a word.
+        code: Code of the fault, one of `CODES`.
+        severity: "error" for faults that are quarantined by default.
+        item_id: Id of the item.
+        field: Parameter or property with the fault.
+        value: Value of that field; None if it has no short form.
         message: One sentence for the bank's owner.
     """
 
@@ -62,15 +62,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintSettings:
-    """Where a parameter counts as extreme.
+    """Limits beyond which a parameter counts as extreme.
 
     Attributes:
-        max_slope: |a| above this: a step function, mostly a sign of few or dependent answers.
-        min_slope: 0 <= a below this: the item says next to nothing.
-        max_difficulty: |b| above this, in logits.
-        max_guessing: c above this.
-        min_upper_asymptote: d below this.
-        max_dispersion: k above this; 1 is as much as right and wrong answers scatter.
+        max_slope: Largest |a|; beyond, the curve is a step, often from few or dependent answers.
+        min_slope: Smallest slope from 0 up; below, the item is hardly informative.
+        max_difficulty: Largest |b|, logits.
+        max_guessing: Largest c.
+        min_upper_asymptote: Smallest d.
+        max_dispersion: Largest k; 1 is the dispersion of right and wrong answers.
     """
 
     max_slope: float = 4.0
@@ -87,7 +87,7 @@ DEFAULT_SETTINGS = LintSettings()
 def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Finding]:
     """Findings about a bank's parameters, by item position and then by code."""
     a, b, c, d, k = bank.a, bank.b, bank.c, bank.d, bank.k
-    # In a bank of continuous scores c and d are the lowest and the highest score, not faults.
+    # In a bank of continuous scores c and d are the bounds of the scores, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
     checks = (
         ("negative_slope", "a", a, a < 0, "a is {value:.4g}: better examinees fail it more"),
@@ -136,8 +136,8 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
     )
     findings = [
         (int(i), _finding(code, bank.item_ids[i], field, float(values[i]), message))
-        for code, field, values, found, message in checks
-        for i in np.flatnonzero(found)
+        for code, field, values, faulty, message in checks
+        for i in np.flatnonzero(faulty)
     ]
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
 
@@ -159,12 +159,12 @@ def quarantine(
     """Ids of the items to leave out of selection.
 
     Args:
-        findings: From `lint`, and from callers who know more.
-        allow: Codes that do not quarantine after all.
-        also: Codes that quarantine on top of the default ones.
+        findings: Findings of `lint` and of callers, who know contents and answers.
+        allow: Default codes that are not to quarantine.
+        also: Codes that quarantine in addition to the default ones.
 
     Raises:
-        UnknownNameError: `allow` or `also` holds no such code.
+        UnknownNameError: `allow` or `also` holds an unknown code.
     """
     for code in (*allow, *also):
         if code not in CODES:

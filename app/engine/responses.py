@@ -1,4 +1,4 @@
-"""Many examinees' scores on many items, as plain values."""
+"""Scores of many examinees on many items, as plain values."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class ResponseTable:
     """Scores of examinees on items.
 
     Attributes:
-        examinees: Names, one per row.
-        items: Ids, one per column.
-        scores: Shape (n_examinees, n_items), read-only; NaN where there is no answer.
+        examinees: Name of each row's examinee.
+        items: Id of each column's item.
+        scores: Scores, shape (n_examinees, n_items), read-only; NaN where there is no answer.
 
     Raises:
         InvalidInputError: The shape does not fit the names, or a name occurs twice.
@@ -50,7 +50,7 @@ class ResponseTable:
 
     @property
     def n_answers(self) -> int:
-        """Scores that are there."""
+        """Number of scores that are not missing."""
         return int(np.count_nonzero(~np.isnan(self.scores)))
 
     def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:

@@ -1,4 +1,4 @@
-"""One adaptive test as a value: what was asked, answered, spent, and is believed."""
+"""The state of one adaptive test as a value: items asked, answers, costs and belief."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from app.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What calls have cost."""
+    """Cost of calls."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -27,21 +27,21 @@ class Usage:
 
 
 NO_USAGE = Usage()
-#: Items in flight before any is closed: most of what more would save in time, they lose in aim.
+#: Items in flight before any is closed; more would save time, but be chosen without answers.
 _FIRST_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How an item came to be asked.
+    """Step and sampling probability of an item that was asked.
 
     Attributes:
-        step: Its place in the order of asking, from 1.
-        probability: With which that step drew it, given all that had been asked by then; 1 where
-            it was chosen and nothing was left to chance.
+        step: Place of the item in the order of asking, from 1.
+        probability: Sampling probability of the item in that step, given the items asked before;
+            1 if the item was chosen instead of sampled.
 
     Raises:
-        InvalidInputError: A probability outside (0, 1], or a step below 1.
+        InvalidInputError: The probability is outside (0, 1], or the step is below 1.
     """
 
     step: int
@@ -56,7 +56,7 @@ class Draw:
 
     @property
     def sampled(self) -> bool:
-        """Whether chance had a part in it."""
+        """Whether the item was sampled at random."""
         return self.probability < 1.0
 
 
@@ -65,10 +65,10 @@ class Response:
     """One scored answer.
 
     Attributes:
-        item: Its item.
-        score: In [0, 1].
-        usage: What it took.
-        draw: How the item came to be asked; None where nobody noted it.
+        item: Position of the item.
+        score: Score of the answer, in [0, 1].
+        usage: Cost of the call.
+        draw: Step and sampling probability of the item; None if not recorded.
 
     Raises:
         InvalidInputError: The score is outside [0, 1] or not a number.
@@ -85,9 +85,9 @@ class Response:
 
 
 def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
-    """Items that were answered, and their scores, each of shape (n_responses,)."""
-    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-    return items, np.array([one.score for one in responses], dtype=np.float64)
+    """Items of the answers and their scores, each of shape (n_responses,)."""
+    items: IntArray = np.array([response.item for response in responses], dtype=np.intp)
+    return items, np.array([response.score for response in responses], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,14 @@ class Estimate:
     """Ability with its 95 % interval, on the bank's scale.
 
     Attributes:
-        theta: Ability in logits.
-        se: Standard error that belongs to `method`.
+        theta: Ability, logits.
+        se: Standard error of theta by `method`, logits.
         lo: Lower end of the 95 % interval.
-        hi: Upper end.
-        method: The estimator that made theta; another than the one asked for after a fall-back.
-        at_bound: The estimator asked for has no finite solution for these answers.
-        raw: The ends that the model alone gives, where `lo` and `hi` were corrected by what other
-            examinees taught; None where they were not.
+        hi: Upper end of the 95 % interval.
+        method: Estimator that gave theta; after a fallback not the requested one.
+        at_bound: Whether the requested estimator has no finite solution for these answers.
+        raw: Ends of the interval by the model alone, if a correction that was learned from other
+            examinees changed `lo` and `hi`; None if not.
     """
 
     theta: float
@@ -115,7 +115,7 @@ class Estimate:
 
 
 class Belief(Protocol):
-    """What an estimator knows after some answers. Immutable."""
+    """Belief of an estimator about theta after some answers. Immutable."""
 
     @property
     def theta(self) -> float:
@@ -146,30 +146,30 @@ AnyBelief = TypeVar("AnyBelief", bound=Belief)
 
 
 class Estimator(Protocol[AnyBelief]):
-    """Turns answers into a belief about theta, one at a time, each kind with its own belief."""
+    """Turns answers into a belief about theta; each kind of estimator has its kind of belief."""
 
     def start(self, bank: ItemBank) -> AnyBelief:
         """The belief before any answer."""
         ...
 
     def update(self, bank: ItemBank, belief: AnyBelief, *responses: Response) -> AnyBelief:
-        """The belief after one more answer, or some taken in together; cheap, and pure."""
+        """The belief after one or more further answers; cheap, and pure."""
         ...
 
     def expected_scores(
         self, bank: ItemBank, belief: AnyBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
-        """Mean scores on some items at the belief's own estimate, shape (n,)."""
+        """Expected scores on some items at the belief's estimate, shape (n,)."""
         ...
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """Fold of `update` over the answers."""
+        """The estimate after all answers, in order."""
         ...
 
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
-        """Mean and standard deviation of the normal prior in theta and its standard error.
+        """Mean and standard deviation of the normal prior that theta and its error include.
 
-        None where they say what the answers alone say.
+        None if they depend on the answers alone.
         """
         ...
 
@@ -179,13 +179,13 @@ class CatState:
     """One adaptive test between two steps.
 
     Attributes:
-        belief: What the estimator knows.
+        belief: Belief about theta.
         responses: Scored answers in order of arrival.
         pending: Items asked and not yet closed, in order of asking.
         unscored: Items closed without a score (error, refusal, unparsed, truncated).
-        usage: Sum over all closed calls, the unscored ones too.
+        usage: Total cost of all closed calls, including unscored ones.
         asked: Every item asked so far, for membership tests.
-        draws: How the pending items came to be asked.
+        draws: Step and sampling probability of each pending item.
     """
 
     belief: Belief
@@ -198,27 +198,27 @@ class CatState:
 
     @property
     def n_asked(self) -> int:
-        """Items asked so far: scored, unscored and pending."""
+        """Number of items asked so far: scored, unscored and pending."""
         return len(self.asked)
 
     @property
     def n_scored(self) -> int:
-        """Items that entered the likelihood."""
+        """Number of items that entered the likelihood."""
         return len(self.responses)
 
     def may_be_pending(self, concurrency: int) -> int:
-        """How many items may be in flight now, of a caller that can keep `concurrency`.
+        """How many items may be in flight now, if the caller can keep `concurrency`.
 
-        The first answers say most about what to ask next, so a test begins with few in flight and
-        each closed item makes room for one more.
+        The first answers matter most for choosing further items. A test therefore begins with few
+        items in flight, and each closed item makes room for one more.
         """
         return min(concurrency, _FIRST_IN_FLIGHT + self.n_asked - len(self.pending))
 
     def with_pending(self, item: ItemIndex, probability: float = 1.0) -> "CatState":
-        """The state after `item` was asked, which this step drew with a probability.
+        """The state after `item` was asked, with its sampling probability.
 
         Raises:
-            InvalidInputError: It was asked before.
+            InvalidInputError: The item was asked before.
         """
         if item in self.asked:
             raise InvalidInputError(f"Item {item} was asked already.")
@@ -233,7 +233,7 @@ class CatState:
         )
 
     def with_response(self, response: Response, belief: Belief) -> "CatState":
-        """The state after a pending item was scored; `belief` has learnt from it already.
+        """The state after a pending item was scored; `belief` already includes the answer.
 
         Raises:
             InvalidInputError: The item is not pending.

@@ -1,6 +1,6 @@
 """When a test is over, and why.
 
-Rules look at the state only. A `Stopping` combines them: any of its rules ends the test, and when
+Rules look at the state only. `AnyOf` combines them: any of its rules ends the test, and when
 several hold at once the reason given is that of the first in this order:
 
 1. goals: standard error, decision, margin of the score, several together;
@@ -23,7 +23,7 @@ from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
 from app.printable import percent
 
-#: Answers in a row that must leave theta in place before a plateau is believed: one small step is
+#: Number of consecutive answers that must leave theta in place for a plateau: one small step is
 #: often luck.
 PLATEAU_ANSWERS = 3
 
@@ -56,14 +56,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a rule may look at.
+    """The input of a rule.
 
     Attributes:
         state: The test so far, pending items included.
         pool: The items the test may ask.
         elapsed_s: Seconds since the test began.
-        answered: The test without those answers of `state` that are only expected; None where all
-            have come.
+        answered: The test without those answers of `state` that are only expected; None if all
+            answers are real.
     """
 
     state: CatState
@@ -95,12 +95,12 @@ class SeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionByInterval:
-    """The confidence interval lies wholly on one side of the cut score, as a gate sees it.
+    """The confidence interval lies wholly on one side of the cut score, as for a gate.
 
     Attributes:
-        correction: Makes the interval hold; None leaves it as the model has it.
-        looks: Ratio of the most answers to the fewest that it is looked at: the side is wrong with
-            a probability of at most `1 - confidence` over all looks.
+        correction: Correction of theta's interval; None keeps the interval of the model.
+        looks: Ratio of the most to the fewest answers at which the rule is checked: the side is
+            wrong with a probability of at most `1 - confidence` over all looks.
     """
 
     cut: float
@@ -166,7 +166,7 @@ class ScoreMargin:
     """The 95 % interval of the score is narrow enough: half of its width is at most the margin.
 
     Attributes:
-        predictor: Makes the prediction that people are told.
+        predictor: Predictor of the reported score.
     """
 
     margin: float
@@ -178,7 +178,7 @@ class ScoreMargin:
         prediction = allowing_for_nonresponse(
             self.predictor.predict(now.pool.index.bank, known.responses, known.belief), known
         )
-        # Answers to come narrow it as the root of their number does; the prior counts as one.
+        # Expected answers narrow it with the root of their number; the prior counts as one answer.
         margin = prediction.margin * ((1 + known.n_scored) / (1 + now.state.n_scored)) ** 0.5
         if margin > self.margin:
             return None
@@ -193,7 +193,7 @@ class Plateau:
     """The last answers have moved theta by less than `theta_change` each.
 
     Attributes:
-        estimator: Makes theta; the state does not keep earlier estimates.
+        estimator: Recomputes earlier thetas, which the state does not keep.
     """
 
     theta_change: float
@@ -221,7 +221,7 @@ class Plateau:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowInformation:
-    """No item left tells as much as `information` (1/logit^2) at theta."""
+    """No remaining item has as much information as `information` (1/logit^2) at theta."""
 
     information: float
 
@@ -240,7 +240,7 @@ class LowInformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxItems:
-    """Enough items were asked, whatever became of them: each has cost a call."""
+    """Enough items were asked, scored or not: each has cost a call."""
 
     items: int
 
@@ -255,8 +255,8 @@ class MaxItems:
 class Budget:
     """The calls would cost more than allowed.
 
-    Money for calls in flight and for the next one is set aside at the mean cost of the calls
-    closed so far, so that the cap is kept and not merely noticed.
+    The cost of the calls in flight and of the next one is reserved, at the mean cost of the calls
+    closed so far, so that the cap is kept and not exceeded first.
     """
 
     usd: float | None = None
@@ -314,9 +314,9 @@ class AnyOf:
     """The first rule that holds ends the test.
 
     Attributes:
-        goals: Looked at once `min_items` answers are scored.
-        limits: Looked at always, after the goals.
-        min_items: Scored answers before a goal counts.
+        goals: Rules that are checked once `min_items` answers are scored.
+        limits: Rules that are always checked, after the goals.
+        min_items: Number of scored answers before a goal counts.
     """
 
     goals: tuple[StoppingRule, ...] = ()

@@ -1,1 +1,1 @@
-"""Test designs: JSON in, JSON out, and the test itself."""
+"""Test designs: read from JSON, written as JSON, and built into tests."""

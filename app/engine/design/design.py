@@ -1,4 +1,4 @@
-"""The description of a test: JSON in, JSON out, and the test itself from it.
+"""The description of a test: read from JSON, written as JSON, and built into a test.
 
     {"preset": "score" | "ability" | "atlas" | "atlas-traces",
      "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule",
@@ -14,12 +14,11 @@
      "budget": {"usd", "tokens", "seconds"},
      "concurrency": 4}
 
-Everything is optional. What one wants to know decides the preset where none is named: a goal, a
-criterion or a prediction by theta means `ability`, anything else `score`. What is not given comes
-from the preset, key by key; `null` takes a preset's value away. An SE or a margin of the score that
-is asked for takes the place of the preset's. An estimator with another method than the preset's
-takes nothing from it, for a standard error belongs to its estimator. Entries of `any_of` and
-`all_of` are stopping objects.
+Everything is optional. If no preset is named, a goal, a criterion or a prediction by theta means
+`ability`, and anything else means `score`. Missing keys come from the preset, one by one; `null`
+removes the preset's value. A given SE or margin of the score replaces the preset's. An estimator
+with another method than the preset's takes nothing from the preset, because a standard error
+belongs to its estimator. Entries of `any_of` and `all_of` are stopping objects.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -77,11 +76,11 @@ class Preset(StrEnum):
     ATLAS_TRACES = "atlas-traces"
 
 
-#: Items in flight at once, where a server asks.
+#: Number of items that a server keeps in flight.
 CONCURRENCY = 4
 
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
-    # What people ask for: the mean over the whole bank, to four points.
+    # The usual goal: the mean score over the whole bank, to four points.
     Preset.SCORE: {
         "estimator": {"method": "eap"},
         "selection": {"criterion": "v_optimal", "quarantine": False},
@@ -89,18 +88,18 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "prediction": {"method": "combined"},
         "concurrency": CONCURRENCY,
     },
-    # Published slopes promise more than they keep, so a lucky streak of steep items must not end a
-    # test early: 50 items unless SE falls below 0.05. On one complete matrix of 160 real models,
-    # the only one at hand, this did as well as the best of some ninety variants; differences among
-    # the better ones were within the error of the comparison.
+    # Published slopes overstate precision: a lucky streak on steep items must not end a test early.
+    # A test takes 50 items unless SE falls below 0.05. On a complete matrix of 160 real models, the
+    # only one available, this did as well as the best of some ninety variants. Differences among
+    # the better variants were within the error of the comparison.
     Preset.ABILITY: {
         "estimator": {"method": "eap"},
         "selection": {"criterion": "maximum_information", "top_k": 1, "quarantine": True},
         "stopping": {"se": 0.05, "min_items": 20, "max_items": 50},
         "concurrency": CONCURRENCY,
     },
-    # ATLAS, Algorithm 1, as it is printed: first the item nearest in difficulty to 0, then one of
-    # the five most informative of the whole bank, at least 30 and at most 500 items.
+    # ATLAS, Algorithm 1, as printed: first the item whose difficulty is nearest to 0, then one of
+    # the five most informative items of the whole bank, at least 30 and at most 500 items.
     Preset.ATLAS: {
         "estimator": {"method": "eap", "se": "information"},
         "selection": {
@@ -113,8 +112,8 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "prediction": {"method": "p-irt"},
         "concurrency": 1,
     },
-    # The same as its published traces show it: the first item at random, EAP on catR's grid, the
-    # prior counted in the standard error.
+    # ATLAS as its published traces show it: the first item is random, EAP uses catR's grid, and the
+    # standard error includes the prior.
     Preset.ATLAS_TRACES: {
         "estimator": {
             "method": "eap",
@@ -135,10 +134,10 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     },
 }
 
-#: Goals and criteria of a design that asks for theta.
+#: Goals and criteria that mark a design for theta.
 _OF_THETA = ("se", "cut_score", "theta_change", "min_information")
 _BY_THETA = frozenset(CriterionName) - OF_SCORES - {CriterionName.RANDOM}
-#: How exactly: of these a preset has one.
+#: Goals of precision; each preset has exactly one of them.
 _PRECISION = ("se", "score_margin")
 
 
@@ -146,7 +145,7 @@ class Design(Part):
     """One way to test, on any bank. Made by `from_dict`; `from_dict({})` is a test for the score.
 
     Attributes:
-        concurrency: How many items the caller keeps in flight; the test itself does not use it.
+        concurrency: Number of items that the caller keeps in flight; the test does not use it.
     """
 
     preset: FromJson[Preset]
@@ -159,10 +158,10 @@ class Design(Part):
 
     @classmethod
     def from_dict(cls, document: object) -> "Design":
-        """Read a design; see the module for its form. What `to_dict` made gives it back.
+        """Read a design in the form that the module describes; the inverse of `to_dict`.
 
         Raises:
-            InvalidInputError: With one problem and JSON pointer for each fault.
+            InvalidInputError: The design has faults; each is a problem with a JSON pointer.
         """
         whole = _on_preset(document) if isinstance(document, Mapping) else document
         try:
@@ -178,9 +177,9 @@ class Design(Part):
         )
 
     def open_ended(self, n_items: int) -> "Design":
-        """The same choice of items, ended by nothing but their number.
+        """The design with the same selection, whose tests end only by the number of items.
 
-        A design whose selection is planned by its length keeps that length.
+        A design whose selection depends on the planned length keeps that length.
         """
         planned = self.selection.criterion is CriterionName.A_STRATIFIED
         most = (planned and self.stopping.max_items) or n_items
@@ -203,20 +202,20 @@ class Design(Part):
 
         Args:
             bank: Any bank; its index is shared by all tests on it.
-            active: Mask of the items that may be asked, shape (n_items,); None means all, without
-                the quarantined ones if the design says so.
+            active: Mask of the items that may be asked, shape (n_items,); None means all, except
+                the quarantined items if the design quarantines.
             tags: Tags of each item, for content balancing.
             costs: Expected cost of each item in one unit (tokens, usd), above 0, for information
                 per cost, shape (n_items,).
             exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
-                control; see `app.engine.simulation.simulate.fit_acceptance`.
-            correction: What other examinees taught about the intervals of theta on this bank.
+                control, from `app.engine.simulation.simulate.fit_acceptance`.
+            correction: Correction of theta's intervals that was learned for this bank.
             targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
                 predicts the score that the design is about, in place of p-IRT, unless the design
-                wants that.
-            curves: What reference models taught about scores; None takes the bank's parameters,
-                and no reference models. It predicts the score, unless the design wants another
-                method.
+                names p-IRT.
+            curves: Score curves learned from reference models; None uses the bank's parameters, as
+                if there were no reference models. They predict the score unless the design names
+                another method.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
@@ -243,7 +242,7 @@ class Design(Part):
         if correction is not None and curves is not None:
             correction = replace(correction, placing=curves.placing)
         return AdaptiveTest(
-            # Without a mask a query of the index is a little cheaper.
+            # A query of the index is a little faster without a mask.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
             selector=self.selection.build(
@@ -264,12 +263,12 @@ class Design(Part):
 def stops_when(
     design: Design, reachable_se: float | None = None, n_items: int | None = None
 ) -> str:
-    """What will end a test by this design, in a sentence or two.
+    """Sentences that say when a test by this design ends.
 
     Args:
-        design: Of the test.
-        reachable_se: Least SE that all items of the bank reach together; None where unknown.
-        n_items: That may be asked; None where unknown.
+        design: Design of the test.
+        reachable_se: Smallest SE, reached by all items of the bank together; None if unknown.
+        n_items: Number of items that may be asked; None if unknown.
     """
     stopping, budget = design.stopping, design.budget
     goals = _goals(stopping)
@@ -300,14 +299,14 @@ def stops_when(
             f"(min_items).{few}"
         )
     waits = f", with at least {least} scored answers (min_items)" if least > 1 else ""
-    said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
+    text = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
     target = stopping.se
     if target is not None and reachable_se is not None and target < reachable_se:
-        said += (
+        text += (
             f" SE {target:g} cannot be reached: all items of the bank together reach "
             f"{reachable_se:.3g} at best."
         )
-    return said
+    return text
 
 
 def _goals(stopping: StoppingDesign) -> list[str]:
@@ -329,7 +328,7 @@ def _goals(stopping: StoppingDesign) -> list[str]:
 
 
 def _nested(stopping: StoppingDesign) -> str:
-    """One of several rules that are combined, with limits and a minimum of its own."""
+    """Words for one of several combined rules, with its own limits and minimum."""
     parts = _goals(stopping)
     if parts and stopping.min_items:
         parts = [f"{' or '.join(parts)} with at least {stopping.min_items} scored answers"]
@@ -343,8 +342,8 @@ def _nested(stopping: StoppingDesign) -> str:
 def quarantined(bank: ItemBank) -> BoolArray:
     """Mask of the items that lint keeps out of selection, shape (n_items,), read-only.
 
-    In a bank of several abilities an item may well fall with one of them; what is left out there
-    tells nothing about any.
+    In a bank of several abilities a curve may fall with one of them; only items whose slopes are
+    all 0 are left out there.
     """
     if bank.abilities is None:
         left_out = quarantine(lint(bank))
@@ -356,7 +355,7 @@ def quarantined(bank: ItemBank) -> BoolArray:
 
 
 def implied_preset(document: Mapping[str, Any]) -> Preset:
-    """What a design starts from that names no preset: by what it wants to know."""
+    """Preset of a design that names none, by its goals, criterion and prediction."""
     selection = document.get("selection")
     criterion = selection.get("criterion") if isinstance(selection, Mapping) else None
     if isinstance(criterion, str) and criterion in _BY_THETA:
@@ -369,7 +368,7 @@ def implied_preset(document: Mapping[str, Any]) -> Preset:
 
 
 def _goals_in(stopping: object, depth: int = 0) -> Iterator[str]:
-    """Names of all rules that a stopping object gives, those of its lists among them."""
+    """Names of all rules of a stopping object, including the rules in its lists."""
     if not isinstance(stopping, Mapping) or depth > MAX_DEPTH:
         return
     for name, value in stopping.items():
@@ -381,35 +380,35 @@ def _goals_in(stopping: object, depth: int = 0) -> Iterator[str]:
 
 
 def _on_preset(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with what it does not say filled in from the preset, section by section."""
+    """The document with missing values filled in from the preset, section by section."""
     named = document.get("preset")
     preset = next((one for one in Preset if one == named), None) or implied_preset(document)
     merged = {**document, "preset": preset if named is None else named}
     for name, defaults in PRESETS[preset].items():
-        said = document.get(name)
-        if said is None:
+        given = document.get(name)
+        if given is None:
             merged[name] = defaults
-        elif isinstance(said, Mapping):
+        elif isinstance(given, Mapping):
             inherited = dict(defaults)
             if (
                 name == "estimator"
-                and said.get("method", inherited["method"]) != inherited["method"]
+                and given.get("method", inherited["method"]) != inherited["method"]
             ):
                 inherited = {}
             if name == "stopping":
-                if not set(_goals_in(said)).isdisjoint(_PRECISION):
+                if not set(_goals_in(given)).isdisjoint(_PRECISION):
                     inherited = {key: inherited[key] for key in inherited if key not in _PRECISION}
-                inherited |= _moved_limits(said, inherited)
-            merged[name] = inherited | dict(said)
+                inherited |= _moved_limits(given, inherited)
+            merged[name] = inherited | dict(given)
     return merged
 
 
 def _moved_limits(said: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's numbers of items, moved where they contradict what was said."""
+    """The preset's numbers of items, adjusted if they contradict the given ones."""
     least, most = said.get("min_items"), said.get("max_items")
     moved = {}
     if isinstance(most, int) and most < preset["min_items"]:
-        moved["min_items"] = max(most, 0)  # what is wrong with `most` is said of it alone
+        moved["min_items"] = max(most, 0)  # a negative `most` is to be reported only once
     if isinstance(least, int) and least > preset["max_items"]:
         moved["max_items"] = least
     return moved

@@ -1,6 +1,6 @@
-"""Parts of a test design: each reads itself from JSON, writes itself, builds what it means.
+"""Parts of a test design; each builds the part of the test that it describes.
 
-Pydantic reads, checks, writes and describes them.
+Pydantic reads, checks, writes and describes the parts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,24 +49,24 @@ from app.errors import FieldProblem, InvalidInputError
 
 T = TypeVar("T")
 
-#: What JSON writes as a text or a list: a member of an enumeration, a tuple.
+#: A type that JSON writes in another form: an enumeration as a text, a tuple as a list.
 FromJson = Annotated[T, Strict(False)]
-#: Whole numbers up to which every reader of JSON agrees.
+#: Whole numbers that every JSON reader holds exactly.
 WholeNumber = Annotated[int, Field(ge=0, le=2**53)]
 Count = Annotated[int, Field(ge=1, le=2**53)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Shares = Annotated[dict[str, Share], Field(min_length=1)]
-#: Fields of one object; each unknown one is a fault of its own.
+#: Most fields of one object; it bounds the number of faults, one for each unknown field.
 _MAX_FIELDS = 30
-#: catR's grid, which completes a fixed grid of which only a part is given.
+#: catR's grid; it completes a fixed grid that is given only in part.
 CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
-#: Most rules of one list, and how deep lists of rules may lie in each other.
+#: Most rules in one list, and the greatest depth of nested lists.
 MAX_RULES, MAX_DEPTH = 10, 2
 
 
 def _describe_as_sent(schema: dict[str, Any]) -> None:
-    """Describe a part as people send it: optional fields may be null, presets have the defaults."""
+    """Describe a part as clients send it: optional fields may be null, presets give defaults."""
     schema["description"] = schema["description"].partition("\n")[0]
     required = schema.get("required", ())
     for name, field in schema["properties"].items():
@@ -94,22 +94,22 @@ class Part(BaseModel):
             return value
         if len(value) > _MAX_FIELDS:
             raise ValueError(f"expected at most {_MAX_FIELDS} fields, got {len(value)}")
-        known = cls.model_fields
-        return {name: one for name, one in value.items() if one is not None or name not in known}
+        fields = cls.model_fields
+        return {name: one for name, one in value.items() if one is not None or name not in fields}
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
+        """All fields, as JSON."""
         return self.model_dump(mode="json")
 
 
 def refuse(faults: Mapping[str, str]) -> None:
-    """Refuse fields that are right alone and do not go together.
+    """Refuse fields that are valid alone but contradict each other.
 
     Args:
-        faults: What is wrong with each field, by its name.
+        faults: Description of each fault, by the name of its field.
 
     Raises:
-        ValidationError: There are any. A validator passes it on with the pointer of its part.
+        ValidationError: There are faults. A validator adds the pointer of its part.
     """
     if faults:
         errors = [
@@ -152,17 +152,17 @@ class EstimatorDesign(Part):
     Attributes:
         method: EAP, MAP, MLE or WLE.
         prior_mean: Mean of the normal prior, logits.
-        prior_sd: Its standard deviation.
-        se: Another standard error than the method's own.
+        prior_sd: Standard deviation of the normal prior, logits.
+        se: Kind of standard error; None takes the method's default.
         nodes: Nodes of a fixed grid; without nodes, range and rule the grid follows the posterior.
-        range: Ends of the fixed grid.
+        range: Ends of the fixed grid, logits.
         rule: Quadrature rule of the fixed grid.
-        information: What standard errors by information count, and maximum information maximises.
+        information: Form of the information in standard errors and maximum information.
     """
 
     method: FromJson[EstimatorName] = EstimatorName.EAP
     prior_mean: Annotated[float, Field(ge=-20, le=20)] = 0.0
-    #: A narrower one leaves nothing to be measured, and its precision may be no number.
+    #: A narrower prior leaves nothing to measure, and its precision may overflow.
     prior_sd: Annotated[float, Field(ge=1e-3, le=20)] = 1.0
     se: FromJson[SeKind] | None = None
     nodes: Annotated[int, Field(ge=2, le=20_001)] | None = Field(
@@ -186,10 +186,10 @@ class EstimatorDesign(Part):
         )
 
     def require_useful(self) -> None:
-        """Refuse for a new test what a stored one may have: a grid that can hold no posterior.
+        """Refuse a grid that cannot hold a posterior; only stored designs may have one.
 
         Raises:
-            InvalidInputError: See `FixedGrid.require_useful`.
+            InvalidInputError: `FixedGrid.require_useful` refuses the grid.
         """
         try:
             if (grid := self._grid()) is not None:
@@ -213,10 +213,10 @@ class CutScore(Part):
 
     Attributes:
         theta: The cut score, logits.
-        method: By confidence interval, or by sequential probability ratio.
-        confidence: Of the decision.
-        indifference: SPRT only: logits on either side of the cut within which either answer will
-            do.
+        method: Confidence interval or sequential probability ratio test (SPRT).
+        confidence: Confidence of the decision.
+        indifference: Half-width of the region around the cut in which either decision is right,
+            logits; for the SPRT only.
     """
 
     theta: Annotated[float, Field(ge=-1e9, le=1e9, description="the cut score in logits")]
@@ -225,7 +225,7 @@ class CutScore(Part):
     indifference: Positive = 0.2
 
     def build(self, correction: IntervalCorrection | None, looks: float) -> StoppingRule:
-        """The rule that ends a test once this is decided."""
+        """The rule that ends a test once the decision is reached."""
         if self.method is DecisionMethod.CI:
             return DecisionByInterval(
                 cut=self.theta, confidence=self.confidence, correction=correction, looks=looks
@@ -236,7 +236,7 @@ class CutScore(Part):
 
 
 def _require_few(rules: Any) -> Any:
-    """Refuse long and deep lists before anything in them is read."""
+    """Refuse long or deeply nested lists before reading their entries."""
     if isinstance(rules, list | tuple) and len(rules) > MAX_RULES:
         raise ValueError(f"expected at most {MAX_RULES}, got {len(rules)}")
     if _is_deeper(rules, MAX_DEPTH):
@@ -249,7 +249,7 @@ def _is_deeper(rules: object, depth: int) -> bool:
         return False
     objects = [rule for rule in rules if isinstance(rule, Mapping)]
     inner = [rule.get(name) for rule in objects for name in ("any_of", "all_of")]
-    return depth == 0 or any(_is_deeper(each, depth - 1) for each in inner)
+    return depth == 0 or any(_is_deeper(nested, depth - 1) for nested in inner)
 
 
 def _require_goal(rule: "StoppingDesign") -> "StoppingDesign":
@@ -292,7 +292,7 @@ class StoppingDesign(Part):
 
     @property
     def asks_theta(self) -> bool:
-        """Whether a test ends by what is known of theta."""
+        """Whether any rule depends on theta."""
         own = (self.se, self.theta_change, self.min_information, self.cut_score)
         return any(rule is not None for rule in own) or any(
             rule.asks_theta for rule in (*self.any_of, *self.all_of)
@@ -300,9 +300,9 @@ class StoppingDesign(Part):
 
     @property
     def looks(self) -> float:
-        """Ratio of the most answers to the fewest at which a decision is looked for.
+        """Ratio of the most answers to the fewest at which the cut score is checked.
 
-        1 where none is looked for before the end.
+        It is 1 if there is no cut score.
         """
         inner = [rule.looks for rule in (*self.any_of, *self.all_of)]
         if self.cut_score is None:
@@ -311,10 +311,10 @@ class StoppingDesign(Part):
         return max([own, *inner, 1.0])
 
     def require_one_ability(self) -> None:
-        """Refuse rules that know the curves of one ability only.
+        """Refuse rules that work with one ability only.
 
         Raises:
-            InvalidInputError: There is one.
+            InvalidInputError: There is such a rule.
         """
         by_ratio = self.cut_score is not None and self.cut_score.method is DecisionMethod.SPRT
         for pointer, is_given, instead in (
@@ -340,10 +340,10 @@ class StoppingDesign(Part):
         """The rules in their order of precedence.
 
         Args:
-            estimator: The test's; a plateau is seen in its estimates.
-            predictor: The test's; its interval may be narrow enough.
-            correction: The test's; a decision takes an interval that holds.
-            limits: More limits, after the number of items.
+            estimator: Estimator of the test, for the plateau rule.
+            predictor: Predictor of the test, for the margin of the score.
+            correction: Correction of theta's intervals, for a decision by interval.
+            limits: Further limits, checked after the number of items.
         """
         goals: list[StoppingRule] = []
         if self.se is not None:
@@ -385,7 +385,7 @@ class PredictionDesign(Part):
     """How the score is predicted.
 
     Attributes:
-        method: None takes two explanations of the answers, weighed by the evidence.
+        method: Method of prediction; None is `combined`.
     """
 
     method: FromJson[PredictionMethod] | None = Field(

@@ -1,4 +1,4 @@
-"""How the tests of a design predict scores on a bank."""
+"""Predictors of scores on a bank, as a design describes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Predictors:
     """Predictors of the scores on one bank.
 
     Attributes:
-        facts: The bank.
-        method: As the design has it.
+        facts: The bank and what was learned about it.
+        method: Method of the design; None is `combined`.
 
     Raises:
-        InvalidInputError: Another method than p-IRT is wanted, and what it takes was not learned.
+        InvalidInputError: The method needs something that the bank lacks or was not learned.
     """
 
     facts: BankFacts
@@ -48,10 +48,10 @@ class Predictors:
             raise missing("/prediction/method", "a bank of one ability")
 
     def of_target(self, shares: Mapping[str, float] | None) -> Predictor:
-        """Of a mix of tags; None is the whole bank.
+        """Predictor of the score on a mix of tags; None is the whole bank.
 
         Raises:
-            InvalidInputError: A tag without items.
+            InvalidInputError: A tag has no items.
         """
         facts = self.facts
         if by_curves(self.method):
@@ -64,10 +64,10 @@ class Predictors:
         return ProfilePIrt(weights_of(facts, shares) if target is None else target.weights)
 
     def _by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
-        facts, wanted = self.facts, shares or {WHOLE_BANK: 1.0}
+        facts, tags = self.facts, shares or {WHOLE_BANK: 1.0}
         weights = weights_of(facts, shares)
-        # Of a mix nothing was held out; the whole bank's errors are the nearest there are.
-        name = next(iter(wanted)) if len(wanted) == 1 else WHOLE_BANK
+        # No held-out errors exist for a mix of tags: those of the whole bank come nearest.
+        name = next(iter(tags)) if len(tags) == 1 else WHOLE_BANK
         error = facts.curves.error_of(name)
 
         def by(curves: ScoreCurves) -> ScoreEstimator:
@@ -76,12 +76,12 @@ class Predictors:
 
         curves = facts.curves.curves
         if target := never_asked(facts, shares, self.method):
-            # Two models that are to differ by their prior, whatever may be asked.
+            # The blend needs two estimators that differ by their prior, whatever may be asked.
             return BlendedScore((by(curves.of_the_like()), by(curves)), ScorePredictor(target))
         return by(curves.towards(weights, facts.active))
 
     def of_tags(self) -> dict[str, Predictor]:
-        """Of the whole bank ("all") and of each tag; none where the bank has one ability."""
+        """Predictors of the whole bank ("all") and of each tag; none for a bank of one ability."""
         facts = self.facts
         if facts.bank.abilities is None:
             return {}

@@ -1,4 +1,4 @@
-"""How a design chooses items, and what it needs to know of a bank for that."""
+"""Selection of items by a design, and the facts about a bank that it needs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ from app.errors import FieldProblem, InvalidInputError, UnknownNameError
 
 
 class CriterionName(StrEnum):
-    """What makes an item worth asking."""
+    """Criteria of an item's worth."""
 
     MAXIMUM_INFORMATION = "maximum_information"
     POSTERIOR_WEIGHTED = "posterior_weighted"
@@ -70,21 +70,21 @@ class CriterionName(StrEnum):
     RANDOM = "random"
 
 
-#: Criteria about a score, which may be that of some tags.
+#: Criteria for the precision of a score; it may be the score of some tags.
 OF_SCORES = frozenset({CriterionName.V_OPTIMAL, CriterionName.V_OPTIMAL_LOADINGS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankFacts:
-    """What a design may need to know of a bank besides its parameters.
+    """A bank, with the facts that a design may need in addition.
 
     Attributes:
-        active: Mask of the items that may be asked; None means all. Shape (n_items,), as below.
+        active: Mask of the items that may be asked, shape (n_items,); None means all.
         tags: Tags of each item.
-        costs: Expected cost of each item in one unit, above 0.
-        acceptance: Sympson-Hetter acceptance probability of each item.
-        targets: Scores that a score model predicts, by tag; empty where none was learned.
-        curves: What reference models taught about scores; by the bank's parameters where none did.
+        costs: Expected cost of each item in one unit, above 0, shape (n_items,).
+        acceptance: Sympson-Hetter acceptance probability of each item, shape (n_items,).
+        targets: Scores that a score model predicts, by tag; empty if none was learned.
+        curves: Score curves learned from reference models, or else from the bank's parameters.
     """
 
     bank: ItemBank
@@ -114,7 +114,7 @@ class BankFacts:
         return self.active is None or bool(self.active.all())
 
 
-#: Methods that take score curves.
+#: Methods of prediction that use score curves.
 BY_CURVES = frozenset({PredictionMethod.COMBINED, PredictionMethod.DESIGN})
 
 _CRITERIA: Mapping[CriterionName, Criterion] = {
@@ -140,18 +140,18 @@ class SelectionDesign(Part):
     """How items are chosen.
 
     Attributes:
-        criterion: What makes an item worth asking.
-        top_k: Choose at random among that many best.
-        random_start: So many items are random at first.
-        nearest_start: The first item is the nearest in difficulty to theta before any answer; after
-            random ones there is none.
-        strata: Strata of the a-stratified criterion.
+        criterion: Criterion of an item's worth.
+        top_k: Number of best items among which one is drawn at random.
+        random_start: Number of random items at the start.
+        nearest_start: Whether the first item is that whose difficulty is nearest to the start
+            theta; it has no effect after random items.
+        strata: Number of strata of the a-stratified criterion.
         cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
-        quarantine: Leave out the items that lint quarantines, unless the caller says which items
-            are active.
-        content: None without content balancing.
-        exposure: None without a limit on the use of items.
-        target: What either V-optimality is to predict: shares by tag, "all" for the whole bank;
+        quarantine: Whether to leave out the items that lint quarantines, unless the caller gives
+            the active items.
+        content: Content balancing; None for none.
+        exposure: Limit on the use of items; None for none.
+        target: Score that either V-optimality predicts: shares by tag, "all" for the whole bank;
             None is the whole bank.
     """
 
@@ -202,18 +202,18 @@ class SelectionDesign(Part):
         """The selector on a bank.
 
         Args:
-            facts: The bank.
-            predictor: Of the score that tests are about.
-            length: Most items of a test; strata are planned by it.
-            method: Of prediction; what is predicted by curves is sampled in part.
-            form: The information that maximum information maximises.
+            facts: The bank and facts about it.
+            predictor: Predictor of the score that tests are about.
+            length: Most items of a test, for planning the strata.
+            method: Method of prediction; for methods by curves some items are sampled.
+            form: Form of the information that maximum information maximises.
 
         Raises:
             InvalidInputError: The design needs a fact that is not given.
         """
         selector: Selector = Random()
         if self.criterion is not CriterionName.RANDOM:
-            # Samples tell of what could be asked: of a task never asked they tell nothing.
+            # A sample can only represent items that may be asked, not a task that never is.
             samples = self.criterion is CriterionName.V_OPTIMAL and by_curves(method)
             samples = samples and never_asked(facts, self.target, method) is None
             criterion = self._criterion(facts, length, form, by_curves=samples)
@@ -249,10 +249,10 @@ class SelectionDesign(Part):
         return selector
 
     def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
-        """What tells a test for theta that it is open whom the examinee is like.
+        """The rule by which a test for theta decides that the examinee's place is open.
 
-        None where the test is to go on all the same: how often an item is used is limited, or
-        planned by strata, or samples would tell nothing of the score.
+        It is None if the test may not sample: the use of items is limited or planned by strata, or
+        no sample can represent the score.
         """
         chosen = self.criterion in _CRITERIA and self.exposure is None
         if not chosen or facts.bank.abilities is not None or not by_curves(method):
@@ -307,24 +307,24 @@ class SelectionDesign(Part):
 
 
 def by_curves(method: PredictionMethod | None) -> bool:
-    """Whether a method of prediction takes score curves."""
+    """Whether a method of prediction uses score curves."""
     return method is None or method in BY_CURVES
 
 
 def doubt_of(learned: LearnedCurves, method: PredictionMethod | None) -> float:
-    """How likely an examinee departs from the curves, before any answer."""
+    """Prior probability that the curves do not hold for an examinee."""
     return 1.0 if method is PredictionMethod.DESIGN else prior_doubt(learned.n_reference)
 
 
 def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:
-    """The score that a design is about, where a score model predicts it; None without one.
+    """The score that a design is about, as a score model predicts it; None without a score model.
 
     Args:
-        facts: The bank.
-        shares: Of tags; None is the whole bank.
+        facts: The bank and facts about it.
+        shares: Shares of tags; None is the whole bank.
 
     Raises:
-        InvalidInputError: A tag without items.
+        InvalidInputError: A tag has no items.
     """
     whole = facts.targets.get(WHOLE_BANK)
     if whole is None or not shares:
@@ -333,7 +333,7 @@ def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Ta
     if len(shares) == 1 and first in facts.targets:
         return facts.targets[first]
     weights = target_weights(facts.bank, shares, facts.tags)
-    # Of a mix no record was left out; the whole bank's widths are the nearest there are.
+    # No held-out widths exist for a mix of tags: those of the whole bank come nearest.
     return Target(whole.model, weights, whole.widths)
 
 
@@ -341,27 +341,27 @@ def weights_of(facts: BankFacts, shares: Mapping[str, float] | None) -> FloatArr
     """Weights of the items in a score, summing to 1, shape (n_items,).
 
     Args:
-        facts: The bank.
-        shares: Of tags; None is the whole bank.
+        facts: The bank and facts about it.
+        shares: Shares of tags; None is the whole bank.
 
     Raises:
-        InvalidInputError: A tag without items.
+        InvalidInputError: A tag has no items.
     """
-    # Where items carry no tags a score model may know which of them belong to a task.
-    known = predicted_target(facts, shares) if facts.tags is None else None
-    if known is not None:
-        return known.weights
+    # If the items carry no tags, a score model may hold the weights of a task.
+    target = predicted_target(facts, shares) if facts.tags is None else None
+    if target is not None:
+        return target.weights
     return target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
 
 
 def never_asked(
     facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
 ) -> Target | None:
-    """The score model of a target most of which may not be asked; None where it may, or of curves.
+    """The score model of a target whose items mostly may not be asked; otherwise None.
 
-    Curves and samples would predict the others. Of this one no sample tells anything, and the
-    linear model, which has a covariance for each pair of items, knows more of it among examinees
-    like the reference models.
+    Curves and samples predict other targets. For this one no sample exists. The linear model has a
+    covariance for each pair of items, and so predicts it better for examinees who are like the
+    reference models.
     """
     if method is PredictionMethod.DESIGN or facts.bank.abilities is None:
         return None
@@ -377,7 +377,7 @@ _OPTIMAL: Mapping[CriterionName, Optimality] = {
 
 
 def missing(pointer: str, what: str) -> InvalidInputError:
-    """A design that needs something which is not there."""
+    """Error of a design that needs something which is not given."""
     problem = FieldProblem(pointer, f"this needs {what}")
     return InvalidInputError(
         f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",

@@ -1,6 +1,6 @@
-"""Estimates for many examinees at once: the same theta as answer by answer, in blocks.
+"""Estimates for many examinees at once, in blocks; equal to the estimates answer by answer.
 
-Examinees of similar ability share one grid, so that a block's likelihoods are two matrix products.
+Examinees of similar ability share a grid: a block's likelihoods are two matrix products.
 """
 
 import math
@@ -28,8 +28,8 @@ class Block:
     """Beliefs about some rows of a table, all on the same nodes.
 
     Attributes:
-        rows: Positions in the table, shape (n_rows,).
-        beliefs: One per row.
+        rows: Positions of the rows in the table, shape (n_rows,).
+        beliefs: Belief about each row.
     """
 
     rows: IntArray
@@ -37,7 +37,7 @@ class Block:
 
 
 class _Range(NamedTuple):
-    """Where a grid must reach, and how fine it must be."""
+    """Range and spacing that a grid must have, logits."""
 
     lo: float
     hi: float
@@ -63,13 +63,13 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
     Args:
         bank: Items in the order of the columns.
         scores: Shape (n_examinees, n_items), NaN where not answered.
-        estimator: What to estimate, and how.
+        estimator: Estimator with its prior and grid.
 
     Yields:
         Blocks that together hold each row once, in no particular order.
 
     Raises:
-        EstimationError: No grid holds a row's posterior.
+        EstimationError: No grid can hold the posterior of a row.
     """
     grid = Posterior.start(estimator.prior, estimator.grid).grid
     todo = [
@@ -95,9 +95,9 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
 
 
 def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What the examinees' whole records say: weighted likelihood estimates, free of a prior.
+    """Abilities by the examinees' whole records: weighted likelihood estimates, without a prior.
 
-    Of several abilities it is the main one, estimated by MAP as in tests.
+    In a bank of several abilities it is the main one, estimated by MAP as in tests.
 
     Args:
         bank: Items in the order of the columns.
@@ -129,7 +129,7 @@ def _posteriors(bank: ItemBank, scores: FloatArray, grid: Grid) -> list[Posterio
 def _shared_grids(
     misfits: dict[int, _Range], prior: NormalPrior
 ) -> Iterator[tuple[IntArray, Grid]]:
-    """Neighbours on the theta scale share the union of their ranges at the finest spacing."""
+    """Grids for neighbours on the theta scale: union of their ranges at the finest spacing."""
     members: list[int] = []
     shared = _Range(math.inf, -math.inf, math.inf)
     for row in sorted(misfits, key=lambda row: misfits[row].lo + misfits[row].hi):
@@ -179,15 +179,15 @@ def _points(
         search = estimator.search_nodes()
         sums = _search_sums(bank, scores, answers, estimator, search)
         modes = find_mode(search, sums)
-        found = [i for i, mode in enumerate(modes) if mode is not None]
+        with_mode = [i for i, mode in enumerate(modes) if mode is not None]
         starts = np.array([mode for mode in modes if mode is not None], dtype=np.intp)
-        points |= _polished(answers, estimator, estimator.method, search, found, starts)
-    left = [i for i, mode in enumerate(modes) if mode is None]
+        points |= _polished(answers, estimator, estimator.method, search, with_mode, starts)
+    fallback = [i for i, mode in enumerate(modes) if mode is None]
     nodes = posteriors[0].grid.nodes
-    inner = [i for i in left if not posteriors[i].is_cut_off]
+    inner = [i for i in fallback if not posteriors[i].is_cut_off]
     starts = np.array([posteriors[i].mode_node for i in inner], dtype=np.intp)
     points |= _polished(answers, estimator, EstimatorName.MAP, nodes, inner, starts)
-    for i in left:
+    for i in fallback:
         if i not in points:
             points[i] = Point(
                 float(nodes[posteriors[i].mode_node]), EstimatorName.MAP, at_bound=True

@@ -7,14 +7,14 @@
 | MLE | likelihood mode | 1 / sqrt(I) |
 | WLE | root of l' + J / (2 I), the one with the highest weighted likelihood | 1 / sqrt(I) |
 
-EAP and MAP exist for all answers: without any they are the prior. MLE has no finite solution
-when the likelihood keeps rising towards an end of its range (all right, all wrong, none at all, and
-some mixed patterns under guessing or negative slopes); WLE has none without information. Both
-then give the MAP of the same prior, with `method="map"` and `at_bound=True`: finite, fit to choose
-the next item, and never silent.
+EAP and MAP exist for all answers; without answers they are those of the prior. MLE has no finite
+solution if the likelihood keeps rising towards an end of its range: all answers right, all wrong,
+no answers, and some mixed patterns under guessing or negative slopes. WLE has none without
+information. Both then give the MAP of the same prior, with `method="map"` and `at_bound=True`: a
+finite theta that can choose the next item, and that is marked.
 
 Likelihoods with guessing or negative slopes may have several modes. Each search starts at the best
-node of a grid and is polished within the neighbouring nodes, so the global mode is found.
+node of a grid and refines theta between its neighbours, so that it finds the global mode.
 
 Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989), Psychometrika 54.
 """
@@ -47,12 +47,12 @@ from app.engine.estimation.posterior import (
 from app.engine.state import Estimate, Response, answered
 
 Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
-SEARCH_REACH = 10.0  # logits on either side of the prior's mean where MLE and WLE are looked for
+SEARCH_REACH = 10.0  # logits on either side of the prior's mean that MLE and WLE search
 _SEARCH_SPACING = 0.05
 
 
 class SeKind(StrEnum):
-    """Which standard error to report."""
+    """Kinds of standard errors."""
 
     POSTERIOR = "posterior"
     INFORMATION = "information"
@@ -60,7 +60,7 @@ class SeKind(StrEnum):
 
 
 class EstimatorName(StrEnum):
-    """How a theta was made."""
+    """Estimators of theta."""
 
     EAP = "eap"
     MAP = "map"
@@ -69,7 +69,7 @@ class EstimatorName(StrEnum):
 
 
 class InformationForm(StrEnum):
-    """Which information of an item counts."""
+    """Forms of an item's information."""
 
     MODEL = "model"
     PRINTED = "printed"
@@ -77,7 +77,7 @@ class InformationForm(StrEnum):
     def of(
         self, bank: ItemBank, theta: float, items: IntArray | Sequence[int] | None = None
     ) -> FloatArray:
-        """Of some items of a bank, or all, shape (n_items,)."""
+        """Information of some or all items of a bank at theta, shape (n_items,)."""
         if self is InformationForm.PRINTED:
             return bank.printed_information(theta, items)
         return bank.information(theta, items)
@@ -92,7 +92,7 @@ DEFAULT_SE = {
 
 
 class Point(NamedTuple):
-    """A theta and where it comes from; see `Estimate`."""
+    """A theta with its method; the fields are those of `Estimate`."""
 
     theta: float
     method: EstimatorName
@@ -100,7 +100,7 @@ class Point(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Sums over the answers at the nodes where MLE and WLE look for their highest mode.
+    """Sums over the answers at the nodes where MLE and WLE search for their highest mode.
 
     Attributes:
         nodes: Equally spaced, shape (n_nodes,).
@@ -111,22 +111,22 @@ class Search(NamedTuple):
     sums: FloatArray
 
     def mode(self) -> int | None:
-        """Position of the highest mode; None if it is at an end or all is flat."""
+        """Position of the highest mode; None if it is at an end or the objective is flat."""
         return find_mode(self.nodes, self.sums[:, None, :])[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridBelief:
-    """What any estimator here knows: a posterior on nodes, and its own theta.
+    """The belief of any estimator in this module: a posterior on nodes and a theta.
 
     Attributes:
         theta: Ability, logits.
-        se: Its standard error; infinite where the answers carry no information.
-        method: The estimator that made theta.
-        at_bound: See `Estimate`.
+        se: Standard error of theta; infinite if the answers carry no information.
+        method: The estimator that gave theta.
+        at_bound: Whether theta is a fallback or cut off, as in `Estimate`.
         posterior: Posterior under the estimator's prior, whatever the method.
-        responses: The answers, in order; a table's rows keep them there instead.
-        search: What MLE and WLE carry along to find their global mode; else None.
+        responses: The answers, in order; empty for a row of a table, which holds them itself.
+        search: Sums with which MLE and WLE find their global mode; None for EAP and MAP.
     """
 
     theta: float
@@ -173,12 +173,12 @@ class GridEstimator:
     """EAP, MAP, MLE or WLE, as the module describes them.
 
     Attributes:
-        method: Which of the four.
-        prior: Of theta. MLE and WLE use it for the posterior that selection sees, and to fall back.
+        method: One of the four estimators.
+        prior: Prior of theta. MLE and WLE use it as fallback and for the posterior of selection.
         grid: A fixed grid; None lets the grid follow the posterior. Its range bounds theta, and an
             EAP or MAP that it cuts off has `at_bound=True`.
-        se: Another standard error than the estimator's own.
-        form: The information that a standard error counts.
+        se: Kind of standard error; None takes the method's default.
+        form: Form of the information that standard errors use.
     """
 
     method: EstimatorName = EstimatorName.EAP
@@ -193,8 +193,8 @@ class GridEstimator:
         return self._belief(bank, posterior, (), self._start_search())
 
     def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
-        """The belief after one more answer, or some at once; the one given stays as it is."""
-        known, search = (*belief.responses, *responses), belief.search
+        """The belief after one or more further answers; the given belief does not change."""
+        answers, search = (*belief.responses, *responses), belief.search
         nodes = belief.posterior.grid.nodes
         gain = np.zeros(len(nodes))
         for response in responses:
@@ -203,25 +203,25 @@ class GridEstimator:
             )
             search = search and self._extend(search, bank, response)
         posterior = belief.posterior.observe(
-            gain, lambda nodes: evidence_of(bank, *answered(known), nodes), self.prior
+            gain, lambda nodes: evidence_of(bank, *answered(answers), nodes), self.prior
         )
-        return self._belief(bank, posterior, known, search)
+        return self._belief(bank, posterior, answers, search)
 
     def expected_scores(
         self, bank: ItemBank, belief: GridBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
-        """Mean scores at theta, shape (n,)."""
+        """Expected scores at theta, shape (n,)."""
         return bank.expected_score(belief.theta, items)
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """Fold of `update` over the answers."""
+        """The estimate after all answers, in order."""
         belief = self.start(bank)
         for response in responses:
             belief = self.update(bank, belief, response)
         return belief.estimate()
 
     def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
-        """The belief if each score counted as so many answers; MLE and WLE keep their theta."""
+        """The belief if each score counted as `answers` answers; MLE and WLE keep their theta."""
         items, scores = answered(belief.responses)
 
         def evidence(nodes: FloatArray) -> FloatArray:
@@ -234,22 +234,22 @@ class GridEstimator:
         if belief.method is EstimatorName.EAP:
             point = point._replace(theta=posterior.mean)
         elif belief.method is EstimatorName.MAP:
-            # So many answers beside a prior are one each beside a prior so many times as vague.
+            # n l + log prior has the mode of l + log prior / n, a prior with sd times sqrt(n).
             vague = replace(self.prior, sd=self.prior.sd * math.sqrt(answers))
             mode = replace(self, prior=vague).mode(bank, posterior, belief.responses, None)
             point = point._replace(theta=mode.theta)
         information = answers * float(self.form.of(bank, point.theta, items).sum())
         return self.conclude(point, information, posterior, belief.responses)
 
-    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the estimators' common face; a grid's prior is of no bank
-        """Mean and standard deviation of the prior in theta and its standard error, if any."""
+    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the interface of all estimators
+        """Mean and standard deviation of the prior; None if theta or its error does not use it."""
         of_answers = self.method in (EstimatorName.MLE, EstimatorName.WLE)
         if of_answers or self.se_kind(self.method) is SeKind.INFORMATION:
             return None
         return self.prior.mean, self.prior.sd
 
     def search_nodes(self) -> FloatArray:
-        """Where MLE and WLE are looked for: the fixed grid's range, or 10 logits either side."""
+        """Nodes that MLE and WLE search: the fixed grid's range, or 10 logits on either side."""
         if self.grid is None:
             lo, hi = self.prior.mean - SEARCH_REACH, self.prior.mean + SEARCH_REACH
         else:
@@ -298,7 +298,7 @@ class GridEstimator:
         responses: tuple[Response, ...],
         search: Search | None,
     ) -> Point:
-        """Where MLE and WLE put theta; of MAP, and where these find none, the posterior's mode."""
+        """Theta by MLE or WLE; for MAP, and if these have no solution, the posterior mode."""
         method, nodes, k = EstimatorName.MAP, posterior.grid.nodes, posterior.mode_node
         if search is not None and (mode := search.mode()) is not None:
             method, nodes, k = self.method, search.nodes, mode
@@ -315,7 +315,7 @@ class GridEstimator:
         return Point(float(theta[0]), method, at_bound=method is not self.method)
 
     def slope(self, method: EstimatorName, answers: Answers) -> SlopeFunction:
-        """Derivatives of what `method` maximises; EAP maximises nothing."""
+        """Derivatives of the objective that `method` maximises; EAP has none."""
         if method is EstimatorName.MLE:
             return likelihood_slope(answers)
         if method is EstimatorName.WLE:
@@ -323,7 +323,7 @@ class GridEstimator:
         return posterior_slope(answers, self.prior)
 
     def se_kind(self, method: EstimatorName) -> SeKind:
-        """The standard error reported with a theta of that method."""
+        """Kind of the standard error that is reported with a theta of that method."""
         return self.se or DEFAULT_SE[method]
 
     def conclude(
@@ -334,7 +334,7 @@ class GridEstimator:
         responses: tuple[Response, ...] = (),
         search: Search | None = None,
     ) -> GridBelief:
-        """A belief from its parts; `information` is that of the answered items at theta."""
+        """A belief from its parts; `information` is the sum over the answered items at theta."""
         kind = self.se_kind(point.method)
         if kind is SeKind.POSTERIOR:
             se = posterior.sd

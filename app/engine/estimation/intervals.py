@@ -1,10 +1,10 @@
-"""Intervals at another confidence than 95 %, and intervals that are looked at again and again.
+"""Intervals at another confidence than 95 %, and intervals for repeated looks.
 
-Who compares an estimate with a threshold after every answer, and stops once it is clear, finds it
-clear too often: one of the looks errs. Over all looks the interval must be wider. For `looks`, the
-ratio of the information at the last look to that at the first, it is the interval that two equals
-(or an estimate and its threshold) leave on one side at *any* look with a probability of at most
-1 - confidence.
+A test may compare an estimate with a threshold after every answer and stop once the interval
+excludes it. With each further look the risk that some interval errs grows, so the intervals must
+be wider. `looks` is the ratio of the information at the last look to that at the first. If theta
+equals the threshold (or two examinees are equal), the interval lies above it at *any* look with a
+probability of at most 1 - confidence, and likewise below it.
 
 Source: Siegmund (1985), Sequential Analysis, section 4.3; Jennison & Turnbull (1989), Journal of
 the Royal Statistical Society B 51, for repeated confidence intervals.
@@ -20,8 +20,8 @@ from app.engine.estimation.estimators import Z_95
 
 _NORMAL = NormalDist()
 _ROUNDING = 1e-9
-#: Where phi(z) (z - 1/z) is largest, z^4 - 2 z^2 = 1: nearer, crossings are too common to be told
-#: apart, and their rate is held.
+#: z at which phi(z) (z - 1/z) is largest: z^4 - 2 z^2 = 1. For a smaller z crossings overlap, and
+#: their rate is kept constant.
 _RAREST_COMMON = math.sqrt(1 + math.sqrt(2))
 
 
@@ -36,18 +36,18 @@ def at_confidence(
 ) -> tuple[float, float]:
     """Ends of the interval at a confidence, from those at 95 %.
 
-    At 95 %, and one look, they are what they were. A narrower interval is made from the wider side:
-    an end may be where it is because the measure ends there, and must not come nearer for it. An
-    interval that lies beside its estimate, which is thought to err to one side, has errors about
-    its middle: the ends hold those about the estimate and those about the middle.
+    At 95 % and one look the ends do not change. A narrower interval takes its width from the wider
+    side: the other end may be near only because the scale ends there, and must not come nearer. An
+    interval that is not centred at its estimate, because the estimate is biased, has errors about
+    its middle. The ends then cover errors about the estimate and errors about the middle.
 
     Args:
         value: The estimate.
         lo: Lower end of its 95 % interval.
-        hi: Upper end.
-        confidence: From 0.5 on, below 1.
+        hi: Upper end of its 95 % interval.
+        confidence: Confidence of the new interval, in [0.5, 1).
         looks: Ratio of the information at the last look to that at the first; 1 for one look.
-        degrees: Of Student's t, where the error's tails are as heavy as its; None is normal.
+        degrees: Degrees of freedom if the error follows Student's t; None if it is normal.
     """
     ratio = _ratio(confidence, looks, degrees)
     if abs(ratio - 1.0) < _ROUNDING:
@@ -63,19 +63,19 @@ def at_confidence(
 
 
 def _ratio(confidence: float, looks: float, degrees: float | None) -> float:
-    """Of the half width to that of a 95 % interval."""
+    """Ratio of the half-width to that of a 95 % interval."""
     z = _NORMAL.inv_cdf(0.5 + confidence / 2)
     if looks > 1.0:
         z = max(z, boundary(2 * (1 - confidence), looks))
     ratio = z / Z_95
     if degrees is None:
         return ratio
-    # Beyond 95 % the tails are heavier than the normal's, and before that the middle is narrower.
+    # Above 95 % the tails of t are heavier than the normal's; below, the normal is the wider one.
     heavy = float(stdtrit(degrees, _NORMAL.cdf(z)) / stdtrit(degrees, _NORMAL.cdf(Z_95)))
     return max(ratio, heavy)
 
 
-#: Times as wide that no interval is at any confidence; more may overflow.
+#: Upper bound of the ratio of widths, beyond any confidence; a larger one may overflow.
 _SURE = 1e100
 
 
@@ -88,19 +88,19 @@ def sureness(
     looks: float = 1.0,
     degrees: float | None = None,
 ) -> float:
-    """Probability that what is estimated is above a threshold, as sure as `at_confidence` is.
+    """Probability that the true value is above a threshold, consistent with `at_confidence`.
 
-    The interval at a confidence lies wholly above the threshold where this is more than
-    0.5 + confidence / 2, and wholly below where it is less than 0.5 - confidence / 2. Between an
-    estimate and the middle of its interval, to either of which errors may belong, it is 0.5.
+    The interval at a confidence lies wholly above the threshold if this is more than
+    0.5 + confidence / 2, and wholly below if it is less than 0.5 - confidence / 2. It is 0.5 for a
+    threshold between the estimate and the middle of its interval.
 
     Args:
-        value: As of `at_confidence`, and so are those that follow.
-        lo: From `value` down.
-        hi: From `value` up.
-        threshold: What it is held against.
-        looks: As there.
-        degrees: As there.
+        value: The estimate.
+        lo: Lower end of its 95 % interval.
+        hi: Upper end of its 95 % interval.
+        threshold: Threshold that the value is compared with.
+        looks: Ratio of information, as in `at_confidence`.
+        degrees: Degrees of freedom, as in `at_confidence`.
     """
     above = _reach(value, lo, hi, threshold)
     if above > 0.0:
@@ -109,7 +109,7 @@ def sureness(
 
 
 def _reach(value: float, lo: float, hi: float, threshold: float) -> float:
-    """Ratio at which the lower end of the interval is at the threshold; 0 where it is above it."""
+    """Width ratio that puts the lower end at a threshold; 0 unless it is below value and middle."""
     middle = (lo + hi) / 2.0
     if threshold >= min(value, middle):
         return 0.0
@@ -123,7 +123,7 @@ def _reach(value: float, lo: float, hi: float, threshold: float) -> float:
 
 
 def _risk(ratio: float, looks: float, degrees: float | None) -> float:
-    """1 - confidence of the interval that is so many times as wide: the inverse of `_ratio`."""
+    """1 - confidence of the interval that is `ratio` times as wide: the inverse of `_ratio`."""
     tail = math.erfc(ratio * Z_95 / math.sqrt(2)) / 2
     if degrees is not None:
         usual = stdtrit(degrees, _NORMAL.cdf(Z_95))
@@ -135,14 +135,14 @@ def _risk(ratio: float, looks: float, degrees: float | None) -> float:
 
 
 def ever_this_far(z: float, looks: float = 1.0) -> float:
-    """Probability that the distance of two equals, in standard errors, ever reaches z.
+    """Probability that the difference of two equals, in standard errors, ever reaches z.
 
-    2 (1 - Phi(z)) at the first look, plus the rate phi(z) (z - 1/z) at which the process crosses z
-    while the logarithm of the information grows. Exact for one look; for looks after every answer
-    it errs, if at all, on the safe side by less than a quarter (the process has jumps).
+    It is 2 (1 - Phi(z)) at the first look, plus the rate phi(z) (z - 1/z) at which the process
+    crosses z per unit of log information. It is exact for one look. For looks after every answer it
+    is at most a quarter too large, on the safe side (the process has jumps).
 
     Args:
-        z: At least 0.
+        z: Level in standard errors, at least 0.
         looks: Ratio of the information at the last look to that at the first, at least 1.
     """
     if math.isinf(z):
@@ -153,9 +153,9 @@ def ever_this_far(z: float, looks: float = 1.0) -> float:
     return min(math.erfc(z / math.sqrt(2)) + crossing, 1.0)
 
 
-@lru_cache(maxsize=64)  # asked for at every step, always the same
+@lru_cache(maxsize=64)  # every step of a test calls it with the same arguments
 def boundary(alpha: float, looks: float = 1.0) -> float:
-    """The z that two equals ever reach with probability alpha: the inverse of `ever_this_far`."""
+    """The z that two equals ever reach with probability alpha: inverse of `ever_this_far`."""
     lo, hi = 0.0, 40.0
     for _ in range(60):
         middle = (lo + hi) / 2

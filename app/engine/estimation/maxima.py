@@ -1,7 +1,7 @@
 """Maxima in theta of likelihoods, posteriors and Warm's weighted likelihood, many rows at once.
 
-A row is one examinee's answers. Each search knows the best node of a grid and stays between its
-neighbours, so that a likelihood with several modes yields the highest one.
+A row holds one examinee's answers. Each search starts at the best node of a grid and stays between
+its neighbours, so that it finds the highest of several modes.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from app.engine.estimation.posterior import NormalPrior
 from app.engine.models.base import ItemParameters, ResponseModel
 
 _TOLERANCE = 1e-12  # logits
-# A Newton step squares the distance: after one this short, theta is exact to rounding.
+# A Newton step squares the error: after a step this short, theta is exact to rounding.
 _LAST_STEP = 1e-7
-# A rise below this is rounding: a flat objective has no maximum.
+# A rise below this is a rounding error: a flat objective has no maximum.
 _FLAT = 1e-9
-_MAX_STEPS = 80  # bisection alone narrows a bracket of 1 logit to 1e-24 in that many
+_MAX_STEPS = 80  # enough for bisection alone to narrow a bracket of 1 logit to 1e-24
 
 
 class Slope(NamedTuple):
@@ -35,9 +35,9 @@ class Answers(NamedTuple):
     """Scored answers of some rows to some items.
 
     Attributes:
-        parameters: Of the items, each shape (n_items,).
-        scores: Shape (n_rows, n_items); anything where not answered.
-        answered: 1 or 0, same shape; None if all are answered.
+        parameters: Parameters of the items, each of shape (n_items,).
+        scores: Scores, shape (n_rows, n_items); any number where an item was not answered.
+        answered: 1 for answered items and 0 for others, same shape; None if all are answered.
     """
 
     model: ResponseModel
@@ -46,7 +46,7 @@ class Answers(NamedTuple):
     answered: FloatArray | None = None
 
     def of_rows(self, rows: list[int]) -> "Answers":
-        """The same for some of the rows."""
+        """The answers of some of the rows."""
         answered = None if self.answered is None else self.answered[rows]
         return self._replace(scores=self.scores[rows], answered=answered)
 
@@ -108,13 +108,13 @@ def find_mode(nodes: FloatArray, sums: FloatArray) -> list[int | None]:
 
     Args:
         nodes: Equally spaced, shape (n_nodes,).
-        sums: Log-likelihood at the nodes, shape (1, n_rows, n_nodes); with information and Warm's J
-            after it, shape (3, n_rows, n_nodes), the weighted likelihood whose slope is
-            `weighted_slope` is searched instead.
+        sums: Log-likelihood at the nodes, shape (1, n_rows, n_nodes). With information and Warm's J
+            after it, shape (3, n_rows, n_nodes), the objective is the weighted likelihood, whose
+            slope is `weighted_slope`.
 
     Returns:
-        Positions of nodes that have a neighbour on both sides; None where the objective is as high
-        at an end, so that no mode exists in between.
+        Position of an inner node for each row; None if the objective is as high at an end, so that
+        there is no inner mode.
     """
     objective = sums[0]
     if len(sums) == 3:
@@ -131,13 +131,13 @@ def find_mode(nodes: FloatArray, sums: FloatArray) -> list[int | None]:
 def find_maximum(
     slope: SlopeFunction, lo: FloatArray, start: FloatArray, hi: FloatArray
 ) -> FloatArray:
-    """Newton steps kept inside a shrinking bracket; bisection where they leave it.
+    """Maximise by Newton steps in a shrinking bracket; a step that leaves it becomes bisection.
 
     Args:
         slope: Derivatives of the objective.
-        lo: Lower ends, one per row, shape (n_rows,).
-        start: Where the objective is higher than at both ends.
-        hi: Upper ends.
+        lo: Lower end of each row's bracket, shape (n_rows,).
+        start: Points where the objective is higher than at both ends, shape (n_rows,).
+        hi: Upper end of each row's bracket, shape (n_rows,).
 
     Returns:
         The theta of each row's maximum in its bracket.

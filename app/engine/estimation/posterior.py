@@ -1,9 +1,9 @@
 """Posterior densities of theta on a grid of nodes.
 
-A fixed grid reproduces published procedures. Without one the grid follows the posterior: it
-is laid anew, finer, when the posterior gets narrower than `NODES_PER_SE_LEAST` nodes per standard
-deviation, and moved or widened when mass reaches an end. Every sum is taken in the order of the
-answers, so that a replay in that order is identical to the bit.
+A fixed grid reproduces published procedures. Otherwise the grid follows the posterior. A finer
+grid is laid when there are fewer than `NODES_PER_SE_LEAST` nodes per standard deviation of the
+posterior. The grid is moved or widened when mass reaches an end. Sums are taken in the order of
+the answers, so that a replay in that order is identical to the bit.
 """
 
 import math
@@ -18,22 +18,22 @@ from app.errors import EstimationError, InvalidInputError
 
 NODES_PER_SE_LEAST = 10.0
 _NODES_PER_SE_LAID = 15.0
-# Log density below the highest. A grid is laid where it is above the first, and laid anew once
-# it rises above the second at an end: in between lies room to move, and the mass that a grid may
-# miss is below 1e-9 of all.
+# Depths below the highest log density. A new grid covers all nodes above the first depth. It is
+# laid anew once an end rises above the second depth. The difference leaves room to move, and the
+# mass outside a grid is below 1e-9.
 _LAID_TO = 30.0
 _MOVED_AT = 20.0
-_PRIOR_REACH = 8.0  # standard deviations; there a normal density is exp(-32) of its mode
+_PRIOR_REACH = 8.0  # standard deviations; a normal density falls there to exp(-32) of its mode
 _MAX_NODES = 20_001
 _MAX_LAYINGS = 60
 _NEWTON_STEPS = 4
-_FARTHEST = 50.0  # any ability, logits
-_COARSEST = 0.5  # distance of two nodes, logits
+_FARTHEST = 50.0  # largest absolute ability, logits
+_COARSEST = 0.5  # largest distance between two nodes, logits
 _WIDEST_PRIOR = 1e6
 
 
 class Rule(StrEnum):
-    """How the ends of an equally spaced grid weigh."""
+    """Quadrature rule of an equally spaced grid; it sets the weight of the end nodes."""
 
     TRAPEZOID = "trapezoid"
     RECTANGLE = "rectangle"
@@ -44,10 +44,10 @@ class FixedGrid:
     """Equally spaced nodes on a range that never changes.
 
     Attributes:
-        n_nodes: At least 2.
+        n_nodes: Number of nodes, at least 2.
         lo: First node, logits.
         hi: Last node, logits.
-        rule: The trapezoid rule halves the end nodes.
+        rule: Quadrature rule; the trapezoid rule halves the weight of the end nodes.
     """
 
     n_nodes: int
@@ -67,15 +67,15 @@ class FixedGrid:
 
     @property
     def spacing(self) -> float:
-        """Distance of two nodes, logits."""
+        """Distance between two nodes, logits."""
         return (self.hi - self.lo) / (self.n_nodes - 1)
 
     def require_useful(self) -> "FixedGrid":
-        """This grid, which somebody asks for, unless it can hold no posterior of a test.
+        """This grid, after checking that it can hold the posterior of a test.
 
         Raises:
-            InvalidInputError: It reaches beyond any ability, or is so coarse that a posterior falls
-                between two nodes: its standard error would be next to 0.
+            InvalidInputError: It reaches beyond any ability, or it is so coarse that a posterior
+                may fall between two nodes, with a standard error next to 0.
         """
         if not -_FARTHEST <= self.lo < self.hi <= _FARTHEST:
             raise InvalidInputError(
@@ -122,16 +122,16 @@ STANDARD_NORMAL = NormalPrior()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Nodes, and what sums over them need.
+    """Nodes, with the constants of sums over them.
 
     Attributes:
-        nodes: Equally spaced, shape (n_nodes,).
-        log_prior: Log prior density at the nodes.
-        log_measure: The same, times the rule's weight.
+        nodes: Equally spaced values of theta, shape (n_nodes,).
+        log_prior: Log prior density at the nodes, shape (n_nodes,).
+        log_measure: Log of prior density times quadrature weight, shape (n_nodes,).
         moments: 1, x and x^2 of the distance x from `centre`, shape (n_nodes, 3).
-        centre: Middle of the range: from there, squares lose no digits.
-        spacing: Distance of two nodes.
-        fixed: Never laid anew.
+        centre: Middle of the range; squared distances from it lose no digits.
+        spacing: Distance between two nodes, logits.
+        fixed: Whether the grid is never laid anew.
     """
 
     nodes: FloatArray
@@ -157,7 +157,7 @@ class Grid:
 
 
 Evidence = Callable[[FloatArray], FloatArray]
-"""Log-likelihood of all answers so far, at any nodes."""
+"""Function from nodes to the log-likelihood of all answers so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,11 +165,11 @@ class Posterior:
     """Density of theta after some answers.
 
     Attributes:
-        grid: Where it is known.
-        log_likelihood: Of all answers, at the nodes.
-        weights: Posterior mass at the nodes; sums to 1.
+        grid: Grid of the nodes.
+        log_likelihood: Log-likelihood of all answers at the nodes, shape (n_nodes,).
+        weights: Posterior mass at the nodes, shape (n_nodes,); sums to 1.
         mean: Posterior mean, logits.
-        sd: Posterior standard deviation.
+        sd: Posterior standard deviation, logits.
     """
 
     grid: Grid
@@ -210,30 +210,30 @@ class Posterior:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether a fixed grid's range cuts the density off at its highest."""
+        """Whether the highest density lies at an end of a fixed grid."""
         return self.grid.fixed and self.mode_node in (0, len(self.grid.nodes) - 1)
 
     def observe(self, gain: FloatArray, evidence: Evidence, prior: NormalPrior) -> "Posterior":
-        """Learn from one answer, or some at once.
+        """The posterior after one or more further answers.
 
         Args:
-            gain: Log-likelihood of what is new at the present nodes.
-            evidence: All answers, the new ones included: asked only when a new grid is laid.
-            prior: The prior of every grid in this chain.
+            gain: Log-likelihood of the new answers at the present nodes.
+            evidence: Log-likelihood of all answers, new ones included; needed for a new grid only.
+            prior: Prior of theta, the same for every grid.
         """
         posterior = Posterior.on(self.grid, self.log_likelihood + gain)
         return posterior if posterior.fits() else posterior.laid_anew(evidence, prior)
 
     def quantile(self, probability: float) -> float:
-        """Theta below which that much of the mass lies, interpolated between nodes.
+        """Quantile of theta, interpolated between nodes.
 
-        The curve of the mass below theta runs through its values at the nodes with the density as
-        its slope (a cubic between two nodes), so that the answer hardly depends on the grid.
+        The distribution function is a cubic between two nodes: it has the cumulative masses as
+        values and the densities as slopes there, so that the quantile hardly depends on the grid.
         """
         weights, nodes = self.weights, self.grid.nodes
         below = weights.cumsum() - 0.5 * weights  # the trapezoid rule
         exact = below.copy()
-        exact[1:-1] -= (weights[2:] - weights[:-2]) / 24  # the leading term of its error
+        exact[1:-1] -= (weights[2:] - weights[:-2]) / 24  # the leading error term of that rule
         right = min(max(int(exact.searchsorted(probability)), 1), len(nodes) - 1)
         lo, hi = float(exact[right - 1]), float(exact[right])
         if self.grid.fixed or not lo <= probability <= hi or lo == hi:
@@ -250,7 +250,7 @@ class Posterior:
         return float(nodes[right - 1] + t * (nodes[right] - nodes[right - 1]))
 
     def fits(self) -> bool:
-        """Whether the grid is fine enough and reaches far enough; a fixed one always does."""
+        """Whether the grid is fine enough and wide enough; a fixed grid always fits."""
         if self.grid.fixed:
             return True
         lowest, highest = self._log_ends
@@ -274,7 +274,7 @@ class Posterior:
         )
 
     def better_shape(self) -> FixedGrid:
-        """The range that carries mass, and half as much again beyond an end that mass reaches."""
+        """The range that carries mass, widened by half beyond each end that mass reaches."""
         nodes, spacing = self.grid.nodes, self.grid.spacing
         log_mass = self.log_likelihood + self.grid.log_measure
         carrying = np.flatnonzero(log_mass > log_mass.max() - _LAID_TO)
@@ -285,7 +285,7 @@ class Posterior:
             lo -= room
         if highest >= -_MOVED_AT:
             hi += room
-        # A posterior that falls between two nodes shows no width: come closer step by step.
+        # The sd of a posterior that falls between two nodes is unknown: refine step by step.
         return _shape(lo, hi, max(self.sd, spacing))
 
 

@@ -1,1 +1,1 @@
-"""What results say: differences, decisions, fit of persons."""
+"""Inference from results: differences, decisions and person fit."""

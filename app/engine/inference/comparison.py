@@ -1,9 +1,9 @@
-"""Is one examinee better than another? Differences with their error, and what would decide them.
+"""Is one examinee better than another? Differences, their errors, and the items that decide.
 
-Three ways. On the items that both have answered, the mean difference of the scores, item by item
-(`paired`): what makes an item hard cancels out, so that it needs no model. The difference of two
-scores of one bank, each with its interval (`of_scores`). And the difference of two abilities on one
-scale (`of_abilities`), each where it is thought to be and with the error that it is stated with.
+There are three comparisons. `paired` takes the mean difference of the scores on the items that both
+answered. The items' difficulties cancel out, so it needs no response model. `of_scores` takes the
+difference of two scores on one bank, each with its interval. `of_abilities` takes the difference of
+two abilities on one scale, corrected for their bias and with their stated errors.
 
 Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired proportions); Miller
 (2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models).
@@ -28,18 +28,18 @@ from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
-#: Chance to find a difference that is there, for which further items are counted.
+#: Power for which the number of further items is computed.
 POWER = 0.8
-#: Common items below which they tell nothing of what two scores' errors share.
+#: Smallest number of common items from which the correlation of two errors is estimated.
 LEAST_COMMON = 10
-_MOST_ALIKE = 0.99  # correlation of residuals: even a copy may answer otherwise
-_SHARED = 0.5  # of it, of the scores' errors
-#: Further items are counted up to so many times those there are.
+_MOST_ALIKE = 0.99  # upper bound of the residuals' correlation: even a copy may answer differently
+_SHARED = 0.5  # share of the residuals' correlation that the errors of the scores have
+#: The number of further items is searched up to this multiple of the present number.
 _MOST_TIMES = 1000
 
 
 class Verdict(StrEnum):
-    """Where the first examinee stands to the second."""
+    """Order of the first examinee relative to the second."""
 
     ABOVE = "above"
     BELOW = "below"
@@ -48,22 +48,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """First minus second.
+    """Difference between two examinees, first minus second.
 
     Attributes:
-        delta: The difference; of abilities that of the estimates.
-        se: Standard error, of where the difference is thought to be; `None` where the items show no
-            spread to tell it from.
-        lo: Lower end of the interval at the asked confidence; `None` as for `se`.
-        hi: Upper end.
-        p_value: Two-sided, of no difference at all.
-        test: What gave the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
-            (items in groups), `sign` (graded scores that all differ by the same), `z` (abilities,
-            or scores of a bank).
-        power: Chance that as many items again would find a difference of this size.
-        items_to_decide: Further items, for each examinee, that find it with a chance of 0.8; 0 when
-            it is found, `None` where no number would.
-        verdict: By the p-value at the asked confidence.
+        delta: The difference; for abilities, the difference of the estimates.
+        se: Standard error of the difference, after a correction of any bias; `None` if the items
+            show no spread to estimate it from.
+        lo: Lower end of the interval at the requested confidence; `None` if `se` is.
+        hi: Upper end of the interval; `None` if `se` is.
+        p_value: Two-sided p-value of the hypothesis that there is no difference.
+        test: Test of the p-value: `mcnemar_exact` (scores of 0 and 1), `paired_t`, `cluster_t`
+            (items in groups), `sign` (graded scores whose differences are all equal), `z`
+            (abilities, or scores of a bank).
+        power: Probability that as many new items would detect a difference of this size.
+        items_to_decide: Further items for each examinee that detect it with probability 0.8; 0 if
+            it is detected already, `None` if no number of items would.
+        verdict: Decision by the p-value at the requested confidence.
     """
 
     delta: float
@@ -84,14 +84,14 @@ def paired(
     groups: Sequence[object] | None = None,
     confidence: float = 0.95,
 ) -> Difference:
-    """Mean difference of the scores on items that both have answered.
+    """Mean difference of the scores on items that both examinees answered.
 
     Args:
-        first: Scores in [0, 1] of the first examinee, one an item.
-        second: Scores of the second on the same items.
-        groups: Items of one group (a text with several questions) go together: their differences
-            are not independent, and count as one. `None` for an item is a group of its own.
-        confidence: Of the interval and the verdict.
+        first: Scores of the first examinee, in [0, 1], one for each item.
+        second: Scores of the second examinee on the same items.
+        groups: Group of each item, such as the text that several questions share. Differences
+            within a group are dependent and count as one. An item with `None` is its own group.
+        confidence: Confidence of the interval and the verdict.
 
     Raises:
         InvalidInputError: Fewer than two items, unequal lengths, or all items in one group.
@@ -119,7 +119,7 @@ class MeasuredScore:
     """The score of an examinee on a bank, with its 95 % interval.
 
     Attributes:
-        n_items: Scored answers that it stands on.
+        n_items: Number of scored answers behind the score.
     """
 
     value: float
@@ -137,14 +137,14 @@ def of_scores(
 ) -> Difference:
     """Difference of two scores over the same items.
 
-    What counts is how far the intervals reach towards each other. Further items are counted as if
-    they told as much as those so far.
+    The verdict uses the sides of the two intervals that face each other. The number of further
+    items assumes that they are as informative as the items so far.
 
     Args:
-        first: One score.
-        second: The other.
-        confidence: Of the interval and the verdict.
-        correlation: Of their errors, see `shared_error`; 0 where they are independent.
+        first: Score of the first examinee.
+        second: Score of the second examinee.
+        confidence: Confidence of the interval and the verdict.
+        correlation: Correlation of the two errors by `shared_error`; 0 if they are independent.
     """
     _check_confidence(confidence)
     delta = first.value - second.value
@@ -152,8 +152,8 @@ def of_scores(
     up = _joint(first.hi - first.value, second.value - second.lo, correlation) / Z_95
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
     se = down if delta > 0 else up
-    known = 0.0 if delta else 1.0
-    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else known
+    certain = 0.0 if delta else 1.0
+    p_value = math.erfc(abs(delta) / se / math.sqrt(2)) if se > 0.0 else certain
     verdict = _verdict(delta, p_value, confidence)
     n_items = max(first.n_items, second.n_items)
     return Difference(
@@ -170,38 +170,38 @@ def of_scores(
 
 
 def shared_error(first: FloatArray, second: FloatArray, n_first: int, n_second: int) -> float:
-    """Correlation of the errors of two scores, by the items that both have answered.
+    """Correlation of the errors of two scores, estimated on the items that both answered.
 
-    Two models of one family are surprised by the same items. What one score is too high by for
-    such an item, the other one is, too, and it cancels from their difference. The correlation of
-    the residuals tells how much; it is taken a standard error lower than it was seen (Fisher's z),
-    counts for the common items alone, and by half: predictions of items not asked share less, and
-    with all of it gates erred more often than they say (`benchmarks/baselines.py`).
+    Two models of one family deviate from the curves on the same items. Such an item moves both
+    scores the same way, so that its error cancels in the difference. The correlation of the
+    residuals measures this. The estimate is lowered by one standard error (Fisher's z), scaled to
+    the share of common items, and halved: predictions of items not asked share less of the error.
+    Without halving, gates erred more often than they claim (`benchmarks/baselines.py`).
 
     Args:
-        first: Scores of the first examinee less what its ability lets expect, on common items.
-        second: The same of the second, on the same items.
-        n_first: Items that the first one's score stands on.
-        n_second: Items that the second one's stands on.
+        first: Residuals of the first examinee (score minus expected score) on the common items.
+        second: Residuals of the second examinee on the same items.
+        n_first: Number of items behind the first score.
+        n_second: Number of items behind the second score.
 
     Returns:
-        From 0 to below 1/2; 0 below `LEAST_COMMON` common items.
+        Correlation from 0 to below 1/2; 0 with fewer than `LEAST_COMMON` common items.
     """
     n_common = first.size
     length = math.sqrt(float(first @ first) * float(second @ second))
     if n_common < LEAST_COMMON or length == 0.0:
         return 0.0
-    seen = min(float(first @ second) / length, _MOST_ALIKE)
-    surely = math.tanh(max(math.atanh(max(seen, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
-    return _SHARED * surely * min(n_common / math.sqrt(n_first * n_second), 1.0)
+    observed = min(float(first @ second) / length, _MOST_ALIKE)
+    lowered = math.tanh(max(math.atanh(max(observed, 0.0)) - 1.0 / math.sqrt(n_common - 3), 0.0))
+    return _SHARED * lowered * min(n_common / math.sqrt(n_first * n_second), 1.0)
 
 
 def _joint(one: float, other: float, correlation: float) -> float:
-    """Length of the difference of two errors."""
+    """Standard deviation of the difference of two correlated errors."""
     return math.sqrt(max(one**2 + other**2 - 2.0 * correlation * one * other, 0.0))
 
 
-#: By how much more than stated abilities of a model and of its changed release were apart in error.
+#: Ratio of observed to stated error of the ability difference between a model and its new release.
 OF_RELEASES = 1.5
 
 
@@ -210,15 +210,15 @@ def of_abilities(
 ) -> Difference:
     """Difference of two abilities on one scale, measured independently of each other.
 
-    As an ability's own interval, that of the difference lies about where it is thought to be, and
-    holds the difference of the estimates. Further items are counted as if they told as much as
-    those so far.
+    The interval is centred at the difference after bias correction. Like the interval of an
+    ability, it is extended to hold the difference of the estimates. The number of further items
+    assumes that they are as informative as the items so far.
 
     Args:
-        first: One ability.
-        second: The other.
-        confidence: Of the interval and the verdict.
-        factor: On the error; `OF_RELEASES` where one may follow the curves less than the other.
+        first: Ability of the first examinee.
+        second: Ability of the second examinee.
+        confidence: Confidence of the interval and the verdict.
+        factor: Factor on the error; `OF_RELEASES` if one may follow the curves less than the other.
     """
     _check_confidence(confidence)
     gap = first.stated().minus(second.stated())
@@ -236,13 +236,13 @@ def of_abilities(
             verdict=Verdict.UNDECIDED,
         )
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
-    # Where both differences go opposite ways the interval holds 0 whatever the confidence.
-    apart = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
-    p_value = math.erfc(apart / gap.sd / math.sqrt(2))
+    # If the two differences have opposite signs, the interval holds 0 at any confidence.
+    distance = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
+    p_value = math.erfc(distance / gap.sd / math.sqrt(2))
     verdict = _verdict(gap.estimate, p_value, confidence)
     more: int | None = 0
     if verdict is Verdict.UNDECIDED:
-        more = _further(first, second, apart / (level + _NORMAL.inv_cdf(POWER)))
+        more = _further(first, second, distance / (level + _NORMAL.inv_cdf(POWER)))
     return Difference(
         delta=gap.estimate,
         se=gap.sd,
@@ -250,14 +250,14 @@ def of_abilities(
         hi=max(gap.middle + level * gap.sd, gap.estimate),
         p_value=p_value,
         test="z",
-        power=_NORMAL.cdf(apart / gap.sd - level),
+        power=_NORMAL.cdf(distance / gap.sd - level),
         items_to_decide=more,
         verdict=verdict,
     )
 
 
 def _further(first: Ability, second: Ability, wanted: float) -> int | None:
-    """Further items for each that bring the error of the difference down to `wanted`."""
+    """Further items for each examinee that lower the error of the difference to `wanted`."""
 
     def is_enough(times: float) -> bool:
         return first.stated(times).minus(second.stated(times)).sd <= wanted
@@ -272,21 +272,21 @@ def _further(first: Ability, second: Ability, wanted: float) -> int | None:
 
 
 def _of_proportions(differences: FloatArray, confidence: float) -> Difference:
-    """Scores of 0 and 1: exact test, and an interval that holds for few items."""
+    """Difference for scores of 0 and 1: exact test, and an interval that is valid for few items."""
     n_items = len(differences)
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     discordant = wins + losses
     p_value = min(1.0, 2 * float(bdtr(min(wins, losses), discordant, 0.5))) if discordant else 1.0
     delta, se = (wins - losses) / n_items, float(differences.std(ddof=1)) / math.sqrt(n_items)
-    # Half a pair is added to each of the four kinds (Agresti and Min 2005).
+    # Half a pair is added to each of the four cells (Agresti and Min 2005).
     middle = (wins - losses) / (n_items + 2)
     half = _NORMAL.inv_cdf(0.5 + confidence / 2) * math.sqrt(
         (discordant + 1) / (n_items + 2) ** 2 - middle**2 / (n_items + 2)
     )
     verdict = _verdict(delta, p_value, confidence)
-    # The exact test is the stricter one: what it leaves open the interval must not exclude.
+    # The exact test is stricter: the interval must not exclude 0 if the test is not significant.
     open_at = 0.0 if verdict is Verdict.UNDECIDED else delta
-    # Even if all of them went one way, fewer discordant items could not decide.
+    # With fewer discordant items no result is significant, even if all go the same way.
     least = math.ceil(1 - math.log2(1 - confidence)) / (discordant / n_items) if discordant else 0
     return Difference(
         delta=delta,
@@ -340,7 +340,7 @@ def _by_t(
 
 
 def _constant(delta: float, n: int, confidence: float) -> Difference:
-    """All differences are the same: only their sign can be tested."""
+    """Difference where all items have the same one: only its sign can be tested."""
     p_value = min(1.0, 2 * 0.5**n) if delta else 1.0
     verdict = _verdict(delta, p_value, confidence)
     least = math.ceil(1 - math.log2(1 - confidence))
@@ -379,7 +379,7 @@ def _more(
     *,
     least: float = 0.0,
 ) -> int | None:
-    """Further items with which a difference of this size is found with a chance of `POWER`."""
+    """Further items with which a difference of this size is detected with the power `POWER`."""
     if verdict is not Verdict.UNDECIDED:
         return 0
     if delta == 0:
@@ -398,7 +398,7 @@ def _sizes(groups: Sequence[object]) -> dict[object, int]:
 
 
 def _name(position: int, group: object) -> object:
-    """An item without a group is one of its own."""
+    """Key of an item's group; an item without a group is a group of its own."""
     return (position,) if group is None else group
 
 

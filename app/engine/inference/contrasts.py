@@ -1,8 +1,8 @@
-"""Where an examinee is better or worse than its overall result lets expect.
+"""Tasks on which an examinee is better or worse than its overall result suggests.
 
-Two examinees of the same overall score may differ on every task of a bank. A contrast is the score
-on some items minus the one that is expected there of examinees who are as good overall, and its
-interval says whether it is more than chance.
+Two examinees with the same overall score may differ on every task of a bank. A contrast is the
+score on some items minus the expected score there of examinees with the same overall result. Its
+interval shows whether it exceeds chance.
 """
 
 import math
@@ -15,18 +15,18 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.score_model import NORMAL_95, Target
 
-#: Contrasts that vary less than this share of the task's own variance compare it with itself.
+#: Share of the task's variance below which a contrast is void: the task is the whole bank.
 _LEAST_SHARE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """Score on some items less the expected one.
+    """Score on some items minus the expected score.
 
     Attributes:
-        value: Difference of mean scores.
-        lo: Lower end of its interval.
-        hi: Upper end.
+        value: Difference of the mean scores.
+        lo: Lower end of the interval of the difference.
+        hi: Upper end of the interval of the difference.
     """
 
     value: float
@@ -35,29 +35,29 @@ class Contrast:
 
     @property
     def sign(self) -> int:
-        """1 for better than expected, -1 for worse, 0 where the interval leaves both open."""
+        """1 for better than expected, -1 for worse, 0 if the interval holds 0."""
         return (self.lo > 0.0) - (self.hi < 0.0)
 
 
 def of_scores(
     task: Target, whole: Target, items: Sequence[int], scores: FloatArray, *, among: int = 1
 ) -> Contrast | None:
-    """The score on a task against that of examinees with the same overall score.
+    """The score on a task compared with that of examinees with the same overall score.
 
-    With t the score on the task and w the overall one, the contrast is
-    t - E[t] - beta (w - E[w]), beta = Cov(t, w) / Var(w): what is left of t once w is known. It is
-    a weighted sum of item scores like t itself, so that answers predict it in the same way.
+    With t the score on the task and w the overall score, the contrast is
+    t - E[t] - beta (w - E[w]), beta = Cov(t, w) / Var(w): the residual of t given w. It is a
+    weighted sum of item scores like t itself, so answers predict it in the same way.
 
     Args:
         task: The score on the task.
-        whole: The overall score, of the same model.
-        items: Positions of the items answered.
-        scores: Their scores.
-        among: How many contrasts are looked at: all their intervals hold together with 95 %
-            (Bonferroni).
+        whole: The overall score, of the same score model.
+        items: Positions of the answered items.
+        scores: Scores of the answered items.
+        among: Number of contrasts that are examined: all their intervals hold together with
+            probability 95 % (Bonferroni).
 
     Returns:
-        None where the task is as good as the whole.
+        The contrast; None if the task is practically the whole bank.
     """
     if not whole.variance > 0.0:
         return None
@@ -67,7 +67,7 @@ def of_scores(
         return None
     predicted, sd = rest.predict(items, scores)
     value = float(predicted) - float(rest.weights @ rest.model.mean)
-    # A task asked in full has no width of its own left, but the whole bank may have.
+    # The score of a completely asked task is certain, but that of the whole bank may not be.
     multiple = max(task.widths.at(len(items)), whole.widths.at(len(items)), NORMAL_95)
     half = multiple / NORMAL_95 * _two_sided(among) * sd
     return Contrast(value=value, lo=value - half, hi=value + half)
@@ -76,18 +76,18 @@ def of_scores(
 def of_answers(
     bank: ItemBank, theta: float, items: Sequence[int], scores: FloatArray, *, among: int = 1
 ) -> Contrast:
-    """Mean score on the items answered less that of examinees of ability theta.
+    """Mean score on the answered items minus that of examinees of ability theta.
 
-    The interval is that of the score's own scatter at theta, with half an answer added where scores
-    are right or wrong (correction for continuity). That theta was estimated from the same answers
-    makes it, if anything, too wide.
+    The interval follows from the variance of the score at theta. For scores of 0 and 1 half an
+    answer is added (continuity correction). As theta was estimated from the same answers, the
+    interval is, if anything, too wide.
 
     Args:
         bank: The items.
-        theta: Overall ability.
-        items: Positions of the task's items that were answered, at least one.
-        scores: Their scores.
-        among: As in `of_scores`.
+        theta: Overall ability, logits.
+        items: Positions of the task's answered items, at least one.
+        scores: Scores of these items.
+        among: Number of contrasts that are examined, as in `of_scores`.
     """
     positions = np.asarray(items, dtype=np.intp)
     parameters = bank.parameters.take(positions)
@@ -100,5 +100,5 @@ def of_answers(
 
 
 def _two_sided(among: int) -> float:
-    """Half-width of intervals that hold together with 95 %, in standard deviations."""
+    """Half-width, in standard deviations, of intervals that hold together with probability 95 %."""
     return NormalDist().inv_cdf(1.0 - 0.025 / max(among, 1))

@@ -1,4 +1,4 @@
-"""How well answers fit the bank, and how evenly tests use it."""
+"""Person fit of an examinee's answers, and how evenly tests use the bank."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,28 +11,28 @@ from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.state import Response, answered
 from app.errors import InvalidInputError
 
-CLEARLY_HARDER = 0.2  # difference of two items' expected scores from which one is the harder
-SURPRISING = 0.85  # distance of a score from the expected one
+CLEARLY_HARDER = 0.2  # least difference of two expected scores at which an item counts as harder
+SURPRISING = 0.85  # least absolute residual of a surprising score
 MAX_SURPRISES = 5
-FLAG_BELOW = 0.01  # one-sided: unlikely answers make lz negative
+FLAG_BELOW = 0.01  # one-sided p-value: unlikely answers make lz negative
 #: Prior standard deviations of a slope and an intercept.
 _SLOPE_SD, _INTERCEPT_SD = 0.5, 2.0
-#: For how much a reference model counts whose ability is estimated from the same answers.
+#: Weight of a reference model, below 1 because its ability is estimated from the same answers.
 _REFERENCE = 0.5
 _NODES, _DRAWS = 21, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonFit:
-    """Whether one examinee's answers look like answers to this bank.
+    """Whether one examinee's answers fit the response model of the bank.
 
     Attributes:
-        lz: Standardised log-likelihood; None where the answers leave nothing to judge.
-        lz_star: The same, corrected for theta having been estimated from these answers: N(0, 1)
-            for answers that fit, very negative when hard items are right and easy ones wrong.
+        lz: Standardised log-likelihood of the answers; None if they have no residual variance.
+        lz_star: lz corrected for the estimation of theta from the same answers. It is N(0, 1) for
+            answers that fit, and very negative if hard items are right and easy items wrong.
         p_value: Probability of an `lz_star` this low or lower.
-        flagged: `p_value` is below 0.01.
-        n_items: Answers that it rests on.
+        flagged: Whether `p_value` is below 0.01.
+        n_items: Number of answers.
     """
 
     lz: float | None
@@ -50,21 +50,21 @@ def person_fit(
 ) -> PersonFit:
     """The lz and lz* of some answers at the theta estimated from them.
 
-    Few reference models leave curves open, and too steep as often as too flat: answers that fit the
-    true curves look unlikely then. So an item's logit is divided by sqrt(1 + pi s^2 / 8), where s^2
-    is its variance by so many reference models (a probit's mean, as nearly as a logit has one).
+    With few reference models estimated slopes may be too steep or too flat: answers that fit the
+    true curves look unlikely then. Each logit is therefore divided by sqrt(1 + pi s^2 / 8), with
+    s^2 its variance given the number of reference models (the mean of a probit, nearly a logit's).
 
     With W = sum (X - P) w, w = log(P / Q), r = P' / (P Q) and k = sum P' w / sum P' r, the weights
-    w - k r take out what fitting theta has taken out of W. Snijders adds k r0, r0 the estimator's
-    prior term; as r0 = -sum (X - P) r at the estimate, summing (X - P)(w - k r) holds for EAP-like,
-    MAP, MLE and WLE thetas alike. Of several abilities r and k are vectors, and k solves
-    (sum P Q r r') k = sum P Q r w.
+    w - k r remove from W what the fit of theta removed. Snijders adds k r0, where r0 is the prior
+    term of the estimator. As r0 = -sum (X - P) r at the estimate, the sum of (X - P)(w - k r) is
+    valid for MAP, MLE, WLE and approximately EAP. For several abilities r and k are vectors, and k
+    solves (sum P Q r r') k = sum P Q r w.
 
     Args:
         bank: The bank.
         responses: Scored answers.
-        theta: Estimated from them; of a bank of several abilities all of these, shape (D,).
-        n_reference: Models that the bank was calibrated on; None takes its curves for known.
+        theta: Ability estimated from them; for several abilities all of them, shape (D,).
+        n_reference: Number of reference models; None takes the curves as known.
 
     Sources: Drasgow, Levine & Williams (1985), Br. J. Math. Stat. Psychol. 38, for lz; Snijders
         (2001), Psychometrika 66, eq. 10-16, for lz*; Hong, Lin & Cheng (2021), Psychometrika 86,
@@ -90,13 +90,13 @@ def person_fit(
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """Answers to some items at given abilities.
+    """Moments of the scores on some items at given abilities.
 
     Attributes:
         score: Mean score, shape (n,).
-        variance: Of the score, shape (n,).
-        weight: By how much the log-likelihood rises with the score: log(P / Q), shape (n,).
-        slope: The same of its derivative in each ability: P' / (P Q), shape (n, D).
+        variance: Variance of the score, shape (n,).
+        weight: Derivative of the log-likelihood in the score: log(P / Q), shape (n,).
+        slope: Derivative of `weight` in each ability: P' / (P Q), shape (n, D).
     """
 
     score: FloatArray
@@ -154,21 +154,21 @@ def _flatter(
     nodes: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
-    """What logits at an ability are multiplied by, for what is open of the curves; shape (n,).
+    """Factor on the logits at an ability that allows for the curves' uncertainty, shape (n,).
 
     Args:
-        slopes: Shape (n, D).
-        intercept: Shape (n,).
+        slopes: Slopes of the items, shape (n, D).
+        intercept: Intercepts of the items, shape (n,).
         theta: The ability, shape (D,).
         nodes: Abilities of reference models, shape (n_nodes, D).
-        counts: How many have each, shape (n_nodes,).
+        counts: Number of reference models at each node, shape (n_nodes,).
     """
     p = expit(nodes @ slopes.T + intercept)
     weights = _REFERENCE * counts[:, None] * p * (1.0 - p)
-    known = np.column_stack([nodes, np.ones(len(nodes))])
+    design = np.column_stack([nodes, np.ones(len(nodes))])
     prior = np.full(len(theta) + 1, _SLOPE_SD**-2)
     prior[-1] = _INTERCEPT_SD**-2
-    precision = np.einsum("kn,kd,ke->nde", weights, known, known) + np.diag(prior)
+    precision = np.einsum("kn,kd,ke->nde", weights, design, design) + np.diag(prior)
     at = np.append(theta, 1.0)
     variance = np.einsum("d,nde,e->n", at, np.linalg.inv(precision), at)
     factor: FloatArray = 1.0 / np.sqrt(1.0 + np.pi / 8.0 * variance)
@@ -178,12 +178,12 @@ def _flatter(
 def residuals(
     bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
 ) -> FloatArray:
-    """Scores less those that are expected at theta, in the order of the answers, shape (n,).
+    """Scores minus expected scores at theta, in the order of the answers, shape (n,).
 
     Args:
         bank: The items.
         responses: Scored answers.
-        theta: Ability, logits; of a bank of several abilities all of them, shape (D,).
+        theta: Ability, logits; for several abilities all of them, shape (D,).
     """
     answers = list(responses)
     items, scores = answered(answers)
@@ -192,12 +192,12 @@ def residuals(
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """An answer that the model hardly expected.
+    """An answer with a large residual.
 
     Attributes:
-        item: What was answered.
-        score: How.
-        expected: Mean score of examinees of this ability on the item.
+        item: Position of the item.
+        score: Score of the answer.
+        expected: Expected score of examinees of this ability on the item.
     """
 
     item: ItemIndex
@@ -207,12 +207,12 @@ class Surprise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inversions:
-    """Hard items right while easy ones are wrong: what memorised items look like.
+    """Pairs of a right hard item and a wrong easy item: the pattern of memorised items.
 
     Attributes:
-        observed: Pairs of answers with the clearly harder item right and the easier one wrong.
-        expected: How many such pairs an examinee of this ability has on average on these items.
-        surprises: The least expected answers, the worst first.
+        observed: Pairs of answers with the clearly harder item right and the easier item wrong.
+        expected: Mean number of such pairs for an examinee of this ability on these items.
+        surprises: Answers with the largest residuals, largest first.
     """
 
     observed: float
@@ -226,11 +226,11 @@ def inversions(
     theta: float | FloatArray,
     n_reference: int | None = None,
 ) -> Inversions:
-    """Count the pairs of answers that are the wrong way round, as far as the bank knows.
+    """Count the pairs of answers in which the harder item is right and the easier item wrong.
 
-    A pair counts if the expected scores of its items at theta are `CLEARLY_HARDER` apart; scores
-    between 0 and 1 count in part. It is person fit in words that can be shown; the test is
-    `person_fit`'s, and so are the arguments.
+    A pair counts if the expected scores of its items at theta differ by `CLEARLY_HARDER` or more;
+    scores between 0 and 1 count partly. The counts illustrate person fit; the statistical test is
+    `person_fit`, which has the same arguments.
 
     Source: Guttman errors, as in Meijer & Sijtsma (2001), Appl. Psychol. Meas. 25.
     """
@@ -284,7 +284,7 @@ def overlap(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
 
 
 def overlap_of_counts(counts: IntArray, n_tests: int) -> float:
-    """The same by how many of the tests used each item, shape (n_items,)."""
+    """The `overlap` by the number of tests that used each item, shape (n_items,)."""
     administered = int(counts.sum())
     if n_tests < 2 or administered == 0:
         return 0.0
@@ -302,15 +302,15 @@ def jaccard(tests: Sequence[Sequence[int] | IntArray], n_items: int) -> float:
     for row, test in zip(used, tests, strict=True):
         row[np.asarray(test, dtype=np.intp)] = 1.0
     common, length = used @ used.T, used.sum(axis=1)
-    one, other = np.triu_indices(len(tests), 1)
-    shared = common[one, other]
-    either = length[one] + length[other] - shared
+    first, second = np.triu_indices(len(tests), 1)
+    shared = common[first, second]
+    either = length[first] + length[second] - shared
     return float(np.divide(shared, either, out=np.zeros_like(shared), where=either > 0).mean())
 
 
 def _standardised(residual: FloatArray, weight: FloatArray, variance: FloatArray) -> float | None:
     spread = float((weight * weight) @ variance)
-    # Of one answer, or answers to items alike, theta leaves no residual: rounding is no evidence.
+    # Theta fits one answer, or answers to equal items, exactly: what is left is rounding.
     if spread <= 1e-12 * len(weight):
         return None
     return float(weight @ residual) / math.sqrt(spread)

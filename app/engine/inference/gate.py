@@ -1,4 +1,4 @@
-"""Is a measured value on the right side of a threshold, surely enough to act on it?"""
+"""Is a measured value on the right side of a threshold, at a given confidence?"""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from app.engine.estimation.intervals import at_confidence, sureness
 
 
 class GateOutcome(StrEnum):
-    """What a gate says."""
+    """Decision of a gate."""
 
     GO = "go"
     NO_GO = "no_go"
@@ -17,17 +17,17 @@ class GateOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """A decision with what it stands on.
+    """A decision and its evidence.
 
     Attributes:
-        outcome: What to do.
-        margin: How far the value is beyond the threshold, in the direction that is wanted.
+        outcome: The decision.
+        margin: Distance of the value beyond the threshold, in the wanted direction.
         interval: Interval of the value at the gate's confidence.
-        p_beyond: Probability that the true value is beyond the threshold, by the same intervals:
-            a gate at a confidence goes from 0.5 + confidence / 2 on, and says no from
+        p_beyond: Probability that the true value is beyond the threshold, by the same intervals.
+            The outcome is `go` from 0.5 + confidence / 2 up, and `no_go` from
             0.5 - confidence / 2 down.
 
-    All but the outcome are `None` where nothing is known.
+    All fields but the outcome are `None` if there is no estimate.
     """
 
     outcome: GateOutcome
@@ -58,15 +58,15 @@ def gate(
     Args:
         value: The estimate.
         lo: Lower end of its 95 % interval.
-        hi: Upper end.
-        threshold: What it is held against.
-        above: Whether to go above the threshold, else below.
-        confidence: Of the interval; the same rule as of a test that stops at a cut score.
-        looks: See `app.engine.estimation.intervals.at_confidence`.
-        degrees: See there.
-        earlier: How often the value was held against the threshold before, on fewer answers. Each
-            time has half the chance to err of the one before, so that a gate that is held until it
-            is decided is wrong with a probability of at most 1 - confidence, however long it takes.
+        hi: Upper end of its 95 % interval.
+        threshold: Threshold that the value is compared with.
+        above: Whether `go` means above the threshold; otherwise it means below.
+        confidence: Confidence of the interval, as for a test that stops at a cut score.
+        looks: Ratio of information, as of `app.engine.estimation.intervals.at_confidence`.
+        degrees: Degrees of freedom, as of the same function.
+        earlier: Number of earlier comparisons, on fewer answers. Each comparison may err half as
+            often as the one before it. A gate that is repeated until it is decided is therefore
+            wrong with a probability of at most 1 - confidence.
     """
     if value is None or lo is None or hi is None or not all(map(math.isfinite, (value, lo, hi))):
         return UNKNOWN

@@ -1,6 +1,6 @@
-"""How alike two orders are: ranks, and their correlation by Spearman and by Kendall.
+"""Rank correlations of Spearman and Kendall.
 
-SciPy has the same in a package that takes longer to load than most of its callers work.
+`scipy.stats` has them, too, but it takes longer to import than most callers take to run.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ from app.engine.models.base import FloatArray
 
 
 def ranks(values: FloatArray) -> FloatArray:
-    """Ranks from 1, the least first; equal values share theirs."""
+    """Ranks from 1 for the smallest value; equal values share their mean rank."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2.0)[place], dtype=np.float64)
 
 
 def spearman(first: FloatArray, second: FloatArray) -> float | None:
-    """Correlation of the ranks; None where either is constant."""
+    """Spearman's correlation of the ranks; None if either is constant."""
     first, second = ranks(first), ranks(second)
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
@@ -24,7 +24,7 @@ def spearman(first: FloatArray, second: FloatArray) -> float | None:
 
 
 def kendall(first: FloatArray, second: FloatArray) -> float | None:
-    """Kendall's tau-b; None where either is constant."""
+    """Kendall's tau-b; None if either is constant."""
     balance = untied_first = untied_second = 0.0
     for k in range(len(first) - 1):
         of_first = np.sign(first[k + 1 :] - first[k])

@@ -1,7 +1,7 @@
-"""What every response model can be asked.
+"""Interface of all response models.
 
-Models are stateless. All their arguments broadcast like numpy arrays: one item on many nodes,
-many items at one theta, or items x nodes with the axes laid out by the caller.
+Models are stateless. Arguments broadcast like numpy arrays: one item on many nodes, many items at
+one theta, or items x nodes with axes that the caller lays out.
 """
 
 from typing import NamedTuple, Protocol
@@ -29,7 +29,7 @@ class ItemParameters(NamedTuple):
     d: FloatArray
     """Upper asymptote."""
     k: FloatArray = _ONE
-    """Dispersion of continuous scores; one 1 for all items where the model has none."""
+    """Dispersion of continuous scores; a single 1 for models without dispersion."""
 
     def take(self, items: IntArray | slice | int) -> "ItemParameters":
         """Parameters of the given positions, in their order."""
@@ -39,7 +39,7 @@ class ItemParameters(NamedTuple):
         )
 
     def column(self) -> "ItemParameters":
-        """The same with a last axis added: item parameters against theta nodes."""
+        """The parameters with a last axis added, to broadcast against theta nodes."""
         return ItemParameters(*(column[..., None] for column in self))
 
 
@@ -51,7 +51,7 @@ class LikelihoodSlope(NamedTuple):
 
 
 class WarmTerms(NamedTuple):
-    """What Warm's correction J / (2 I) needs of each item."""
+    """Terms of each item in Warm's correction J / (2 I)."""
 
     information: FloatArray
     information_slope: FloatArray
@@ -61,16 +61,16 @@ class WarmTerms(NamedTuple):
 
 
 class Peak(NamedTuple):
-    """The largest information that an item has anywhere."""
+    """The maximum of an item's information over theta."""
 
     z: FloatArray
-    """Where, as a theta + intercept."""
+    """Logit of the maximum, a theta + intercept."""
     information: FloatArray
-    """How large, 1/logit^2."""
+    """Information at the maximum, 1/logit^2."""
 
 
 class ResponseModel(Protocol):
-    """The formula family of a bank."""
+    """The family of item curves of a bank."""
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class ResponseModel(Protocol):
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the score, for little more than either costs."""
+        """Mean and variance of the score, for little more time than either takes."""
         ...
 
     def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
@@ -100,28 +100,28 @@ class ResponseModel(Protocol):
         ...
 
     def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
-        """The same of the item at one position, fast: asked once in each step of a test."""
+        """Information of the item at one position; fast, because every step of a test needs it."""
         ...
 
     def peak(self, parameters: ItemParameters) -> Peak:
-        """Where each item tells most; on both sides its information falls for ever.
+        """The maximum of each item's information, which must fall monotonically on both sides.
 
-        Besides, log information must change at most twice as fast as z.
+        Log information must change at most twice as fast as z.
         """
         ...
 
     def mutual_information(
         self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
     ) -> FloatArray:
-        """Expected gain in knowledge of theta from one answer to each item, in nats.
+        """Mutual information of theta and one answer to each item, in nats.
 
         Args:
-            parameters: Of the items, shape (n_items,).
+            parameters: Parameters of the items, each of shape (n_items,).
             nodes: Thetas that carry the posterior, shape (n_nodes,).
-            weights: Posterior mass there, summing to 1.
+            weights: Posterior mass at the nodes, shape (n_nodes,), summing to 1.
 
         Returns:
-            Shape (n_items,).
+            Mutual information, shape (n_items,).
         """
         ...
 
@@ -143,7 +143,7 @@ class ResponseModel(Protocol):
     def item_log_likelihood(
         self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
     ) -> FloatArray:
-        """The same of one answer on ascending nodes, fast: asked once in each step of a test."""
+        """Log-likelihood of one answer on ascending nodes; fast, as every step needs it."""
         ...
 
     def row_log_likelihood(
@@ -152,12 +152,12 @@ class ResponseModel(Protocol):
         """Log-likelihood of many examinees' answers on shared nodes.
 
         Args:
-            parameters: Of the items, shape (n_items,).
-            nodes: Shape (n_nodes,).
-            scores: Shape (n_rows, n_items), NaN where not answered.
+            parameters: Parameters of the items, each of shape (n_items,).
+            nodes: Thetas, shape (n_nodes,).
+            scores: Scores, shape (n_rows, n_items), NaN where not answered.
 
         Returns:
-            Shape (n_rows, n_nodes).
+            Log-likelihoods, shape (n_rows, n_nodes).
         """
         ...
 

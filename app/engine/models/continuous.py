@@ -1,4 +1,4 @@
-"""Scores anywhere between two bounds: the heteroskedastic normal model.
+"""Continuous scores between two bounds: the heteroskedastic normal model.
 
     mean      m = c + (d - c) mu,   mu = sigmoid(z),   z = a theta + intercept = a (theta - b)
     variance  v = k (d - c)^2 mu (1 - mu)
@@ -6,24 +6,24 @@
 | symbol | meaning |
 |---|---|
 | c, d | lowest and highest score of the item; mostly 0 and 1 |
-| k | dispersion: 1 is as much as right and wrong answers scatter, 0.1 a tenth of it |
-| y | (score - c) / (d - c), held within [0, 1] |
+| k | dispersion: 1 for the variance of right and wrong answers, 0.1 for a tenth of it |
+| y | (score - c) / (d - c), clipped to [0, 1] |
 | s, t | sigmoid(z), sigmoid(-z): a complement is computed, never subtracted |
 
-Real scores (a judge's grades, ROUGE, F1) have such a mean and variance and no normal shape: they
-end at 0 and 1, and often lie there. So the estimators use what the model says of the first two
-moments and nothing else, the quasi-likelihood
+Real scores (a judge's grades, ROUGE, F1) have such a mean and variance, but no normal shape: they
+end at 0 and 1, and often lie there. So the estimators use the first two moments of the model only,
+by the quasi-likelihood
 
-    log L = (y log mu + (1 - y) log(1 - mu)) / k,      d log L / d theta = a (y - mu) / k,
+    log L = (y log mu + (1 - y) log(1 - mu)) / k,      d log L / d theta = a (y - mu) / k.
 
-whose information is the published one, a^2 mu (1 - mu) / k (there with a = 1), and whose maximum
-has the inverse of that information as its variance, whatever the shape of the scores. It reads a
-score as the share of right answers among 1 / k; with k = 1 it is the logistic model. Scores of
-exactly 0 and 1 need no correction: the slope of log L is bounded.
+Its information is the published one, a^2 mu (1 - mu) / k (there with a = 1). The variance of its
+maximum is the inverse of that information, whatever the shape of the scores. It treats a score as
+the share of right answers among 1 / k; with k = 1 it is the logistic model. Scores of exactly 0 and
+1 need no correction, because the slope of log L is bounded.
 
-A likelihood of the normal density proper would add a^2 (1 - 2 mu)^2 / 2 to the information of each
-item, for what the *spread* of a normal score tells of theta. Bounded scores do not keep that
-promise, and standard errors would come out too small.
+The likelihood of the normal density itself would add a^2 (1 - 2 mu)^2 / 2 to the information of
+each item, because the *spread* of a normal score depends on theta. The spread of bounded scores is
+less informative, so that standard errors would be too small.
 
 Sources: Balkir et al. (2026), arXiv 2601.13885, for mean and variance; Wedderburn (1974),
 Biometrika 61, for the quasi-likelihood; Warm (1989), Psychometrika 54, eq. 8.
@@ -36,7 +36,7 @@ import numpy as np
 from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
 
 _Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
-_LEAST_SHAPE = 1e-12  # of a beta density: below, all its mass is at the ends anyway
+_LEAST_SHAPE = 1e-12  # shape parameter of a beta density below which all its mass is at the ends
 
 
 class ContinuousModel:
@@ -52,13 +52,13 @@ class ContinuousModel:
         return mean
 
     def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
-        """The Bernoulli variance k (d - c)^2 times, k (d - c)^2 mu (1 - mu)."""
+        """The Bernoulli variance times k (d - c)^2: k (d - c)^2 mu (1 - mu)."""
         return self.score_moments(parameters, theta)[1]
 
     def score_moments(
         self, parameters: ItemParameters, theta: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """See `expected_score` and `score_variance`."""
+        """Mean and variance of the score."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         return c + (d - c) * s, k * (d - c) ** 2 * (s * t)
@@ -78,32 +78,32 @@ class ContinuousModel:
         return float((a * a / k) * (s * (e * s)))
 
     def peak(self, parameters: ItemParameters) -> Peak:
-        """In the middle of the curve, a^2 / (4 k)."""
+        """The maximum is a^2 / (4 k), in the middle of the curve."""
         a, k = parameters.a, parameters.k
         return Peak(np.zeros_like(a), a * a / k * 0.25)
 
     def mutual_information(
         self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
     ) -> FloatArray:
-        """log(1 + Var(m) / E(v)) / 2: what a normal answer of that mean and variance tells.
+        """log(1 + Var(m) / E(v)) / 2, as for normal scores of that mean and variance.
 
         Source: Cover & Thomas (2006), Elements of Information Theory, section 9.1.
         """
         expected = self.expected_score(parameters, nodes[:, None])
         spread = weights @ (expected - weights @ expected) ** 2
         noise = weights @ self.score_variance(parameters, nodes[:, None])
-        # An item whose curve is flat at its end has neither, and tells nothing.
+        # Both vanish for an item whose curve is flat at its end; it is not informative.
         gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(noise, 1e-300))
         return gain
 
     def draw_scores(
         self, parameters: ItemParameters, theta: float, rng: np.random.Generator
     ) -> FloatArray:
-        """Beta distributed, which has just this mean and variance within the bounds.
+        """Beta distributed scores, which have this mean and variance within the bounds.
 
-        Normal scores cut off at the bounds would not: where mu is 0.9 and k is 0.1, the mean would
-        be 0.007 too low and abilities shrink. From k = 1 no score within the bounds varies that
-        much; the most is drawn, one of the two bounds.
+        Normal scores that are clipped at the bounds do not: for mu = 0.9 and k = 0.1 their mean is
+        0.007 too low, and abilities shrink. No bounded score has a larger variance than that of
+        k = 1; from there on one of the two bounds is drawn.
         """
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
@@ -145,8 +145,8 @@ class ContinuousModel:
         z = a[:, None] * nodes + intercept[:, None]
         missing = np.isnan(scores)
         share = np.where(missing, 0.0, _share(scores, c, d)) / k
-        seen = np.where(missing, 0.0, 1.0) / k
-        log_likelihood: FloatArray = share @ z - seen @ _softplus(z)
+        answered = np.where(missing, 0.0, 1.0) / k
+        log_likelihood: FloatArray = share @ z - answered @ _softplus(z)
         return log_likelihood
 
     def likelihood_slope(
@@ -155,14 +155,14 @@ class ContinuousModel:
         theta: FloatArray | float,
         scores: FloatArray | float,
     ) -> LikelihoodSlope:
-        """The slope a (y - mu) / k; its own slope is minus the information at every score."""
+        """The slope is a (y - mu) / k; its derivative is minus the information at any score."""
         a, intercept, c, d, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         y = _share(scores, c, d)
         return LikelihoodSlope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
 
     def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
-        """I and J = a I (1 - 2 mu), as the bias of the maximum is -J / (2 I^2) here, too."""
+        """I and J = a I (1 - 2 mu): the bias of the maximum is -J / (2 I^2) for this model, too."""
         a, intercept, _, _, k = parameters
         s, t = _sigmoids(a * theta + intercept)
         information = (a * a / k) * (s * t)
@@ -172,13 +172,13 @@ class ContinuousModel:
 
 
 def _share(scores: FloatArray | float, c: FloatArray | float, d: FloatArray | float) -> FloatArray:
-    """Where scores lie between the bounds; beyond them is at them."""
+    """Position of scores between the bounds, clipped to [0, 1]."""
     share: FloatArray = np.clip((scores - c) / (d - c), 0.0, 1.0)
     return share
 
 
 def _sigmoids(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """sigmoid(z) and sigmoid(-z), neither ever 0."""
+    """sigmoid(z) and sigmoid(-z); neither is ever 0."""
     e = np.exp(np.minimum(np.maximum(-z, -_Z_MAX), _Z_MAX))
     s = 1 / (1 + e)
     return s, e * s

@@ -5,16 +5,16 @@
 | mirt | sigmoid(a (<Theta, K> - delta)) |
 | nested | sigmoid(a (theta_g + <Theta, K> - delta)) |
 
-Both are the same formula on slopes: P(x) = sigmoid(<x, s> + intercept), where the abilities x are
-Theta, or theta_g before Theta; s is a K, or a (1, K); and the intercept is -a delta, which stays
-finite where a vanishes.
+Both are P(x) = sigmoid(<x, s> + intercept). The abilities x are Theta, or theta_g followed by
+Theta. The slopes s are a K, or a (1, K). The intercept is -a delta, which stays finite where a
+vanishes.
 
 | symbol | meaning |
 |---|---|
 | x | abilities, shape (D,): D = K for mirt, K + 1 for nested |
 | s | slopes of an item, shape (D,) |
 | m, V | mean and covariance of the belief about x |
-| w = P Q | information of an answer about its own logit |
+| w = P Q | information of an answer about its logit |
 
 Source: McKinley & Reckase (1982) for mirt; the nested model is that of the WILD study.
 """
@@ -27,11 +27,11 @@ import numpy as np
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import InvalidInputError
 
-#: Slope in the general ability of an item that has none: too small to matter, and not 0.
+#: General slope of an item that depends on the other abilities only: negligible, but not 0.
 _NO_GENERAL_SLOPE = 1e-9
 _TOLERANCE = 1e-9  # gradient of the log-posterior at which a mode is found, logits
 _MAX_STEPS = 100
-_LEAST_WEIGHT = 1e-10  # of an answer that is certain: it tells nothing, and nothing divides by 0
+_LEAST_WEIGHT = 1e-10  # weight of a certain answer: negligible, and it avoids a division by 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,10 +41,10 @@ class Loadings:
     Attributes:
         a: Discriminations, shape (n_items,).
         intercept: Logits where all abilities are 0, shape (n_items,).
-        loadings: K of each item, shape (n_items, K).
-        nested: Whether a general ability stands beside the K others.
+        loadings: Loadings K of each item, shape (n_items, K).
+        nested: Whether there is a general ability in addition to the K others.
         slopes: Slopes in all abilities, shape (n_items, D), the general one first.
-        across: The same turned, shape (D, n_items), for passes over a whole bank.
+        across: Slopes transposed, shape (D, n_items), for fast passes over a whole bank.
 
     Raises:
         InvalidInputError: Shapes that do not fit, or a number that is not finite.
@@ -74,10 +74,10 @@ class Loadings:
 
     @classmethod
     def from_slopes(cls, slopes: FloatArray, intercept: FloatArray, *, nested: bool) -> "Loadings":
-        """From slopes in all abilities, shape (n_items, D), the general one first where nested."""
+        """Loadings from slopes, shape (n_items, D), those in a general ability first."""
         if not nested:
             return cls(np.ones(len(slopes)), intercept, slopes, nested=False)
-        # An item may rest on its dimensions alone: K has no number without some a.
+        # An item may depend on its dimensions alone: without some a its loadings are undefined.
         alone = (slopes[:, 0] == 0.0) & slopes[:, 1:].any(axis=1)
         a = np.where(alone, _NO_GENERAL_SLOPE, slopes[:, 0])
         loadings = slopes[:, 1:] / np.where(a == 0.0, 1.0, a)[:, None]
@@ -85,12 +85,12 @@ class Loadings:
 
     @property
     def n_abilities(self) -> int:
-        """D: how many numbers describe an examinee."""
+        """Number D of abilities."""
         return int(self.slopes.shape[1])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the abilities, in their order."""
+        """Names of the abilities, in their order."""
         count = self.loadings.shape[1]
         numbered = tuple(f"dimension_{k + 1}" for k in range(count))
         return ("general", *numbered) if self.nested else numbered
@@ -105,25 +105,25 @@ class Loadings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """Normal distribution of abilities among the examinees a bank was calibrated on.
+    """Normal distribution of the abilities of a bank's reference models.
 
     Attributes:
-        mean: Shape (D,).
-        covariance: Shape (D, D).
+        mean: Mean of the abilities, shape (D,).
+        covariance: Covariance of the abilities, shape (D, D).
     """
 
     mean: FloatArray
     covariance: FloatArray
 
     def along(self, direction: FloatArray) -> tuple[float, float]:
-        """Mean and standard deviation of a mix of the abilities, with these weights."""
+        """Mean and standard deviation of a weighted sum of the abilities."""
         spread = float(np.sqrt(direction @ self.covariance @ direction))
         return float(direction @ self.mean), spread
 
     def draw(self, direction: FloatArray, theta: float, rng: np.random.Generator) -> FloatArray:
-        """Abilities of an examinee in whom their mix is `theta`, shape (D,).
+        """Draw abilities, shape (D,), whose weighted sum is `theta`.
 
-        A free draw, moved along its regression on the mix: exactly the conditional distribution.
+        Moving a free draw along its regression on the sum gives exactly the conditional one.
         """
         free = rng.multivariate_normal(self.mean, self.covariance)
         shared = self.covariance @ direction
@@ -133,28 +133,28 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class MultidimensionalModel:
-    """What a bank knows of several abilities.
+    """Several abilities of a bank.
 
     Attributes:
-        items: Loadings of its items.
-        population: Abilities of the examinees it was calibrated on.
+        items: Loadings of the items.
+        population: Distribution of the abilities of the reference models.
     """
 
     items: Loadings
     population: Population
 
     def take(self, items: IntArray) -> "MultidimensionalModel":
-        """The same for some of the items, by position."""
+        """The model of some of the items, by position."""
         known = self.items
         some = Loadings(known.a[items], known.intercept[items], known.loadings[items], known.nested)
         return MultidimensionalModel(some, self.population)
 
     @cached_property
     def composite(self) -> FloatArray:
-        """Weights of the abilities in the one that stands for all, shape (D,), of length 1.
+        """Weights of the abilities in the main one, shape (D,), of length 1.
 
-        The general ability of a nested model; otherwise the direction in which the mean score of
-        the bank rises fastest at the population's mean.
+        The main ability is the general ability of a nested model; otherwise the direction in which
+        the mean score of the bank rises fastest at the population's mean.
         """
         if self.items.nested:
             first: FloatArray = np.eye(self.items.n_abilities)[0]
@@ -166,10 +166,10 @@ class MultidimensionalModel:
 
 
 def standardised(abilities: MultidimensionalModel) -> MultidimensionalModel:
-    """The same curves and the same examinees, in abilities that are standard normal.
+    """The same curves and population, expressed in abilities z that are standard normal.
 
-    With abilities mu + L z, L L' = Sigma: slopes in z are s' L, intercepts t + s' mu. L is lower
-    triangular, so that the general ability stays the first.
+    With abilities mu + L z, L L' = Sigma, the slopes in z are s' L and the intercepts t + s' mu. L
+    is lower triangular, so that the general ability stays the first.
     """
     items, population = abilities.items, abilities.population
     d = items.n_abilities
@@ -183,7 +183,7 @@ def standardised(abilities: MultidimensionalModel) -> MultidimensionalModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """Normal approximation of what answers say about the abilities (Laplace).
+    """Normal (Laplace) approximation of the posterior of the abilities.
 
     Attributes:
         mean: Posterior mode, shape (D,).
@@ -201,15 +201,15 @@ class Profile:
 
 
 def with_answer(covariance: FloatArray, slope: FloatArray, weight: float) -> FloatArray:
-    """Covariance of the abilities after an answer to one more item, whatever the answer is.
+    """Covariance of the abilities after one more answer, which does not depend on the answer.
 
     The answer adds w s s' to the precision; by the rank-one identity
     (V^-1 + w s s')^-1 = V - V s s' V w / (1 + w s' V s), in O(D^2).
 
     Args:
-        covariance: V before, shape (D, D).
-        slope: s of the item, shape (D,).
-        weight: w = P Q at the present abilities.
+        covariance: Covariance V before the answer, shape (D, D).
+        slope: Slopes s of the item, shape (D,).
+        weight: Weight w = P Q at the current abilities.
 
     Source: Sherman & Morrison (1950), Annals of Mathematical Statistics 21.
     """
@@ -232,9 +232,9 @@ def estimate_profile(
     Args:
         items: Loadings of the bank.
         population: The prior N(mu, Sigma).
-        asked: Positions of the items answered, shape (n,).
-        scores: Scores in [0, 1], shape (n,).
-        start: Abilities to begin at; the population's mean by default.
+        asked: Positions of the answered items, shape (n,).
+        scores: Scores of these items in [0, 1], shape (n,).
+        start: Abilities to start at, shape (D,); by default the population's mean.
 
     Source: Nocedal & Wright (2006), Numerical Optimization, section 4.3.
     """
@@ -266,7 +266,7 @@ def estimate_profile(
             x, value = x + step, new
         if gained < 0.25 * predicted:
             if predicted <= 1e-12 * (1.0 + abs(value)):
-                break  # rounding decides from here on
+                break  # further steps would only follow rounding errors
             radius = 0.25 * float(np.linalg.norm(step))
         elif gained > 0.75 * predicted:
             radius *= 2.0

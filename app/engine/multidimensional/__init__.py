@@ -1,1 +1,1 @@
-"""Tests of several abilities."""
+"""Beliefs, predictions and stored knowledge of several abilities."""

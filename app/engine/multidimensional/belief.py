@@ -1,4 +1,4 @@
-"""Several abilities of one examinee: what a bank knows of them, what answers say about them."""
+"""Estimates of several abilities of one examinee from its answers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ from app.engine.models.multidimensional import MultidimensionalModel, Profile, e
 from app.engine.state import Estimate, Response, answered
 from app.errors import InvalidInputError
 
-#: Nodes of the normal belief about the main ability, and how far they reach.
+#: Number of nodes of the normal belief about theta, and their reach in standard errors.
 _NODES, _REACH = 121, 5.0
 _NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
 class ProfileBelief:
-    """What answers say about all abilities; its theta is the main one.
+    """Normal belief about all abilities; its theta is the main ability.
 
     Attributes:
-        profile: Mode and covariance of the abilities.
+        profile: Posterior mode and covariance of the abilities.
         composite: Weights of the abilities in theta, shape (D,).
-        responses: The answers so far; the next mode is found from all of them.
+        responses: The answers so far; each update computes the mode from all of them.
     """
 
     profile: Profile
@@ -34,7 +34,7 @@ class ProfileBelief:
 
     @cached_property
     def theta(self) -> float:
-        """The general ability of a nested bank; of another the one its mean score depends on."""
+        """General ability in a nested bank; else the ability that drives its mean score most."""
         return float(self.composite @ self.profile.mean)
 
     @cached_property
@@ -44,12 +44,12 @@ class ProfileBelief:
 
     @cached_property
     def nodes(self) -> FloatArray:
-        """Values of theta over its normal belief, shape (n_nodes,)."""
+        """Values of theta that carry its normal belief, shape (n_nodes,)."""
         return self.theta + self.se * np.linspace(-_REACH, _REACH, _NODES)
 
     @cached_property
     def weights(self) -> FloatArray:
-        """Mass of the normal belief at `nodes`."""
+        """Mass of the normal belief at `nodes`, shape (n_nodes,); sums to 1."""
         density = np.exp(-0.5 * np.linspace(-_REACH, _REACH, _NODES) ** 2)
         mass: FloatArray = density / density.sum()
         return mass
@@ -69,15 +69,15 @@ class ProfileBelief:
 
 @dataclass(frozen=True, slots=True)
 class ProfileMap:
-    """MAP of all abilities with the prior of the bank's calibration population.
+    """MAP of all abilities; the prior is the population of the bank's calibration.
 
-    Each update starts at the mode before, so that few Newton steps find the next.
+    Each update starts at the previous mode, so that few Newton steps are needed.
     """
 
     name = "profile-map"
 
     def start(self, bank: ItemBank) -> ProfileBelief:
-        """The population itself.
+        """The belief before any answer: the population.
 
         Raises:
             InvalidInputError: The bank has no loadings.
@@ -89,30 +89,30 @@ class ProfileMap:
         )
 
     def update(self, bank: ItemBank, belief: ProfileBelief, *responses: Response) -> ProfileBelief:
-        """The belief after one more answer, or some at once."""
+        """The belief after one or more further answers."""
         abilities = abilities_of(bank)
-        known = (*belief.responses, *responses)
+        answers = (*belief.responses, *responses)
         profile = estimate_profile(
             abilities.items,
             abilities.population,
-            *answered(known),
+            *answered(answers),
             start=belief.profile.mean,
         )
-        return replace(belief, profile=profile, responses=known)
+        return replace(belief, profile=profile, responses=answers)
 
     def expected_scores(
         self, bank: ItemBank, belief: ProfileBelief, items: Sequence[ItemIndex]
     ) -> FloatArray:
-        """Mean scores at the mode of the abilities, shape (n,)."""
-        known = abilities_of(bank).items
+        """Expected scores at the mode of the abilities, shape (n,)."""
+        loadings = abilities_of(bank).items
         asked = np.asarray(items, dtype=np.intp)
         expected: FloatArray = expit(
-            known.slopes[asked] @ belief.profile.mean + known.intercept[asked]
+            loadings.slopes[asked] @ belief.profile.mean + loadings.intercept[asked]
         )
         return expected
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
-        """Fold of `update` over the answers."""
+        """The estimate after all answers, in order."""
         belief = self.start(bank)
         for response in responses:
             belief = self.update(bank, belief, response)
@@ -128,7 +128,7 @@ def abilities_of(bank: ItemBank) -> MultidimensionalModel:
     """The abilities of a bank that has loadings.
 
     Raises:
-        InvalidInputError: It has none.
+        InvalidInputError: The bank has no loadings.
     """
     if bank.abilities is None:
         raise InvalidInputError(

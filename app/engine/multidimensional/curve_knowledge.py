@@ -1,11 +1,11 @@
-"""Score curves as a bank version keeps them, as JSON.
+"""Score curves as JSON that is stored with a bank version.
 
     {"curves": {"items": [keys], "n_reference", "abilities", "slopes", "intercept", "dispersion",
                 "errors": {target: {"within", "above", "below", ...}},
                 "population": [quantiles]}}
 
-Arrays are packed as in `app.engine.multidimensional.knowledge`, and items are named for the same
-reason.
+Arrays are packed and items are named as in `app.engine.multidimensional.knowledge`, for the same
+reasons.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 
 CURVES = "curves"
-#: Reference models of a version that does not say how many.
+#: Assumed number of reference models of a version that does not store it.
 _FEW = 20
 _ERRORS = {one.name for one in fields(ModelError)}
 
 
 def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str, Any]:
-    """What a version keeps of curves learned for items of these keys, in this order."""
+    """JSON of the curves of the items with these keys, in this order."""
     curves = learned.curves
     return {
         "items": list(item_ids),
@@ -40,9 +40,9 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
 
 
 def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | None:
-    """The curves that a version knows of its items; None where one of them was not learned.
+    """The stored curves of a bank's items; None if those of an item are missing.
 
-    Where it does not say of how many reference models, they are taken to be few.
+    If the number of reference models is not stored, it is assumed to be small.
     """
     stored = knowledge.get(CURVES)
     at = None if stored is None else positions(stored["items"], bank)
@@ -55,9 +55,9 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
         curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
         n_reference=int(stored.get("n_reference", _FEW)),
         errors={
-            name: ModelError.from_dict(said)
-            for name, said in stored["errors"].items()
-            if said.keys() >= _ERRORS  # others were not of logits
+            name: ModelError.from_dict(error)
+            for name, error in stored["errors"].items()
+            if error.keys() >= _ERRORS  # errors in an older form are not in logits
         },
         population=tuple(map(float, stored.get("population", ()))),
     )

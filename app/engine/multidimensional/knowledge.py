@@ -1,4 +1,4 @@
-"""What a bank version knows of several abilities, as JSON that is stored with the version.
+"""Several abilities and score models as JSON that is stored with a bank version.
 
     {"abilities": {"nested", "dimensions", "items": [keys], "loadings", "population"},
      "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}}}
@@ -22,12 +22,12 @@ from app.engine.prediction.targets import WHOLE_BANK, target_weights
 
 ABILITIES, PREDICTION = "abilities", "prediction"
 
-#: Numbers of one array: a hundred for each of 200,000 items.
+#: Most numbers in one array: a hundred for each of 200,000 items.
 _MOST_NUMBERS = 20_000_000
 
 
 def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str]) -> dict[str, Any]:
-    """Loadings and population; discriminations and intercepts are with the items themselves."""
+    """JSON of loadings, discriminations and population; the items themselves hold intercepts."""
     items = abilities.items
     return {
         "nested": items.nested,
@@ -44,7 +44,7 @@ def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str])
 
 
 def prediction_to_dict(targets: Mapping[str, Target], item_ids: Sequence[str]) -> dict[str, Any]:
-    """A score model and the widths of its targets; of very large banks its largest factors."""
+    """JSON of a score model and its targets' widths; very large banks keep the largest factors."""
     model = _reduced(targets[WHOLE_BANK].model)
     return {
         "items": list(item_ids),
@@ -59,10 +59,10 @@ def prediction_to_dict(targets: Mapping[str, Target], item_ids: Sequence[str]) -
 
 
 def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
-    """The bank with the abilities that its version knows.
+    """The bank with the abilities that are stored with its version.
 
-    It stays a bank of one ability where its version knows no others, or not those of every item:
-    items may have been added to a version since it was calibrated.
+    It stays a bank of one ability if none are stored, or if those of an item are missing: items
+    may have been added to a version since its calibration.
     """
     stored = knowledge.get(ABILITIES)
     at = None if stored is None else positions(stored["items"], bank)
@@ -89,7 +89,7 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
 
 
 def tasks_in(knowledge: Mapping[str, Any]) -> frozenset[str]:
-    """The tags whose predicted scores were learned with widths of their own."""
+    """The tags whose predicted scores have learned widths of their own."""
     return frozenset(knowledge.get(PREDICTION, {}).get("targets", ())) - {WHOLE_BANK}
 
 
@@ -98,8 +98,8 @@ def targets_of(
 ) -> dict[str, Target]:
     """The scores that a version can predict: of the whole bank, and of each tag of its items.
 
-    A tag whose own widths were not learned takes those of the whole bank. None are predicted where
-    an item of the bank was not learned.
+    A tag without learned widths of its own takes those of the whole bank. The result is empty if
+    an item of the bank is missing in the stored model.
     """
     stored = knowledge.get(PREDICTION)
     at = None if stored is None else positions(stored["items"], bank)
@@ -111,43 +111,43 @@ def targets_of(
         unpacked(stored["factors"], -1, n)[:, at],
         unpacked(stored["noise"], n)[at],
     )
-    known = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
+    names = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
     targets = {}
-    for name in (WHOLE_BANK, *known):
-        said = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
-        widths = Widths(tuple(map(int, said["counts"])), tuple(map(float, said["half"])))
+    for name in (WHOLE_BANK, *names):
+        entry = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
+        widths = Widths(tuple(map(int, entry["counts"])), tuple(map(float, entry["half"])))
         targets[name] = Target(model, target_weights(bank, {name: 1.0}, tags), widths)
     return targets
 
 
 def _reduced(model: ScoreModel) -> ScoreModel:
-    """The largest factors, the variance of each item kept."""
+    """The model with its largest factors only; the variance of each item stays the same."""
     factors = reduced(model.factors, most_factors(model.mean.size))
     noise = model.variance - np.einsum("rj,rj->j", factors, factors)
     return ScoreModel(model.mean, factors, noise)
 
 
 def positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:
-    """Where the bank's items are among those known; None where one is not."""
+    """Positions of the bank's items among the known keys; None if one is missing."""
     at = {key: position for position, key in enumerate(known)}
     found = [at[key] for key in bank.item_ids if key in at]
     return found if len(found) == bank.n_items else None
 
 
 def packed(values: FloatArray) -> str:
-    """An array as text."""
+    """Pack an array as text: base64 of compressed 32-bit floats."""
     return base64.b64encode(zlib.compress(values.astype("<f4").tobytes())).decode()
 
 
 def unpacked(text: str, *shape: int) -> FloatArray:
-    """The array of such a text.
+    """Unpack an array that `packed` wrote.
 
     Args:
-        text: Who wrote it may have meant to fill the memory of whoever reads it.
-        shape: Of the array; the first may be -1, as many as there are.
+        text: The text. It is not trusted: a small text could expand to fill the memory.
+        shape: Shape of the array; the first length may be -1, for any length.
 
     Raises:
-        ValueError: It is another, or far too large.
+        ValueError: The array has another shape, or it is too large.
     """
     most = 4 * (_MOST_NUMBERS if shape[0] < 0 else min(math.prod(shape), _MOST_NUMBERS))
     numbers = zlib.decompressobj().decompress(base64.b64decode(text), most + 1)

@@ -1,12 +1,12 @@
-"""p-IRT of a bank of several abilities: observed answers, and the expected score of the rest.
+"""p-IRT for a bank of several abilities: observed answers, and the expected score of the rest.
 
-The score of a target is a weighted mean over items. What answers say about the abilities is a
-normal belief, and the expected score of the items not answered rises fastest in one direction of
-it: along that direction the belief is summed over, and across it each item's probability is
-averaged. The interval counts that and, as for one ability, how the unseen items would turn out.
+The score of a target is a weighted mean over items. The belief about the abilities is normal. The
+expected score of the unanswered items rises fastest in one direction of the abilities. The belief
+is summed over nodes along that direction; across it, each item's probability is averaged. The
+interval includes this uncertainty and, as for one ability, that of the unseen answers.
 
-The model's probabilities are those of the calibration, so that tasks which share no dimension
-with what was asked are predicted by their general ability alone.
+The curves are those of the calibration: a task that shares no dimension with the items asked is
+predicted by the general ability alone.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, section 3.2, for the estimate.
 """
@@ -25,9 +25,9 @@ from app.engine.prediction.p_irt import P_IRT, Prediction, still_counted
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError
 
-#: Along the steepest direction: nodes of the normal belief, and how far they reach.
+#: Number of nodes along the steepest direction, and their reach in standard deviations.
 _NODES, _REACH = 61, 5.0
-#: Across it: Gauss-Hermite nodes of each item's logit.
+#: Gauss-Hermite nodes of each item's logit across that direction.
 _ACROSS = 5
 
 
@@ -36,7 +36,7 @@ class ProfilePIrt:
     """Predicts a target by the abilities alone; see `app.engine.prediction.p_irt.Predictor`.
 
     Attributes:
-        weights: What each item counts in the target, shape (n_items,), summing to 1.
+        weights: Weight of each item in the target, shape (n_items,), summing to 1.
     """
 
     weights: FloatArray
@@ -83,15 +83,15 @@ class ProfilePIrt:
 def _expected(
     bank: ItemBank, profile: Profile, items: np.ndarray, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Belief along the direction in which the items' score rises fastest, and the items' means.
+    """Belief along the direction in which the items' score rises fastest, and expected scores.
 
     Returns:
-        Mass of the nodes, shape (n_nodes,), and probabilities there, shape (n_nodes, n_items).
+        Mass of the nodes, shape (n_nodes,), and expected scores there, shape (n_nodes, n_items).
     """
-    known = abilities_of(bank).items
-    slopes = known.slopes[items]
-    centre = slopes @ profile.mean + known.intercept[items]
-    # With abilities mean + root z, z standard normal: the slopes in z.
+    loadings = abilities_of(bank).items
+    slopes = loadings.slopes[items]
+    centre = slopes @ profile.mean + loadings.intercept[items]
+    # Slopes in z, where the abilities are mean + root z and z is standard normal.
     turned = slopes @ np.linalg.cholesky(profile.covariance)
     steep = expit(centre) * expit(-centre)
     rise = (weights * steep) @ turned

@@ -1,1 +1,1 @@
-"""Several examinees on one bank, put in order."""
+"""Rankings of several examinees on one bank."""

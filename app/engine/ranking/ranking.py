@@ -1,47 +1,47 @@
-"""Several examinees on one bank: whom to ask next, what is decided, who ties with whom.
+"""Rank several examinees on one bank: which member to ask next, which pairs are decided or tied.
 
     ranking = Ranking(tests=tests, rules=RankingRules(), budget=RankingBudget(items=200))
     state = ranking.start()
     while isinstance(step := ranking.ask(state, seed), RankingAsk):
         state = ranking.administer(state, step.member, step.item, step.probability)
         state = ranking.tell(state, step.member, Response(step.item, score_of(...)))
-    ranking.standing(state)
+    ranking.ranks(state)
 
 Every test of a ranking runs on the same bank, so that thetas are on one scale. A member is a
 position among the tests.
 
 | symbol | meaning |
 |---|---|
-| theta_i, SE_i | ability of member i and its standard error, as they are stated |
-| t_i, s_i | the same by the answers alone: without the prior that EAP and MAP bring in |
+| theta_i, SE_i | stated ability of member i and its stated standard error |
+| t_i, s_i | ability and standard error by the answers alone, without the prior of EAP and MAP |
 | z_ij | (t_i - t_j) / sqrt(s_i^2 + s_j^2), see `app.engine.prediction.ability` |
 | alpha | 1 - confidence |
 
-A prior pulls all members towards one theta, the more so the fewer their answers: between equals,
-(theta_i - theta_j) / sqrt(SE_i^2 + SE_j^2) has the variance 1 - SE^2 and not 1, and would tell of
-less than there is. As both are about normal, t = (theta / SE^2 - theta_0 / SE_0^2) s^2 with
-1 / s^2 = 1 / SE^2 - 1 / SE_0^2, where theta_0 and SE_0 are those of the prior.
+A prior pulls all members towards one theta, most of all members with few answers. Between equals,
+(theta_i - theta_j) / sqrt(SE_i^2 + SE_j^2) therefore has the variance 1 - SE^2 instead of 1, and a
+test on it has too little power. As both are nearly normal,
+t = (theta / SE^2 - theta_0 / SE_0^2) s^2 with 1 / s^2 = 1 / SE^2 - 1 / SE_0^2, where theta_0 and
+SE_0 are those of the prior.
 
-**Decided.** Members are compared at a few looks: after `min_items` answers of both, twice as many,
-and so on below `max_items`; and at the end, when neither can be asked more. A test that is looked
-at again and again finds a difference where there is none, so each look has a share of alpha: the
-last has most of it, for it knows most, the earlier ones the rest. Of two *equal* members one comes
-out above the other, at any look, with probability at most alpha. With Holm's correction no
-difference is found among equals, in any pair, with that confidence. Order is transitive: above
-somebody who is above a third is above the third. See `app.engine.ranking.ranks`. The published rule
-(`one_look`) decides a pair when its posterior probability (eq. 10) is more than 1 - alpha / 2, as
-if it were looked at once: equals that are looked at after every answer are told apart several times
-as often.
+**Decided.** Members are compared at a few looks: when both have `min_items` answers, twice as many,
+and so on below `max_items`; and at the end, when neither can be asked more. Repeated looks raise
+the risk of finding a difference between equals, so each look has a share of alpha. The last look
+knows most and has most of it; the earlier looks share the rest. Of two *equal* members, a given one
+is found above the other, at any look, with probability at most alpha. With Holm's correction, alpha
+bounds the probability of any difference among equals in all pairs together. The order is closed
+under transitivity. See `app.engine.ranking.ranks`. The published rule (`one_look`) decides a pair
+when its posterior probability (eq. 10) exceeds 1 - alpha / 2, as if there were one look. With a
+look after every answer it separates equals several times as often.
 
-**Tied.** Members that cannot be told apart are tied, never ordered. A pair of neighbours needs no
-more answers when it is decided; when it is *equal*: the difference is within `tie_width` with the
-confidence asked for; or when it is *too close*: both have `max_items`, or even so many would decide
-it with a probability of at most `futility`. All others are open; if the budget ends first they,
-too, are reported as ties.
+**Tied.** Members that cannot be separated are tied, never ordered. A pair of neighbours needs no
+more answers in three cases. It is decided. It is *equal*: the difference is within `tie_width` at
+the requested confidence. It is *too close*: both have `max_items` answers, or even that many would
+decide it with a probability of at most `futility`. All other pairs are open; if the budget ends
+first, they are reported as ties, too.
 
-**Asked next.** Of those in open pairs, the member with the largest SE^2 / ((n + 1) cost) (eq. 11):
-the variance that an answer takes away, for its price. Who is asked must not hang on how near a pair
-is to being decided: whoever gets no more answers would then be who looks apart by chance.
+**Asked next.** The member of an open pair with the largest SE^2 / ((n + 1) cost) (eq. 11), the
+variance that an answer removes per cost. The choice must not depend on how nearly a pair is
+decided: members that differ by chance would then get no further answers.
 
 Sources: arXiv 2601.13885 for the variance by cost and for one look; Lan & DeMets (1983),
 Biometrika 70, for what each look may spend; Holm (1979), Scandinavian Journal of Statistics 6;
@@ -75,16 +75,16 @@ from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
 
 _NORMAL = NormalDist()
-#: Share of the most worthy member's worth below which a free one is not asked beside a busy one:
-#: asking in parallel saves time, and should not cost much more.
+#: Least worth of a free member, as a share of the largest worth: below it the ranking waits for
+#: busy members. Parallel calls save time, but should not cost much more.
 _WORTH_ASKING = 0.5
-#: Share of alpha that the last look has. On a judge's scores of 12 models 0.75 to 0.95 decide the
-#: same pairs but for one in fifty.
+#: Share of alpha of the last look. On a judge's scores of 12 models, shares from 0.75 to 0.95
+#: decide the same pairs except one in fifty.
 LAST = 0.8
 
 
 class Verdict(StrEnum):
-    """What is known of two neighbours; see the module."""
+    """Status of a pair of neighbours, as the module describes it."""
 
     DECIDED = "decided"
     EQUAL = "equal"
@@ -94,7 +94,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankingAsk:
-    """Whom to ask next, and what; `probability` is that of the member's step, see `Ask`."""
+    """The next member and item; `probability` is the sampling probability, as in `Ask`."""
 
     member: int
     item: ItemIndex
@@ -103,11 +103,11 @@ class RankingAsk:
 
 @dataclass(frozen=True, slots=True)
 class RankingState:
-    """A ranking between two steps, by position.
+    """A ranking between two steps.
 
     Attributes:
-        members: The state of each member's test.
-        seen: What was known of each at the looks it has come to; see `Ranking.looked`.
+        members: State of each member's test, by position.
+        seen: Evidence about each member at its looks so far, as `Ranking.looked` records it.
     """
 
     members: tuple[CatState, ...]
@@ -120,32 +120,32 @@ class RankingState:
 
     @property
     def usage(self) -> Usage:
-        """What all closed calls have cost."""
+        """Cost of all closed calls."""
         return sum((member.usage for member in self.members), NO_USAGE)
 
     def with_member(self, member: int, state: CatState) -> "RankingState":
-        """The state with one member's test moved on."""
+        """The state with a new state of one member's test."""
         members = (*self.members[:member], state, *self.members[member + 1 :])
         return RankingState(members, self.seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Rules on one bank for a number of members; keeps nothing between calls.
+    """A ranking of several members on one bank; keeps nothing between calls.
 
     Attributes:
-        tests: One a member: same bank, though perhaps other items that may be asked. Their stopping
-            rules are not used.
-        rules: When the ranking is content.
-        budget: Shared by all.
-        costs: Expected cost of an item of each member, in one unit; dear members are asked less.
-        closed: Members who are asked nothing more, as those of a finished ranking to which one is
-            added.
+        tests: Test of each member. All have the same bank, but may ask different items. Their
+            stopping rules are not used.
+        rules: Rules for deciding, tying and ending.
+        budget: Budget of all members together.
+        costs: Expected cost of an item of each member, in one unit; costly members are asked less.
+        closed: Members who are asked nothing more, such as those of a finished ranking that gets a
+            further member.
 
     Raises:
-        InvalidInputError: Fewer than two members, a cost that is none, or a warm-up that a member
-            has too few items for or that the budget does not last for.
-        ScaleMismatchError: Tests on banks of different scales, or on different banks.
+        InvalidInputError: There are fewer than two members, a cost is invalid, or the items of a
+            member or the budget are too few for the warm-up.
+        ScaleMismatchError: The tests are on banks of different scales, or on different banks.
     """
 
     tests: tuple[AdaptiveTest, ...]
@@ -199,7 +199,7 @@ class Ranking:
     def administer(
         self, state: RankingState, member: int, item: ItemIndex, probability: float = 1.0
     ) -> RankingState:
-        """The state after `item`, drawn with this probability, was sent to a member.
+        """The state after `item` was sent to a member, with its sampling probability.
 
         Raises:
             InvalidInputError: The member was asked this item before.
@@ -213,8 +213,8 @@ class Ranking:
         Raises:
             InvalidInputError: The item is not pending.
         """
-        told = self.tests[member].tell(state.members[member], response)
-        return self.looked(state.with_member(member, told))
+        updated = self.tests[member].tell(state.members[member], response)
+        return self.looked(state.with_member(member, updated))
 
     def skip(
         self, state: RankingState, member: int, item: ItemIndex, usage: Usage = NO_USAGE
@@ -229,42 +229,42 @@ class Ranking:
         )
 
     def looked(self, state: RankingState) -> RankingState:
-        """The same state, with what was known at the looks its members have come to.
+        """The state, with the evidence at each look that its members have reached.
 
-        A look stands: of the answers that came until then, whatever came later.
+        A look uses the answers up to its number; later answers do not change it.
         """
         if self._once:
             return state
-        known = state.seen or ((),) * len(state.members)
+        earlier = state.seen or ((),) * len(state.members)
         seen = tuple(
-            (*looks, *self._looks(member, told, after=len(looks)))
-            for member, (told, looks) in enumerate(zip(state.members, known, strict=True))
+            (*looks, *self._looks(member, test, after=len(looks)))
+            for member, (test, looks) in enumerate(zip(state.members, earlier, strict=True))
         )
         return RankingState(state.members, seen)
 
-    def _looks(self, member: int, told: CatState, *, after: int) -> Iterator[Stated]:
+    def _looks(self, member: int, state: CatState, *, after: int) -> Iterator[Stated]:
         test = self.tests[member]
         for answers in self._planned[after:]:
-            if told.n_scored < answers:
+            if state.n_scored < answers:
                 return
-            so_far = told
-            if told.n_scored > answers:
-                so_far = test.replay(told.responses[:answers])
+            so_far = state
+            if state.n_scored > answers:
+                so_far = test.replay(state.responses[:answers])
             yield self._evidence(member, so_far)
 
     @property
     def _planned(self) -> tuple[int, ...]:
-        """Answers of each member at the looks before the last: the warm-up, and twice as many."""
+        """Numbers of answers at the looks before the last: the warm-up and its doublings."""
         first = max(self.rules.min_items, KNOTS[0])
         doublings = math.ceil(math.log2(max(self.rules.max_items / first, 1.0)))
         return tuple(first * 2**step for step in range(doublings))
 
     def ranks(self, state: RankingState) -> Ranks:
-        """Order, pairs, ties and rank ranges as they are now.
+        """Current order, pairs, ties and rank ranges.
 
-        A member without any scored answer is above and below nobody.
+        No pair of a member without scored answers is decided.
         """
-        stated = [self._stated(member, told) for member, told in enumerate(state.members)]
+        stated = [self._stated(member, test) for member, test in enumerate(state.members)]
         return ranks_of(
             stated,
             looks=[Look(stated)] if self._once else list(self._all_looks(state)),
@@ -281,8 +281,8 @@ class Ranking:
         to_ask = [member for member in range(len(seen)) if self._remaining(state, member)]
         lasts = any(self._affords(state, member) for member in to_ask)
         last = [
-            None if told.pending or (lasts and member in to_ask) else self._evidence(member, told)
-            for member, told in enumerate(state.members)
+            None if test.pending or (lasts and member in to_ask) else self._evidence(member, test)
+            for member, test in enumerate(state.members)
         ]
         yield Look(last, LAST if early else 1.0)
 
@@ -291,7 +291,7 @@ class Ranking:
         return self.rules.decision is RankingDecision.ONE_LOOK
 
     def verdict(self, state: RankingState, pair: Pair) -> Verdict:
-        """What is known of two neighbours."""
+        """Status of a pair of neighbours."""
         if pair.decided:
             return Verdict.DECIDED
         above, below = (self._stated(i, state.members[i]) for i in (pair.above, pair.below))
@@ -302,7 +302,7 @@ class Ranking:
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._once and not self.rules.futility:
-            both = all(self._remaining(state, one) for one in (pair.above, pair.below))
+            both = all(self._remaining(state, member) for member in (pair.above, pair.below))
             return Verdict.OPEN if both else Verdict.TOO_CLOSE
         if self._chance(state, pair) <= self.rules.futility:
             return Verdict.TOO_CLOSE
@@ -322,20 +322,20 @@ class Ranking:
 
         Args:
             state: The ranking so far.
-            seed: Of its random choices; a member's step draws from `[seed, member, step]`.
+            seed: Random seed; a member's step draws from `[seed, member, step]`.
             free: Members who can take one more item now; None means all.
-            ranks: Of this state, where the caller has them: to ask somebody changes nothing.
+            ranks: Ranks of this state, if the caller has them; asking an item does not change them.
 
         Returns:
-            None where somebody is to be asked, but nobody who is free: or they are worth so much
-            less that they had better wait for those who are busy.
+            The next item, the end, or None to wait. None means that only busy members are to be
+            asked, or that the free members are worth much less than the busy ones.
         """
         ranks = ranks or self.ranks(state)
         rivals = self._rivals(state, ranks)
-        wanted = [member for member in rivals if self._remaining(state, member)]
-        if not wanted:
+        candidates = [member for member in rivals if self._remaining(state, member)]
+        if not candidates:
             return self._content(state, ranks)
-        affordable = [member for member in wanted if self._affords(state, member)]
+        affordable = [member for member in candidates if self._affords(state, member)]
         if not affordable:
             spent = state.usage
             usd = "" if self.budget.usd is None else f", {spent.usd:g} usd"
@@ -352,36 +352,36 @@ class Ranking:
                 return RankingAsk(member, chosen.item, chosen.probability)
         return None
 
-    def _stated(self, member: int, told: CatState) -> Stated:
-        """What a member is ranked by."""
+    def _stated(self, member: int, state: CatState) -> Stated:
+        """The measure by which a member is ranked."""
         if self.rules.metric is Metric.SCORE:
-            score = self.tests[member].predict(told)
-            own = score.margin / Z_95 if told.n_scored else math.inf
+            score = self.tests[member].predict(state)
+            own = score.margin / Z_95 if state.n_scored else math.inf
             return Stated(theta=score.value, middle=score.value, own=own)
         if self._once:  # by the posterior of the model alone
-            return Stated(theta=told.belief.theta, middle=told.belief.theta, own=told.belief.se)
-        return self._ability(member, told).stated()
+            return Stated(theta=state.belief.theta, middle=state.belief.theta, own=state.belief.se)
+        return self._ability(member, state).stated()
 
-    def _ability(self, member: int, told: CatState) -> Ability:
-        """Infinitely uncertain without a scored answer."""
+    def _ability(self, member: int, state: CatState) -> Ability:
+        """Ability of a member, with infinite error if there is no scored answer."""
         correction = self.tests[member].correction
         return Ability(
-            theta=told.belief.theta,
-            se=told.belief.se if told.n_scored else math.inf,
-            n_items=told.n_scored,
+            theta=state.belief.theta,
+            se=state.belief.se if state.n_scored else math.inf,
+            n_items=state.n_scored,
             stretch=None if correction is None else correction.theta,
-            place=None if correction is None else correction.place_of(told),
+            place=None if correction is None else correction.place_of(state),
         )
 
-    def _evidence(self, member: int, told: CatState) -> Stated:
-        """The same by the answers alone; no prior pulls a score whose interval holds."""
+    def _evidence(self, member: int, state: CatState) -> Stated:
+        """The measure by the answers alone; a score needs no correction for a prior."""
         if self._once or self.rules.metric is Metric.SCORE:
-            return self._stated(member, told)
+            return self._stated(member, state)
         test = self.tests[member]
-        return self._ability(member, told).by_answers(test.estimator.prior_in(test.bank))
+        return self._ability(member, state).by_answers(test.estimator.prior_in(test.bank))
 
     def _rivals(self, state: RankingState, ranks: Ranks) -> dict[int, list[int]]:
-        """Who needs answers, and against whom; the warm-up before all else."""
+        """Members who need answers, each with its rivals; the warm-up comes first."""
         if cold := self._cold(state):
             everybody = range(len(state.members))
             return {member: [other for other in everybody if other != member] for member in cold}
@@ -393,7 +393,7 @@ class Ranking:
         return rivals
 
     def _cold(self, state: RankingState) -> list[int]:
-        """Who has too few answers to be compared."""
+        """Members who have too few answers for a comparison."""
         return [
             member
             for member, test in enumerate(state.members)
@@ -402,7 +402,7 @@ class Ranking:
         ]
 
     def _worth(self, state: RankingState, member: int) -> float:
-        """Variance that one more item is expected to take away, for its cost."""
+        """Variance that one more item is expected to remove, per cost."""
         test = state.members[member]
         cost = self.costs[member] if self.costs else 1.0
         sd = test.belief.se
@@ -426,27 +426,27 @@ class Ranking:
         now, end = [], []
         for member in (pair.above, pair.below):
             test = state.members[member]
-            known = self._evidence(member, test)
+            evidence = self._evidence(member, test)
             answers = max(test.n_scored, 1)
-            left = len(test.pending) + self._remaining(state, member)
-            now.append(known)
-            end.append(known.after((answers + left) / answers))
-        needed, apart = self._boundary(), now[0].minus(now[1])
-        share = (end[0].minus(end[1]).sd / apart.sd) ** 2 if apart.sd < math.inf else 1.0
+            further = len(test.pending) + self._remaining(state, member)
+            now.append(evidence)
+            end.append(evidence.after((answers + further) / answers))
+        needed, gap = self._boundary(), now[0].minus(now[1])
+        share = (end[0].minus(end[1]).sd / gap.sd) ** 2 if gap.sd < math.inf else 1.0
         if share >= 1.0:
-            return float(apart.least_z >= needed)
-        mean, sd = apart.least_z / math.sqrt(share), math.sqrt((1 - share) / share)
+            return float(gap.least_z >= needed)
+        mean, sd = gap.least_z / math.sqrt(share), math.sqrt((1 - share) / share)
         return _NORMAL.cdf((mean - needed) / sd) + _NORMAL.cdf((-mean - needed) / sd)
 
     def _boundary(self) -> float:
-        """The z that decides one pair at the last look; under Holm the first of them."""
+        """The z that decides a pair at the last look; under Holm, the first pair."""
         each = 1.0 if self._once else 2.0
         share = 1 / math.comb(len(self.tests), 2) if self.rules.holm else each
         last = 1.0 if self._once or not self._planned else LAST
         return -_NORMAL.inv_cdf((1 - self.rules.confidence) * share * last / 2)
 
     def _affords(self, state: RankingState, member: int) -> bool:
-        """Whether the budget lasts for one more item of this member, calls in flight included."""
+        """Whether the budget allows one more item of this member, after the calls in flight."""
         budget = self.budget
         if budget.items is not None and state.n_asked >= budget.items:
             return False
@@ -469,7 +469,7 @@ class Ranking:
         return True
 
     def _item(self, state: RankingState, member: int, rivals: Iterable[int], seed: int) -> Chosen:
-        """An item that most rivals have answered, first answered first; else the selector's."""
+        """The item that most rivals were asked, earliest first; else the selector's item."""
         test, own = self.tests[member], state.members[member]
         if self.rules.shared_items:
             allowed = test.pool.admissible(own)
@@ -484,7 +484,7 @@ class Ranking:
                 return Chosen(item, min(_as_drawn(own, other, item) for other in askers[item]))
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
         selected = choose(test.selector, test.pool, own, rng)
-        if selected is None:  # `_remaining` counts what the selector may choose from
+        if selected is None:  # cannot happen: `_remaining` counts the selector's items
             raise InvalidInputError(f"No item is left for examinee {member}.")
         return selected
 
@@ -501,15 +501,15 @@ class Ranking:
 
 
 def _as_drawn(own: CatState, rival: CatState, item: ItemIndex) -> float:
-    """With which probability an item was drawn that is taken over from a rival.
+    """Sampling probability of an item that is taken over from a rival.
 
-    Who has been asked just what the rival had been asked by then gets its next item by the same
-    lot. Otherwise nothing is known of the chance, and 1 says so.
+    If the member was asked exactly the items that the rival had been asked before this one, the
+    probability is the rival's. Otherwise it is unknown, which is recorded as 1.
     """
-    draws = {one.item: one.draw for one in rival.responses if one.draw is not None}
+    draws = {answer.item: answer.draw for answer in rival.responses if answer.draw is not None}
     draws |= rival.draws
     taken = draws.get(item)
-    if taken is None or len(draws) < rival.n_asked:  # of an unmarked item the step is forgotten
+    if taken is None or len(draws) < rival.n_asked:  # the step of an item without a draw is unknown
         return 1.0
     before = {other for other, draw in draws.items() if draw.step < taken.step}
     return taken.probability if before == own.asked else 1.0

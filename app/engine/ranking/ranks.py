@@ -1,25 +1,24 @@
-"""Who is above whom, how surely, and who ties: from abilities as they are stated alone.
+"""Ranks, pairs and ties of examinees, from their stated abilities alone.
 
     measured = (Ability(theta=theta, se=0.2, n_items=30) for theta in (0.4, 1.2, 0.5))
     ranks = ranks_of([ability.stated() for ability in measured])
     ranks.order        # (1, 2, 0): positions, best first
-    ranks.groups       # ((1,), (2, 0)): the last two cannot be told apart
+    ranks.groups       # ((1,), (2, 0)): the last two cannot be separated
     ranks.rank_ranges  # ((2, 3), (1, 1), (2, 3)): best and worst rank of each position
 
-The order is that of the estimates, which people are shown. What is thought to be wrong with them
-beyond those calibrated (`app.engine.prediction.ability`) makes pairs less sure, and never turns
-them round.
+The order is that of the reported estimates. Their bias beyond the calibrated range
+(`app.engine.prediction.ability`) makes pairs less certain, and never reverses them.
 
-A pair is decided when its order is wrong with probability at most `1 - confidence`: had the two
-been equal, the one above would come that far above the other no more often than that. Two equals
-are therefore told apart, in either direction, with at most twice that probability. Holm's
-correction is stricter: any difference at all among equals is found with at most `1 - confidence`,
-over all pairs together.
+A pair is decided when its order is wrong with probability at most `1 - confidence`: if the two were
+equal, the upper one would lead by so much no more often than that. Two equals are therefore
+separated, in either direction, with at most twice that probability. Holm's correction is stricter:
+over all pairs together, any difference among equals is found with probability at most
+`1 - confidence`.
 
-Where estimates are compared several times while answers come in, each look has a share of that
-probability, and the shares add up to at most 1. A pair's p-value is then the smallest over its
-looks of p / share: of two equals it is p or less with probability at most p, however the looks
-hang together and whatever made somebody ask on after one of them.
+If estimates are compared several times while answers arrive, each look has a share of that
+probability; the shares sum to at most 1. The p-value of a pair is the smallest p / share over its
+looks. For two equals it is p or less with probability at most p, whatever the dependence of the
+looks and whatever the reason for asking further items after a look.
 
 Sources: Holm (1979), Scandinavian Journal of Statistics 6, section 5 for the shares; Pocock (1977),
 Biometrika 64, for tests in groups of answers.
@@ -42,11 +41,11 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was known when the examinees were compared.
+    """The evidence of one comparison of all examinees.
 
     Attributes:
-        evidence: Of each; None of whom this look does not hold yet.
-        share: Of the probability to err, in (0, 1].
+        evidence: Stated ability of each examinee; None if it has not reached this look.
+        share: Share of the error probability that this look has, in (0, 1].
     """
 
     evidence: Sequence[Stated | None]
@@ -59,13 +58,13 @@ class Pair:
 
     Attributes:
         above: Position with the higher theta (the lower position if they are equal).
-        below: The other.
-        z: Largest difference by the evidence of a look, in units of its standard error; 0 where
-            there is none, or where it goes the other way than the thetas.
-        p_above: Probability that `above` is really above: from normal posteriors.
-        p_value: At most the probability that two equals come that far apart, either way, at any
-            look.
-        decided: Whether the order is taken for settled, by this pair or through a third.
+        below: Position with the lower theta.
+        z: Largest difference at any look, in standard errors; 0 without evidence, or if its sign
+            is opposite to that of the thetas.
+        p_above: Posterior probability that `above` is truly above, from normal posteriors.
+        p_value: Upper bound of the probability that two equals differ by so much, in either
+            direction, at any look.
+        decided: Whether the order is settled, by this pair or through a third examinee.
     """
 
     above: int
@@ -81,11 +80,10 @@ class Ranks:
     """An order that admits ties.
 
     Attributes:
-        order: Positions by falling theta; in a tie group nobody is told apart from the next.
+        order: Positions by falling theta; neighbours within a tie group are not separated.
         pairs: All pairs, in the order of `order`.
-        groups: `order` cut between neighbours whose order is decided: one tuple a tie group.
-        rank_ranges: By position, the best and the worst rank (1 is best) that the decided pairs
-            leave open.
+        groups: Tie groups: `order`, cut between neighbours whose order is decided.
+        rank_ranges: Best and worst rank (1 is best) of each position that the decided pairs allow.
     """
 
     order: tuple[int, ...]
@@ -95,7 +93,7 @@ class Ranks:
 
     @property
     def ties(self) -> tuple[tuple[int, ...], ...]:
-        """The groups of more than one."""
+        """Tie groups of more than one examinee."""
         return tuple(group for group in self.groups if len(group) > 1)
 
     @property
@@ -116,34 +114,34 @@ def ranks_of(
     """Order, pairs, tie groups and rank ranges of examinees on one scale.
 
     Args:
-        abilities: On one scale; of whom nothing is known, with an infinite error. They give the
-            order and its probability.
-        looks: What decides; by default these abilities, looked at once.
+        abilities: Stated abilities on one scale, with an infinite error for an examinee without
+            answers. They give the order and its posterior probability.
+        looks: Looks that decide; by default one look at these abilities.
         confidence: The order of a pair is wrong with probability 1 - confidence at most.
-        holm: No difference is found among equals, with that confidence for all pairs together.
-        either_way: Equals are told apart, in either direction, with probability 1 - confidence at
-            most.
+        holm: Whether the confidence holds for all pairs together, by Holm's correction.
+        either_way: Whether 1 - confidence bounds both directions together: equals are separated
+            with at most that probability.
 
     Raises:
-        InvalidInputError: No examinee, or a number that is none.
+        InvalidInputError: There is no examinee, or a number is not finite.
     """
     if not abilities:
         raise InvalidInputError("A standing needs at least one examinee, got none.")
-    for one in abilities:
-        if not (math.isfinite(one.theta) and math.isfinite(one.middle) and one.own >= 0):
+    for stated in abilities:
+        if not (math.isfinite(stated.theta) and math.isfinite(stated.middle) and stated.own >= 0):
             raise InvalidInputError(
-                f"A standing needs finite thetas and standard errors of at least 0, got {one}."
+                f"A standing needs finite thetas and standard errors of at least 0, got {stated}."
             )
     n_examinees, looks = len(abilities), [Look(abilities)] if looks is None else looks
     order = sorted(range(n_examinees), key=lambda i: -abilities[i].theta)
-    found = list(combinations(order, 2))
-    seen = [_seen(looks, above, below) for above, below in found]
-    p_values = [p for _, p in seen]
+    compared = list(combinations(order, 2))
+    evidence = [_seen(looks, above, below) for above, below in compared]
+    p_values = [p for _, p in evidence]
     alpha = 1.0 - confidence
     least = alpha if either_way else 2 * alpha
-    reached = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
+    settled = _holm(p_values, alpha) if holm else [p <= least for p in p_values]
     is_above = np.zeros((n_examinees, n_examinees), dtype=np.bool_)
-    for (above, below), decided in zip(found, reached, strict=True):
+    for (above, below), decided in zip(compared, settled, strict=True):
         is_above[above, below] = decided
     is_above = _closed(is_above)
     pairs = tuple(
@@ -155,7 +153,7 @@ def ranks_of(
             p_value=p_value,
             decided=bool(is_above[above, below]),
         )
-        for (above, below), (z, p_value) in zip(found, seen, strict=True)
+        for (above, below), (z, p_value) in zip(compared, evidence, strict=True)
     )
     better, worse = is_above.sum(axis=0).tolist(), is_above.sum(axis=1).tolist()
     return Ranks(
@@ -169,19 +167,19 @@ def ranks_of(
 
 
 def _seen(looks: Sequence[Look], above: int, below: int) -> tuple[float, float]:
-    """The largest z of a pair at its looks, and its p-value."""
+    """The largest z of a pair over its looks, and the p-value of the pair."""
     z, p_value = 0.0, 1.0
     for look in looks:
-        one, other = look.evidence[above], look.evidence[below]
-        if one is not None and other is not None:
-            apart = max(one.minus(other).least_z, 0.0)
-            z = max(z, apart)
-            p_value = min(p_value, math.erfc(apart / math.sqrt(2)) / look.share)
+        first, second = look.evidence[above], look.evidence[below]
+        if first is not None and second is not None:
+            distance = max(first.minus(second).least_z, 0.0)
+            z = max(z, distance)
+            p_value = min(p_value, math.erfc(distance / math.sqrt(2)) / look.share)
     return z, p_value
 
 
 def _holm(p_values: Sequence[float], alpha: float) -> list[bool]:
-    """Which hypotheses Holm's step-down procedure rejects."""
+    """Whether Holm's step-down procedure rejects each hypothesis."""
     rejected = [False] * len(p_values)
     for step, position in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
         if p_values[position] > alpha / (len(p_values) - step):
@@ -191,7 +189,7 @@ def _holm(p_values: Sequence[float], alpha: float) -> list[bool]:
 
 
 def _closed(is_above: BoolArray) -> BoolArray:
-    """Above somebody who is above a third is above the third (Warshall 1962)."""
+    """Transitive closure of the relation (Warshall 1962)."""
     for k in range(len(is_above)):
         is_above = is_above | (is_above[:, k, None] & is_above[None, k, :])
     return is_above

@@ -1,4 +1,4 @@
-"""What a ranking of several examinees is told: when it is content, and what it may cost."""
+"""Rules and budget of a ranking of several examinees."""
 
 import math
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from app.errors import InvalidInputError
 
 
 class Metric(StrEnum):
-    """What members are ranked by."""
+    """The measure by which members are ranked."""
 
     SCORE = "score"
     THETA = "theta"
 
 
 class RankingDecision(StrEnum):
-    """What decides a pair: see `app.engine.ranking.ranking`."""
+    """Rule that decides a pair; `app.engine.ranking.ranking` describes both."""
 
     PLANNED_LOOKS = "planned_looks"
     ONE_LOOK = "one_look"
@@ -34,11 +34,11 @@ class RankingPreset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRanking:
-    """What a preset gives where nothing else is given.
+    """Defaults of a preset.
 
     Attributes:
         rules: Fields of `RankingRules`.
-        asking: Sections of each member's design.
+        asking: Sections of each member's test design.
     """
 
     rules: Mapping[str, Any]
@@ -63,27 +63,27 @@ RANKING_PRESETS: Mapping[RankingPreset, PublishedRanking] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRules:
-    """When a ranking is content.
+    """When pairs are decided, and when a ranking ends.
 
     Attributes:
-        metric: By the score that the tests are about, or by ability.
-        decision: At a few looks planned beforehand, or as published: by eq. 10 after every answer,
-            as if looked at once.
-        confidence: With which a pair is decided, or found equal.
-        holm: For all pairs together (Holm), not for each; see `app.engine.ranking.ranks`.
-        min_items: Warm-up: scored answers of each member before anything is decided; of whom more
-            can be asked, as many as a result takes.
-        max_items: Most items asked of one member, whatever became of them.
-        tie_width: Difference that does not matter, in logits or as a share of the score; 0 counts
-            every difference.
-        futility: A pair that all its items left would decide with no larger probability is too
-            close, and gets no more. 0 asks on to the end: answers that will not decide a pair still
-            make it likelier that it comes out in its right order.
-        shared_items: Prefer items that the rival has answered: what is special about an item then
-            cancels out of the difference.
+        metric: Measure of the ranking: the score that the tests are about, or ability.
+        decision: Planned looks, or the published rule: eq. 10 after every answer, as if there were
+            one look.
+        confidence: Confidence with which a pair is decided or found equal.
+        holm: Whether the confidence holds for all pairs together, as in `app.engine.ranking.ranks`.
+        min_items: Warm-up: scored answers of each member before any decision. Members with more
+            items get at least as many as a result needs.
+        max_items: Most items asked of one member, whether they are scored or not.
+        tie_width: Difference that does not matter, in logits or as a share of the score; 0 if every
+            difference matters.
+        futility: A pair is too close, and gets no more items, if all its remaining items would
+            decide it with at most this probability. With 0 the ranking asks on to the end: answers
+            that do not decide a pair still make its right order likelier.
+        shared_items: Whether to prefer items that the rival has answered: peculiarities of an item
+            then cancel in the difference.
 
     Raises:
-        InvalidInputError: A number out of its range.
+        InvalidInputError: A number is out of its range.
     """
 
     metric: Metric = Metric.THETA
@@ -112,19 +112,19 @@ class RankingRules:
             raise InvalidInputError(f"futility lies in [0, 0.5), got {self.futility!r}.")
 
     def usual_budget(self, n_members: int) -> int:
-        """Items for all members where nobody says how many: half of what each may be asked.
+        """Default budget of items for all members: half of the most that each may be asked.
 
-        So those who are settled early leave some to those who are not.
+        Members who are settled early leave items to the others.
         """
         return n_members * max(self.max_items // 2, self.min_items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingBudget:
-    """What all members together may cost; None is no limit.
+    """Limits of the cost of all members together; None is no limit.
 
-    Money and tokens for the calls in flight and for the next one are set aside at the mean cost of
-    the member's closed calls, so that a cap is kept and not merely noticed.
+    The cost of the calls in flight and of the next call is reserved, at the mean cost of the
+    member's closed calls, so that a limit is kept and not exceeded first.
     """
 
     items: int | None = None
@@ -136,11 +136,11 @@ NO_LIMIT = RankingBudget()
 
 
 def usual_criterion(bank: ItemBank) -> CriterionName:
-    """What chooses items where nobody says.
+    """Default criterion of selection.
 
-    Continuous scores tell nearly as much on any item (mu (1 - mu) / k hardly varies), so that
-    choosing among them buys little information, and pays with an order on the chosen kind of item
-    instead of the whole bank's. Right and wrong answers tell much on few items.
+    Continuous scores are nearly equally informative on all items (mu (1 - mu) / k hardly varies).
+    A choice among them adds little information, and it orders members on the chosen kind of item
+    instead of the whole bank. Right and wrong answers are very informative on few items only.
     """
     continuous = bank.model.name == CONTINUOUS.name
     return CriterionName.RANDOM if continuous else CriterionName.MAXIMUM_INFORMATION

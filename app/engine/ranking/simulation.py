@@ -1,4 +1,4 @@
-"""Rankings on answers that are known beforehand: what they would find, before anything is paid."""
+"""Simulated rankings on recorded or drawn answers, before any model is called."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,12 @@ def simulate_ranking(
     """A whole ranking, answered from rows of scores.
 
     Args:
-        ranking: The rules; each member's test asks only what its row has an answer to.
-        rows: Scores of each member, shape (n_items,), NaN where there is no answer. Each costs
-            what the ranking expects.
-        seed: Of all random choices.
-        concurrency: Items kept in flight, over all members; the one asked first is answered first.
-        state: Where to go on; from the start otherwise.
+        ranking: The ranking; each member's test may ask only items with an answer in its row.
+        rows: Scores of each member, shape (n_items,), NaN where there is no answer. Each answer
+            costs what the ranking expects.
+        seed: Random seed.
+        concurrency: Number of items in flight over all members; the first asked is answered first.
+        state: State to continue from; None starts anew.
     """
     state = ranking.start() if state is None else state
     in_flight: list[RankingAsk] = []
@@ -48,14 +48,14 @@ def simulate_ranking(
 
 
 def kendall_tau(order: Sequence[int], measure: FloatArray) -> float:
-    """Kendall's tau-b between an order without ties and a measure that may have them.
+    """Kendall's tau-b between an order without ties and a measure that may have ties.
 
     Args:
         order: Positions, best first; at least two.
-        measure: Of each position, larger is better, shape (n,).
+        measure: Measure of each position, larger is better, shape (n,).
 
     Returns:
-        From -1 to 1; 0 where the measure is the same for all.
+        Correlation from -1 to 1; 0 if the measure is the same for all.
     """
     place = np.empty(len(order))
     place[list(order)] = -np.arange(len(order))

@@ -1,1 +1,1 @@
-"""Which item to ask next."""
+"""Selection of the next item."""

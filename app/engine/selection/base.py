@@ -1,4 +1,4 @@
-"""What a selector is, and what it chooses from."""
+"""Interfaces of selectors and criteria, and the pool of items that they choose from."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -31,7 +31,7 @@ class Pool:
         )
 
     def admissible(self, state: CatState) -> BoolArray:
-        """Mask of the items that may be asked now: active, and never asked before."""
+        """Mask of the items that may be asked now: active and not asked before."""
         return self.index.bank.open_items(state.asked, self.active)
 
     def best(self, values: FloatArray, state: CatState, count: int) -> list[ItemIndex]:
@@ -49,14 +49,14 @@ class Selector(Protocol):
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
         """The item to ask next, or None when the pool has no admissible item left.
 
-        Items that are pending count as asked: they are never chosen again, and they count
-        wherever shares of items matter.
+        Pending items count as asked: they are never chosen again, and they count in shares of
+        items.
         """
         ...
 
 
 class Criterion(Protocol):
-    """Puts a number on every item of a pool: how much asking it is worth now."""
+    """Gives every item of a pool a value: how much asking it is worth now."""
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Worth of each item, larger is better, shape (n_items,)."""

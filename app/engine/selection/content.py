@@ -10,7 +10,7 @@ from app.engine.bank import FloatArray, ItemIndex
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState
 
-#: Sums that differ by less differ by rounding.
+#: Smaller differences of sums are rounding errors.
 _EQUAL = 1e-9
 
 
@@ -18,16 +18,16 @@ _EQUAL = 1e-9
 class ContentBalanced:
     """Keeps the shares of tags near their targets.
 
-    After n items, scored and pending ones, a tag is `x = target * (n + 1) - count` behind. Asking
-    an item takes 1 off for each of its tags; the items that leave the least sum of squares x^2 over
-    all tags are the ones among which another selector chooses. With one tag an item this serves
-    the tag that is furthest behind. Tags without admissible items are passed over. What the targets
-    leave of 1 belongs to items without any target tag.
+    After n items, scored and pending ones, a tag is `x = target * (n + 1) - count` items behind.
+    Asking an item lowers x by 1 for each of its tags. Another selector chooses among the items
+    that leave the smallest sum of x^2 over all tags. If every item has one tag, these are the items
+    of the tag that is furthest behind. Tags without admissible items are ignored. If the targets
+    sum to less than 1, the rest belongs to the items without any target tag.
 
     Attributes:
         carries: Whether an item carries a tag, shape (n_tags, n_items).
         targets: Target share of each tag, shape (n_tags,).
-        then: Chooses among the items of the tag.
+        then: Selector among the items that serve the tags best.
 
     Sources: Kingsbury & Zara (1989), Applied Measurement in Education 2; for several tags an item
         the weighted deviations of Stocking & Swanson (1993), Applied Psychological Measurement 17.

@@ -1,4 +1,4 @@
-"""What asking an item is expected to cost."""
+"""Expected cost of asking an item."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from app.engine.bank import FloatArray
 from app.errors import InvalidInputError
 
-#: Prompt tokens cost about half of what written ones do, where no price is known.
+#: Assumed price of a prompt token relative to a written token, if prices are unknown.
 INPUT_SHARE = 0.5
 
 
@@ -22,8 +22,8 @@ def expected_costs(
     Args:
         tokens_in: Expected tokens of each prompt, shape (n_items,).
         tokens_out: Expected tokens of each answer, shape (n_items,).
-        price_in: Money for a prompt token.
-        price_out: Money for a written token.
+        price_in: Price of a prompt token.
+        price_out: Price of a written token.
 
     Raises:
         InvalidInputError: A cost that is not above 0, or only one of the prices.

@@ -1,16 +1,16 @@
-"""Optimal design: items that make a covariance small, whatever the answers will be.
+"""Optimal design: items whose answers, whatever they are, make a covariance V small.
 
-| criterion | makes small |
+| criterion | minimises |
 |---|---|
 | V-optimality | the variance of a predicted score (the target) |
 | V-optimality of loadings | the mean variance of the logits of the target's items |
 | D-optimality | det V: the volume of the abilities' joint interval |
 | A-optimality | trace V: the sum of the abilities' variances |
-| trace | nothing: it makes the trace of the Fisher information large |
+| trace | nothing: it maximises the trace of the Fisher information |
 
-An item with slopes s and weight w = P Q turns V into V - V s s' V w / (1 + w s' V s), so that each
-criterion takes one product of V with the slopes of the bank. Items in flight are counted as
-answered, in V as in the target's variance: they will shrink both whatever their answers.
+An item with slopes s and weight w = P Q turns V into V - V s s' V w / (1 + w s' V s). Each
+criterion therefore needs one product of V with the slopes of the bank. Pending items count as
+answered, in V and in the target's variance, because any answer will shrink both.
 
 Sources: Segall (1996), Psychometrika 61, for D; van der Linden (1999), Journal of Educational and
 Behavioral Statistics 24, for A; Atkinson, Donev & Tobias (2007), Optimum Experimental Designs,
@@ -34,7 +34,7 @@ _BLOCK = 2**13  # columns whose products stay in the processor's cache
 
 
 class Optimality(StrEnum):
-    """What is made small (or, for the trace, large)."""
+    """The quantity that is minimised (or, for the trace, maximised)."""
 
     V = "v_optimal"
     V_LOADINGS = "v_optimal_loadings"
@@ -45,16 +45,16 @@ class Optimality(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetVariance:
-    """V-optimality where the covariance of the scores themselves was learned from records.
+    """V-optimality with a covariance of the scores that was learned from recorded answers.
 
     Attributes:
-        target: The score to be predicted.
+        target: The score that the test predicts.
     """
 
     target: Target
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
-        """By how much each answer would lower the target's variance."""
+        """Reduction of the target's variance by an answer to each item."""
         return self.target.given(counted_items(state)).gains()
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
@@ -64,18 +64,18 @@ class TargetVariance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbilityDesign:
-    """Optimality of the abilities' covariance at the present estimate.
+    """Optimality of the abilities' covariance at the current estimate.
 
     Attributes:
-        optimality: Which.
-        weights: Of the items in the target of either V-optimality, shape (n_items,).
+        optimality: The criterion.
+        weights: Weight of each item in the target of either V-optimality, shape (n_items,).
     """
 
     optimality: Optimality
     weights: FloatArray
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """What each item is worth."""
+        """Worth of each item by the criterion."""
         bank, belief = pool.index.bank, state.belief
         if not isinstance(belief, ProfileBelief):
             raise InvalidInputError(
@@ -85,7 +85,7 @@ class AbilityDesign:
         items = abilities_of(bank).items
         slopes, across = items.slopes, items.across
         small = np.exp(-np.abs(belief.profile.mean @ across + items.intercept))
-        weight = small / (1.0 + small) ** 2  # P Q, without its cancellation
+        weight = small / (1.0 + small) ** 2  # P Q, computed without cancellation
         if self.optimality is Optimality.TRACE:
             information: FloatArray = weight * (across * across).sum(axis=0)
             return information
@@ -124,5 +124,5 @@ def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:
 
 
 def counted_items(state: CatState) -> list[int]:
-    """Items that shrink the variance: answered, or in flight."""
+    """Items that lower the variance: answered or pending."""
     return [*(response.item for response in state.responses), *state.pending]

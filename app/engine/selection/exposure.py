@@ -10,7 +10,7 @@ from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.sampled import Chosen, choose
 from app.engine.state import CatState
 
-#: Best items that Sympson-Hetter looks at first; four times as many each time none is accepted.
+#: Best items that Sympson-Hetter ranks first; it ranks four times as many if none is accepted.
 FIRST_RANKED = 16
 
 
@@ -33,7 +33,7 @@ class Random:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Randomesque:
-    """One of the `top_k` best items by a criterion, all equally likely; `top_k` 1 is the best.
+    """One of the `top_k` best items by a criterion, all equally likely; with 1, the best item.
 
     Source: Kingsbury & Zara (1989), Applied Measurement in Education 2.
     """
@@ -71,7 +71,7 @@ class RandomStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestStart:
-    """The item nearest in difficulty to theta before any answer, then another selector.
+    """First the item whose difficulty is nearest to the start theta, then another selector.
 
     Source: ATLAS, Algorithm 1, line 5.
     """
@@ -94,15 +94,15 @@ class NearestStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AStratified:
-    """The item nearest in difficulty, from strata of rising discrimination.
+    """The item nearest in difficulty to theta, from strata of rising discrimination.
 
-    Steep items tell most once theta is roughly known, so the test begins in the flattest stratum
-    and ends in the steepest. When a stratum is used up its nearest neighbour serves, the steeper
-    one first.
+    Steep items are most informative once theta is roughly known. The test therefore begins in the
+    flattest stratum and ends in the steepest. If a stratum has no item left, the nearest stratum
+    replaces it, the steeper one first.
 
     Attributes:
-        stratum: Stratum of each item from 0 (flattest), shape (n_items,).
-        length: Planned number of items; stages are equal parts of it.
+        stratum: Stratum of each item, from 0 (flattest), shape (n_items,).
+        length: Planned number of items; each stage is an equal part of it.
 
     Source: Chang & Ying (1999), Applied Psychological Measurement 23.
     """
@@ -122,12 +122,12 @@ class AStratified:
         return cls(stratum=np.minimum(rank * strata // n_active, strata - 1), length=length)
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """Minus the distance in strata, plus nearness of difficulty in (0, 1]."""
+        """Nearness of the difficulty, in (0, 1], minus the distance in strata."""
         asked = len(state.responses) + len(state.pending)
         n_strata = int(self.stratum.max()) + 1
         stage = min(asked * n_strata // self.length, n_strata - 1)
         ahead = self.stratum - stage
-        # Half a stratum nearer when steeper: the tie between neighbours goes to the steeper one.
+        # A flatter stratum counts as half a stratum farther, so that ties go to the steeper one.
         away = np.where(ahead >= 0, 2 * ahead, -2 * ahead + 1)
         nearness = 1.0 / (1.0 + np.abs(pool.index.bank.b - state.belief.theta))
         return np.nan_to_num(nearness, nan=0.0) - away
@@ -139,12 +139,12 @@ class AStratified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SympsonHetter:
-    """Passes over often chosen items with a probability fitted by simulation.
+    """Rejects often used items with a probability that was fitted by simulation.
 
-    The ranking is walked from the best item down and item i is accepted with probability
-    `acceptance[i]`; if none is, the best is taken. An item that was passed over may come up again
-    at the next step (nothing but the answers is remembered), and the acceptance probabilities are
-    fitted for exactly this rule by `app.engine.simulation.simulate.fit_acceptance`.
+    The selector goes down the ranking from the best item and accepts item i with probability
+    `acceptance[i]`. If it accepts none, it takes the best. A rejected item may be accepted at the
+    next step, because a test stores its answers only. For exactly this rule
+    `app.engine.simulation.simulate.fit_acceptance` fits the acceptance probabilities.
 
     Source: Sympson & Hetter (1985), Proceedings of the 27th annual meeting of the Military
     Testing Association.

@@ -1,4 +1,4 @@
-"""Criteria: what asking an item is worth.
+"""Criteria: the worth of asking an item.
 
 | symbol | meaning |
 |---|---|
@@ -15,8 +15,8 @@ from app.engine.bank import FloatArray, ItemIndex
 from app.engine.selection.base import Criterion, Pool
 from app.engine.state import Belief, CatState
 
-#: Nodes per posterior standard deviation that weighted criteria use: sums over a bell-shaped
-#: density converge exponentially, and every node costs a pass over the bank.
+#: Nodes per posterior standard deviation of weighted criteria. Few are enough: sums over a
+#: bell-shaped density converge exponentially, and every node costs a pass over the bank.
 _NODES_PER_SE = 3.0
 #: Posterior mass that may be left out on each side.
 _TAIL = 1e-4
@@ -24,7 +24,7 @@ _TAIL = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class MaximumInformation:
-    """Fisher information at the present theta, through the index.
+    """Fisher information at the current theta, through the index.
 
     Source: Lord (1980), Applications of Item Response Theory, section 10.2.
     """
@@ -42,9 +42,9 @@ class MaximumInformation:
 
 @dataclass(frozen=True, slots=True)
 class PrintedInformation:
-    """a^2 P (1 - P) at the present theta, as ATLAS eq. 2 prints it for the 3PL.
+    """a^2 P (1 - P) at the current theta, as ATLAS eq. 2 prints it for the 3PL.
 
-    Guessing takes information away; this form keeps it.
+    Guessing lowers the Fisher information of an item; this form does not account for that.
     """
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
@@ -60,7 +60,7 @@ class PrintedInformation:
 class PosteriorWeighted:
     """Fisher information averaged over the posterior: sum_k w_k I_i(theta_k).
 
-    Early in a test theta is a guess, and an item that is steep exactly there may tell nothing.
+    Early in a test theta is uncertain: an item that is steep only there may be uninformative.
 
     Source: van der Linden (1998), Psychometrika 63, eq. 13.
     """
@@ -78,14 +78,14 @@ class PosteriorWeighted:
 
 @dataclass(frozen=True, slots=True)
 class MutualInformation:
-    """Expected gain in knowledge of theta, in nats, by the formula of the response model.
+    """Mutual information of the answer and theta, in nats, by the formula of the response model.
 
     It is the mean Kullback-Leibler divergence between the posterior after the answer and the one
     before it.
     """
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """Mutual information of answer and theta."""
+        """Mutual information for each item."""
         bank = pool.index.bank
         return bank.model.mutual_information(bank.parameters, *coarse_posterior(state.belief))
 
@@ -96,12 +96,12 @@ class MutualInformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerCost:
-    """Worth of an item for what it costs: value / cost^weight.
+    """Value of an item relative to its cost: value / cost^weight.
 
     Attributes:
-        criterion: Gives the value.
-        costs: Expected cost of each item, in any one unit, above 0, shape (n_items,).
-        weight: 0 ignores cost, 1 takes the value per unit of cost.
+        criterion: Criterion that gives the value.
+        costs: Expected cost of each item, above 0, in any common unit, shape (n_items,).
+        weight: Exponent of the cost; 0 ignores the cost, 1 gives the value per unit of cost.
     """
 
     criterion: Criterion
@@ -109,7 +109,7 @@ class PerCost:
     weight: float
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
-        """Value per cost."""
+        """Value of each item relative to its cost."""
         return self.criterion.values(pool, state) / self.costs**self.weight
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
@@ -118,7 +118,7 @@ class PerCost:
 
 
 def coarse_posterior(belief: Belief) -> tuple[FloatArray, FloatArray]:
-    """The posterior on few nodes: neighbours merged into their centre of mass, tails left out.
+    """The posterior on few nodes: neighbours are merged at their centre of mass, tails are cut.
 
     Returns:
         Nodes and weights, each of shape (n_coarse,).

@@ -1,19 +1,19 @@
-"""Questions that the curves want most, and questions that are sampled whatever the curves say.
+"""A mixture of items chosen by the score curves and items sampled at random.
 
-Each step samples with the probability that the curves do not hold for this examinee, and with two
-fifths at least: with few reference models that is nearly always, and the answers themselves move it
-(`app.engine.prediction.score_estimate`). Always where the sampled questions by themselves tell the
-score far more exactly than the curves, as of an examinee that has nothing right. Otherwise it asks
-what leaves the least variance of the score by the curves, in three tenths of a large bank. Each
-test has its own part, so that two tests have few items in common: it begins at the first item,
-which is always sampled.
+A step samples with the probability that the curves do not hold for this examinee, at least 2/5.
+With few reference models that probability is near 1; the answers change it
+(`app.engine.prediction.score_estimate`). A step always samples where the sampled items alone
+predict the score far more precisely than the curves, for example if no answer is right. Otherwise
+it chooses the item whose answer leaves the smallest variance of the score by the curves. It looks
+at 30 % of a large bank only. This part starts at the first item of the test, which is always
+sampled, so that two tests have few items in common.
 
-What is sampled is spread evenly: items stand in the order of their expected scores, each as wide as
-it counts in the score. The sequence u + k phi modulo 1, phi the golden ratio, samples each item
-that it meets, once. Every beginning of it is nearly even, so that a test may end anywhere. Where no
-order of the items is known it is a random sample.
+The sample is spread evenly. The items are ordered by expected score on the interval (0, 1), and
+the width of each item is its weight in the score. The sequence u + k phi modulo 1, phi the golden
+ratio, samples each item that it meets, once. Every start of the sequence is nearly even, so that a
+test may end at any step. If the order of the items is unknown, the sample is simply random.
 
-A sampled question carries a probability below 1 with its answer, a chosen one 1.
+The answer to a sampled item carries a sampling probability below 1; a chosen item carries 1.
 
 Source: Kuipers & Niederreiter (1974), Uniform Distribution of Sequences, for the sequence.
 """
@@ -33,22 +33,22 @@ from app.engine.prediction.score_estimate import LEAST_DOUBT, ScoreEstimator
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Draw, answered
 
-#: Share of the bank that one test chooses from, and how many items that are at least.
+#: Share of the bank that one test chooses from, and the least number of items in that part.
 _SHARE, _LEAST_ITEMS = 0.3, 150
 _GOLDEN = 0.6180339887498949
-#: Members of the sequence that are looked at for one that meets an open item.
+#: Terms of the sequence that are searched for one that meets an open item.
 _AHEAD = 1024
-#: Items that a test for theta chooses before any is sampled, and that it samples at most.
+#: Items that a test for theta chooses before it samples, and the most items that it then samples.
 LEAD = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An item that was chosen.
+    """The item that a selector gives.
 
     Attributes:
-        item: Its position.
-        probability: With which this step sampled it; 1 where nothing was left to chance.
+        item: Position of the item in the bank.
+        probability: Sampling probability of the item in this step; 1 if it was not sampled.
     """
 
     item: ItemIndex
@@ -56,18 +56,18 @@ class Chosen:
 
 
 class Samples(Protocol):
-    """A selector that knows with which probability it chose."""
+    """A selector that knows the sampling probability of its item."""
 
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
-        """The item that `select` gives for the same generator, with its probability."""
+        """The item that `select` gives for the same generator, with its sampling probability."""
         ...
 
 
 def choose(
     selector: Selector, pool: Pool, state: CatState, rng: np.random.Generator
 ) -> Chosen | None:
-    """The next item by any selector; one that tells no probability left nothing to chance."""
-    # Asking a protocol at run time would take as long as choosing.
+    """The next item by any selector; a selector without `draw` has sampling probability 1."""
+    # `isinstance` with a runtime protocol would take as long as the choice of the item.
     draw: Callable[..., Chosen | None] | None = getattr(selector, "draw", None)
     if draw is not None:
         return draw(pool, state, rng)
@@ -77,22 +77,22 @@ def choose(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveVariance:
-    """V-optimality by score curves: what an answer would take off the variance of the target.
+    """V-optimality by score curves: the reduction of the target's variance by an answer.
 
     Attributes:
-        curves: Of the scores.
-        weights: Of the items in the target, shape (n_items,).
+        curves: Score curves of all items.
+        weights: Weight of each item in the target score, shape (n_items,).
     """
 
     curves: ScoreCurves
     weights: FloatArray
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
-        """By how much each answer would lower the target's variance."""
+        """Expected reduction of the target's variance by an answer to each item."""
         return self.worth(state, located(self.curves, state))
 
     def worth(self, state: CatState, at: Located) -> FloatArray:
-        """The same where the abilities are known already."""
+        """The values of `values` for abilities that were estimated before."""
         curves = self.curves
         information = curves.variance(at)
         open_ = self.weights * information
@@ -102,7 +102,7 @@ class CurveVariance:
         for item in state.pending:
             covariance = with_answer(covariance, curves.slopes[:, item], float(information[item]))
         along, length = curves.spread(covariance, curves.slopes @ open_)
-        # Of the target, what an answer takes off: I c^2 / (1 + I v), in place.
+        # An answer lowers the target's variance by I c^2 / (1 + I v), computed in place.
         along *= along
         along *= information
         length *= information
@@ -117,16 +117,16 @@ class CurveVariance:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sampled:
-    """A sample of items that is even in the order of their expected scores.
+    """A sample of items that is evenly spread over their expected scores.
 
     Attributes:
-        position: Where each item stands in that order, in (0, 1), each as wide as it counts in the
-            score; NaN where it does not count. Shape (n_items,), as below.
-        width: How wide it is.
-        circle: Where each item stands on a circle, in [0, 1): each arc has all difficulties. Where
-            costs count, all stand together.
-        order: The items by position.
-        edges: Where each of them but the last ends.
+        position: Middle of each item's part of (0, 1), in the order of the expected scores; NaN
+            for an item without weight in the score. Shape (n_items,).
+        width: Width of each item's part, the sampling weights; they sum to 1. Shape (n_items,).
+        circle: Place of each item on a circle, in [0, 1), so that every arc holds all
+            difficulties; 0 for all items where costs count. Shape (n_items,).
+        order: Items in the order of their positions, shape (n_items,).
+        edges: Upper end of the part of each item in `order` but the last, shape (n_items - 1,).
     """
 
     position: FloatArray
@@ -142,21 +142,21 @@ class Sampled:
         """The sample for a score with these weights of the items.
 
         Args:
-            curves: Tell the order.
-            weights: Shape (n_items,).
-            costs: Of the items, where dear ones are to be sampled less; shape (n_items,).
+            curves: Score curves; their intercepts give the order of the items.
+            weights: Weight of each item in the score, shape (n_items,).
+            costs: Cost of each item, shape (n_items,); expensive items are then sampled less.
         """
-        # For one budget the variance of the estimate is least so (Neyman allocation).
+        # These widths minimise the variance of the estimate for a fixed budget (Neyman allocation).
         width = weights if costs is None else weights / np.sqrt(costs)
         width = width / width.sum()
-        # Items alike stand in no order of the file, which may follow topics or difficulty.
+        # Ties are broken at random: the order of the file may follow topics or difficulty.
         shuffled = np.random.default_rng(width.size).permutation(width.size)
         order = np.lexsort((shuffled, curves.intercept))
         position = np.empty(width.size)
         position[order] = np.cumsum(width[order]) - 0.5 * width[order]
         position[width <= 0.0] = np.nan
         circle = np.zeros(width.size)
-        if costs is None:  # else a cheap item is worth more than one that few are asked
+        if costs is None:  # with costs, a cheap item matters more than an item that is rarely used
             circle[order] = (np.arange(width.size) * _GOLDEN) % 1.0
         edges = np.cumsum(width[order])[:-1]
         return cls(position=position, width=width, circle=circle, order=order, edges=edges)
@@ -174,21 +174,21 @@ class Sampled:
         if total <= 0.0:
             open_ = np.flatnonzero(is_open)
             return Chosen(ItemIndex(int(rng.choice(open_))), 1.0) if open_.size else None
-        met = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
-        met = met[chances[met] > 0.0]
-        item = int(met[0] if met.size else rng.choice(chances.size, p=chances / total))
+        hits = self.order[np.searchsorted(self.edges, self._next(state, rng), side="right")]
+        hits = hits[chances[hits] > 0.0]
+        item = int(hits[0] if hits.size else rng.choice(chances.size, p=chances / total))
         return Chosen(ItemIndex(item), float(chances[item] / total))
 
     def part(self, state: CatState) -> BoolArray:
-        """The items that this test chooses from, an arc from its first one on; shape (n_items,)."""
+        """Mask of the arc of items that this test chooses from, which starts at its first item."""
         _, first = min((draw.step, item) for item, draw in draws_of(state))
         share = max(_SHARE, _LEAST_ITEMS / self.circle.size)
-        ahead = self.circle - self.circle[first]
-        inside: BoolArray = (ahead >= 0.0) & (ahead < share) | (ahead < share - 1.0)
+        distance = self.circle - self.circle[first]
+        inside: BoolArray = (distance >= 0.0) & (distance < share) | (distance < share - 1.0)
         return inside
 
     def _next(self, state: CatState, rng: np.random.Generator) -> FloatArray:
-        """Where the next sampled item may stand: the sequence from here on."""
+        """The next terms of the sequence: candidate positions of the next sampled item."""
         sampled = [
             (self.width[item], draw.step, item)
             for item, draw in draws_of(state)
@@ -196,9 +196,9 @@ class Sampled:
         ]
         start = rng.random()
         if sampled:
-            # The narrowest tells best where the sequence was; in a wide one chance tells.
+            # The narrowest item locates the sequence best; within its width the place is random.
             width, step, item = min(sampled)
-            since = 1 + sum(one[1] > step for one in sampled)
+            since = 1 + sum(earlier[1] > step for earlier in sampled)
             start = self.position[item] + (start - 0.5) * (width - self.width.min())
             start += since * _GOLDEN
         places: FloatArray = np.mod(start + _GOLDEN * np.arange(_AHEAD), 1.0)
@@ -207,12 +207,12 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedOrSampled:
-    """What the curves want most, or a sampled item as far as they are in doubt.
+    """Chooses by the curves, or samples with the probability that the curves do not hold.
 
     Attributes:
-        estimator: Of the score; tells how far the curves are to be relied on.
-        wanted: Chooses by the curves.
-        sampled: Chooses without them.
+        estimator: Estimator of the score; gives the probability that the curves do not hold.
+        wanted: Selector that uses the curves.
+        sampled: Selector that samples without the curves.
     """
 
     estimator: ScoreEstimator
@@ -227,7 +227,7 @@ class WantedOrSampled:
     def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
         """See `Samples`."""
         chance = rng.random()
-        # What takes longer to tell is asked only where it decides.
+        # The conditions are in the order of their computing time: `or` skips the slow ones.
         if (
             not draws_of(state)
             or chance < LEAST_DOUBT
@@ -243,16 +243,16 @@ class WantedOrSampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThetaThenSampled:
-    """Chooses what tells most of theta, and samples once that leaves open where the examinee is.
+    """Chooses items for theta; samples if they cannot place the examinee.
 
-    A test for theta asks what is steep at its theta. Where that leaves open whom of the reference
-    models the examinee is like, more of the same would bring neither it nor the score any nearer:
-    sampled questions place the examinee. A longer test goes on as it began.
+    A test for theta asks items that are steep at its theta. Their answers may leave open which
+    reference models the examinee resembles. More such items would improve neither theta nor the
+    score then, but sampled items do. After `LEAD` sampled items the test chooses for theta again.
 
     Attributes:
-        wanted: Chooses for theta.
-        sampled: Samples.
-        placing: Tells whether it is open.
+        wanted: Selector of items for theta.
+        sampled: Selector that samples.
+        placing: Decides whether the examinee's place is open.
     """
 
     wanted: Selector
@@ -278,11 +278,11 @@ class ThetaThenSampled:
 
 
 def draws_of(state: CatState) -> list[tuple[ItemIndex, Draw]]:
-    """How the items came to be asked that are pending or scored, as far as it was noted."""
-    scored = [(one.item, one.draw) for one in state.responses if one.draw is not None]
+    """The pending and scored items with their `Draw`, where one was recorded."""
+    scored = [(answer.item, answer.draw) for answer in state.responses if answer.draw is not None]
     return [*scored, *state.draws.items()]
 
 
 def located(curves: ScoreCurves, state: CatState) -> Located:
-    """Where the answers so far put an examinee."""
+    """Abilities of the examinee by the curves, given the answers so far."""
     return curves.locate(*answered(state.responses))

@@ -1,1 +1,1 @@
-"""Tests on answers that are known beforehand, and what they teach."""
+"""Simulated tests on recorded or drawn answers, and what is learned from them."""

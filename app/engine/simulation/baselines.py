@@ -1,22 +1,22 @@
-"""Simpler ways to tell a score from a few questions, to hold a design against.
+"""Simpler predictors of a score from a few items, to compare a design with.
 
-| name | questions | the score is told by |
+| name | items | prediction of the score |
 |---|---|---|
-| random | any | the mean of the answers |
-| stratified | one of each of n strata of like difficulty | the mean of the answers |
-| tasks | as many of each task | the tasks' means, each by its size |
-| beta-binomial | any | the tasks' means, drawn to those of the reference models |
-| ridge | any | a regression of the reference models' scores on their answers |
-| anchors | nearest to the centres of n clusters of answers | the answers, by the clusters' sizes |
-| anchors-irt | the same of slopes and intercepts | the answers, by the clusters' sizes |
-| p-irt | those of anchors | the answers, and what theta expects of all other items |
-| gp-irt | the same | both of the last two, weighed |
-| fixed | a list that is given | the mean of the answers |
-| fixed, regressed | the same | a regression on that mean |
+| random | random | mean of the answers |
+| stratified | one of each of n strata of difficulty | mean, weighted by the strata's sizes |
+| tasks | equally many of each task | mean of the tasks' means, weighted by their sizes |
+| beta-binomial | random | the same, shrunk towards the tasks' means of the reference models |
+| ridge | random | regression of the reference models' scores on their answers |
+| anchors | nearest to the centres of n clusters of answers | mean, weighted by cluster sizes |
+| anchors-irt | the same for slopes and intercepts | mean, weighted by cluster sizes |
+| p-irt | as for anchors | mean of the answers and of the expected scores of all other items |
+| gp-irt | as for anchors | weighted mean of anchors and p-irt |
+| fixed | a given list | mean of the answers |
+| fixed, regressed | the same list | regression on that mean |
 
-All but p-irt and gp-irt are linear in the answers. Where chance chooses the questions, errors are
-means over several draws. An item that an examinee has no answer to is neither asked nor counted, as
-in its test.
+All but p-irt and gp-irt are linear in the answers. If the items are random, the error is a mean
+over several draws. An item without an answer of the examinee is neither asked nor counted, as in
+a test.
 
 Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, for anchors, p-IRT and gp-IRT;
 Kipnis et al. (2025), metabench, arXiv 2407.12844, for a regression on a fixed list; eq. 15 of the
@@ -38,21 +38,21 @@ from app.engine.models.base import IntArray
 FIXED, REGRESSED = "fixed", "fixed, regressed"
 _DRAWS = 20
 _ROUNDS = 30
-#: Answers that the reference models' mean of a task counts for, lambda of eq. 15.
+#: Number of answers that the reference models' mean of a task counts as, lambda of eq. 15.
 _WORTH = 5.0
-#: Penalties that the ridge regression chooses among by its error on each model left out.
+#: Candidate penalties of the ridge regression, compared by leave-one-out error.
 _PENALTIES = 10.0 ** np.arange(-2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """How one of them did.
+    """Error of one baseline.
 
     Attributes:
-        name: See the module.
-        items: Questions of each examinee.
-        accuracy_mae: Mean absolute error of the score.
-        accuracy_mae_se: Its standard error over the examinees; None of one.
+        name: Name in the table of the module.
+        items: Number of items that each examinee is asked.
+        accuracy_mae: Mean absolute error of the predicted score.
+        accuracy_mae_se: Standard error of that mean over the examinees; None for one examinee.
     """
 
     name: str
@@ -63,14 +63,14 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A score that is linear in the answers: `constant + weights @ answers`."""
+    """A prediction that is linear in the answers: `constant + weights @ answers`."""
 
     items: IntArray
     weights: FloatArray
     constant: float = 0.0
 
     def of(self, rows: FloatArray) -> FloatArray:
-        """The scores that are told, shape (n_examinees,)."""
+        """Predicted scores, shape (n_examinees,)."""
         return np.asarray(self.constant + rows[:, self.items] @ self.weights)
 
 
@@ -84,29 +84,29 @@ def baselines(
     fixed: IntArray | None = None,
     seed: int = 0,
 ) -> list[Baseline]:
-    """All that can be had, by the same number of questions.
+    """Errors of all baselines, each with the same number of items.
 
     Args:
-        others: Scores of the reference models, shape (n_models, n_items of the bank), NaN where
-            there is no answer, which counts as the mean of the others on its item.
-        rows: Of the examinees; the score is their mean.
-        n_items: Questions of each examinee.
-        bank: Parameters, for what goes by item response theory.
+        others: Scores of the reference models, shape (n_models, n_items of the bank). A missing
+            score is NaN and is replaced by the mean of its item.
+        rows: Scores of the examinees; the mean of a row is the score to predict.
+        n_items: Number of items that each examinee is asked.
+        bank: Item parameters, for the baselines that use item response theory.
         tasks: Task of each item.
-        fixed: Positions of a list of items; who answered none of them is told the mean of the
-            reference models.
-        seed: Of all chance.
+        fixed: Positions of a list of items. If an examinee answered none of them, the prediction
+            is the mean of the reference models.
+        seed: Random seed.
     """
-    known = ~np.isnan(others)
-    answers = known.sum(axis=0)
-    sums = np.where(known, others, 0.0).sum(axis=0)
-    usual = sums.sum() / max(answers.sum(), 1)  # for an item that none of them answered
-    others = np.where(known, others, np.where(answers, sums / np.maximum(answers, 1), usual))
-    masks, alike = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
+    present = ~np.isnan(others)
+    answers = present.sum(axis=0)
+    sums = np.where(present, others, 0.0).sum(axis=0)
+    overall = sums.sum() / max(answers.sum(), 1)  # for an item that no reference model answered
+    others = np.where(present, others, np.where(answers, sums / np.maximum(answers, 1), overall))
+    masks, pattern = np.unique(~np.isnan(rows), axis=0, return_inverse=True)
     errors: dict[str, FloatArray] = {}
     for nth, mask in enumerate(masks):
-        at, who = np.flatnonzero(mask), np.flatnonzero(alike.ravel() == nth)
-        found = _errors(
+        at, who = np.flatnonzero(mask), np.flatnonzero(pattern.ravel() == nth)
+        by_name = _errors(
             others[:, at],
             rows[np.ix_(who, at)],
             min(n_items, len(at)),
@@ -115,17 +115,17 @@ def baselines(
             fixed=None if fixed is None else np.flatnonzero(np.isin(at, fixed)),
             seed=seed,
         )
-        for name, each in found.items():
-            errors.setdefault(name, np.empty(len(rows)))[who] = each
+        for name, loss in by_name.items():
+            errors.setdefault(name, np.empty(len(rows)))[who] = loss
     sizes = {} if fixed is None else dict.fromkeys((FIXED, REGRESSED), len(fixed))
     return [
         Baseline(
             name=name,
             items=sizes.get(name, n_items),
-            accuracy_mae=float(each.mean()),
-            accuracy_mae_se=float(each.std(ddof=1) / len(each) ** 0.5) if len(each) > 1 else None,
+            accuracy_mae=float(loss.mean()),
+            accuracy_mae_se=float(loss.std(ddof=1) / len(loss) ** 0.5) if len(loss) > 1 else None,
         )
-        for name, each in errors.items()
+        for name, loss in errors.items()
     ]
 
 
@@ -139,7 +139,7 @@ def _errors(
     fixed: IntArray | None,
     seed: int,
 ) -> dict[str, FloatArray]:
-    """Absolute error of each way for each of some examinees who answered all of these items."""
+    """Absolute errors of each baseline for examinees who answered all of these items."""
     truth, means = rows.mean(axis=1), others.mean(axis=0)
     drawn: dict[str, Callable[[np.random.Generator], Rule]] = {
         "random": lambda rng: _mean_of(_any(others, n, rng)),
@@ -149,29 +149,29 @@ def _errors(
     }
     if 1 < len(set(tasks)) <= n:
         drawn["tasks"] = lambda rng: _of_tasks(tasks, n, rng)
-    found = {}
+    errors = {}
     for name, make in drawn.items():
         rules = [make(np.random.default_rng([seed, draw])) for draw in range(_DRAWS)]
-        found[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
+        errors[name] = np.mean([np.abs(rule.of(rows) - truth) for rule in rules], axis=0)
     anchors = anchors_of(others.T, n, np.random.default_rng(seed))
     curves = np.column_stack([bank.a, bank.intercept])
     by_anchors, by_theta = anchors.of(rows), p_irt(bank, anchors.items, rows)
     missed = np.abs(p_irt(bank, anchors.items, others) - others.mean(axis=1)).mean()
     share = missed**2 / (missed**2 + others.var(axis=1).mean() / (4 * n)) if missed else 0.0
-    found["anchors"] = np.abs(by_anchors - truth)
+    errors["anchors"] = np.abs(by_anchors - truth)
     by_curves = anchors_of(curves, n, np.random.default_rng(seed)).of(rows)
-    found["anchors-irt"] = np.abs(by_curves - truth)
-    found["p-irt"] = np.abs(by_theta - truth)
-    found["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
+    errors["anchors-irt"] = np.abs(by_curves - truth)
+    errors["p-irt"] = np.abs(by_theta - truth)
+    errors["gp-irt"] = np.abs(share * by_anchors + (1 - share) * by_theta - truth)
     if fixed is not None:
         plain = _mean_of(fixed) if len(fixed) else Rule(fixed, np.zeros(0), float(others.mean()))
-        found[FIXED] = np.abs(plain.of(rows) - truth)
-        found[REGRESSED] = np.abs(_on_mean(others, plain).of(rows) - truth)
-    return found
+        errors[FIXED] = np.abs(plain.of(rows) - truth)
+        errors[REGRESSED] = np.abs(_on_mean(others, plain).of(rows) - truth)
+    return errors
 
 
 def p_irt(bank: ItemBank, items: IntArray, rows: FloatArray) -> FloatArray:
-    """Mean of the answers to some items and of what theta expects of all others."""
+    """Mean of the answers to some items and of the expected scores of all others at theta."""
     asked = np.full(rows.shape, np.nan)
     asked[:, items] = rows[:, items]
     thetas, _ = whole_bank_abilities(bank, asked)
@@ -205,25 +205,25 @@ def _of_tasks(tasks: Sequence[Hashable], n: int, rng: np.random.Generator) -> Ru
 
 
 def shrunk(others: FloatArray, tasks: Sequence[Hashable], items: IntArray) -> Rule:
-    """Posterior means of the tasks, beta-binomial about those of the reference models."""
-    _, of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
-    sizes = np.bincount(of)
-    prior = np.bincount(of, others.mean(axis=0)) / sizes
-    asked = np.bincount(of[items], minlength=len(sizes))
-    each = sizes / len(of) / (_WORTH + asked)
-    return Rule(items, each[of[items]], float(_WORTH * each @ prior))
+    """Beta-binomial posterior means of the tasks; the prior means are the reference models'."""
+    _, task_of = np.unique(np.asarray([str(task) for task in tasks]), return_inverse=True)
+    sizes = np.bincount(task_of)
+    prior = np.bincount(task_of, others.mean(axis=0)) / sizes
+    asked = np.bincount(task_of[items], minlength=len(sizes))
+    share = sizes / len(task_of) / (_WORTH + asked)
+    return Rule(items, share[task_of[items]], float(_WORTH * share @ prior))
 
 
 def ridge(others: FloatArray, scores: FloatArray, items: IntArray) -> Rule:
-    """Regression of some scores of the reference models on their answers."""
+    """Ridge regression of scores of the reference models on their answers."""
     answers = others[:, items]
     centre, middle = answers.mean(axis=0), scores.mean()
     u, s, vt = np.linalg.svd(answers - centre, full_matrices=False)
     projected = u.T @ (scores - middle)
     kept = s**2 / (s**2 + _PENALTIES[:, None])
     leverage = 1.0 / len(scores) + kept @ (u**2).T
-    missed = (scores - middle - (kept * projected) @ u.T) / np.maximum(1.0 - leverage, 1e-9)
-    penalty = _PENALTIES[np.argmin((missed**2).mean(axis=1))]
+    residuals = (scores - middle - (kept * projected) @ u.T) / np.maximum(1.0 - leverage, 1e-9)
+    penalty = _PENALTIES[np.argmin((residuals**2).mean(axis=1))]
     weights = vt.T @ (s / (s**2 + penalty) * projected)
     return Rule(items, weights, float(middle - centre @ weights))
 
@@ -237,7 +237,7 @@ def _on_mean(others: FloatArray, plain: Rule) -> Rule:
 
 
 def anchors_of(points: FloatArray, n: int, rng: np.random.Generator) -> Rule:
-    """Items nearest to the centres of n clusters (k-means) of points, shape (n_items, any)."""
+    """Items nearest to the centres of n clusters (k-means) of points, shape (n_items, n_axes)."""
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster without items has no anchor
         centres, nearest = kmeans2(points, n, iter=_ROUNDS, minit="points", rng=rng)

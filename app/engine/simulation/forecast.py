@@ -1,8 +1,8 @@
-"""What a test will take before anything is paid: items, cost, time and precision to expect.
+"""Forecast of a test: the expected number of items, cost, time and precision.
 
-Examinees are drawn, answer by the bank's own model, and take the test. The forecast is as good as
-the model: real examinees fit it less well, and answers that cannot be scored cost items that are
-not counted here.
+Simulated examinees take the test; their answers are drawn from the bank's response model. The
+forecast is only as good as that model: real examinees fit it less well. Answers that cannot be
+scored cost further items, which the forecast does not count.
 """
 
 from collections import Counter
@@ -19,21 +19,21 @@ from app.engine.simulation.simulate import FREE, Calls, draw_scores, take
 from app.engine.state import CatState
 from app.errors import InvalidInputError
 
-#: What people are told that it takes, whatever the design asks for: half of the score's interval.
+#: Half-width of the score's interval for which the effort is reported, whatever the design asks.
 TOLD_MARGIN = 0.03
-#: Ends of the regions of ability that are told apart, logits.
+#: Boundaries between the regions of ability, logits.
 REGION_EDGES = (-1.5, -0.5, 0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A figure over many tests.
+    """Distribution of a figure over many tests.
 
     Attributes:
-        mean: Over all.
-        median: Half are below it.
-        lo: 5 % are below it.
-        hi: 95 % are below it.
+        mean: Mean of the values.
+        median: Median of the values.
+        lo: 5 % quantile.
+        hi: 95 % quantile.
     """
 
     mean: float
@@ -43,10 +43,10 @@ class Range:
 
     @classmethod
     def of(cls, values: Sequence[float] | FloatArray) -> "Range":
-        """Of the finite ones among some values.
+        """The distribution of the finite values.
 
         Raises:
-            InvalidInputError: There is none.
+            InvalidInputError: No value is finite.
         """
         finite = np.asarray(values)[np.isfinite(values)]
         if not finite.size:
@@ -60,9 +60,9 @@ class Region:
     """Examinees of similar true ability.
 
     Attributes:
-        theta_lo: From this theta on; None is without end.
-        theta_hi: Up to this one.
-        reached: Share that is as exact as the design asks; None where it does not say.
+        theta_lo: Lower end of the region, logits; None is without end.
+        theta_hi: Upper end of the region, logits; None is without end.
+        reached: Share of tests with the precision that the design asks; None if it asks none.
     """
 
     theta_lo: float | None
@@ -75,7 +75,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What so many items take; None where that is not known."""
+    """What a number of items costs; a field is None if it is unknown."""
 
     items: int
     tokens: float | None
@@ -85,23 +85,23 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What tests by a design will take, and give.
+    """Expected effort and precision of tests by a design.
 
     Attributes:
-        items: Items asked.
-        margin: Half of the width of the score's 95 % interval.
-        se: Standard error at the end, logits.
-        interval: Width of the 95 % interval of theta that people are told.
-        theta_rmse: Root mean squared error against the true theta, under the model.
-        reached: Share of tests that are as exact as the design asks; None where it does not say.
-        stop_reasons: Reason to share of tests.
-        tokens: Of a whole test; None where unknown, as are the next two.
-        usd: Of a whole test.
-        seconds: Of a whole test.
-        for_3_points: What a margin of `TOLD_MARGIN` will take, were intervals to narrow as those
-            of random samples do.
-        for_all: What all items take that may be asked.
-        regions: By ability, the lowest first; those without examinees are left out.
+        items: Number of items asked.
+        margin: Half the width of the score's 95 % interval.
+        se: Standard error of theta at the end, logits.
+        interval: Width of the reported 95 % interval of theta, logits.
+        theta_rmse: Root mean squared error of theta under the model, logits.
+        reached: Share of tests with the precision that the design asks; None if it asks none.
+        stop_reasons: Share of tests by the reason of their end.
+        tokens: Tokens of a whole test; None if unknown.
+        usd: Price of a whole test, US dollars; None if unknown.
+        seconds: Time of a whole test; None if unknown.
+        for_3_points: Effort for a margin of `TOLD_MARGIN`, if intervals narrow as those of random
+            samples do.
+        for_all: Effort for all items that may be asked.
+        regions: Results by ability, lowest first, without regions that have no examinee.
     """
 
     n_examinees: int
@@ -125,12 +125,12 @@ class Forecast:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Forecast":
-        """The opposite of `to_dict`."""
+        """The inverse of `to_dict`."""
         return cls(
             **{
                 **_with_ranges(document),
                 **{name: Effort(**document[name]) for name in ("for_3_points", "for_all")},
-                "regions": tuple(Region(**_with_ranges(one)) for one in document["regions"]),
+                "regions": tuple(Region(**_with_ranges(region)) for region in document["regions"]),
             }
         )
 
@@ -140,8 +140,8 @@ _RANGE = {field.name for field in fields(Range)}
 
 def _with_ranges(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: Range(**said) if isinstance(said, Mapping) and said.keys() == _RANGE else said
-        for name, said in document.items()
+        name: Range(**value) if isinstance(value, Mapping) and value.keys() == _RANGE else value
+        for name, value in document.items()
     }
 
 
@@ -154,31 +154,31 @@ def calls_of(
     price_out: float | None = None,
     pace_s: float | None = None,
 ) -> Calls:
-    """What calls take, from tokens and prices.
+    """Cost of the calls, from tokens and prices.
 
     Args:
-        n_items: Of the bank.
-        tokens_in: Prompt tokens, of every item or item by item; NaN or None where unknown.
-        tokens_out: The same of the answers.
+        n_items: Number of items of the bank.
+        tokens_in: Prompt tokens, one number or shape (n_items,); NaN or None where unknown.
+        tokens_out: Answer tokens, in the same form.
         price_in: US dollars per million prompt tokens.
-        price_out: The same of the answers.
-        pace_s: See `Calls`.
+        price_out: US dollars per million answer tokens.
+        pace_s: Seconds from one item to the next, see `Calls`.
     """
-    known = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
-    if not known or any(np.isnan(tokens).any() for tokens in known):
+    given = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
+    if not given or any(np.isnan(tokens).any() for tokens in given):
         return Calls(pace_s=pace_s)
-    one, other = (
+    prompt, answer = (
         np.broadcast_to(np.asarray(0.0 if part is None else part), (n_items,))
         for part in (tokens_in, tokens_out)
     )
     usd = None
     if price_in is not None or price_out is not None:
-        usd = (one * (price_in or 0.0) + other * (price_out or 0.0)) / 1e6
-    return Calls(tokens=one + other, usd=usd, pace_s=pace_s)
+        usd = (prompt * (price_in or 0.0) + answer * (price_out or 0.0)) / 1e6
+    return Calls(tokens=prompt + answer, usd=usd, pace_s=pace_s)
 
 
 def drawn(quantiles: Sequence[float], n: int, rng: np.random.Generator) -> FloatArray:
-    """Thetas of a population that is known by its equally spaced quantiles, shape (n,)."""
+    """Thetas drawn from a population, given by equally spaced quantiles, shape (n,)."""
     return np.interp(rng.random(n), np.linspace(0, 1, len(quantiles)), quantiles)
 
 
@@ -197,14 +197,14 @@ def forecast(
     Args:
         test: The test.
         thetas: True abilities, logits.
-        seed: Of answers and of choices.
-        concurrency: Items kept in flight.
-        se_target: The design's, whose reaching is counted.
-        margin_target: The same of the score.
-        calls: What calls take; budgets and time limits hold for them as they do in a session.
+        seed: Random seed of answers and selections.
+        concurrency: Number of items kept in flight.
+        se_target: Standard error of theta that the design asks; `reached` counts it.
+        margin_target: Margin of the score that the design asks; `reached` counts it.
+        calls: Cost of the calls; budgets and time limits hold for it as in a session.
 
     Raises:
-        InvalidInputError: No examinee.
+        InvalidInputError: There is no examinee.
     """
     if not len(thetas):
         raise InvalidInputError("A forecast needs at least one examinee.")
@@ -219,19 +219,19 @@ def forecast(
     items = np.array([state.n_asked for state in ends], dtype=np.float64)
     se = np.array([state.belief.se for state in ends])
     margin = np.array([test.predict(state).margin for state in ends])
-    met = None
+    on_target = None
     if se_target is not None or margin_target is not None:
         enough = (se <= (se_target or np.inf)) & (margin <= (margin_target or np.inf))
-        met = enough.astype(np.float64)
-    told = [test.estimate(state) for state in ends]
+        on_target = enough.astype(np.float64)
+    final = [test.estimate(state) for state in ends]
     return Forecast(
         n_examinees=len(ends),
         items=Range.of(items),
         margin=Range.of(margin),
         se=Range.of(se),
-        interval=Range.of([one.hi - one.lo for one in told]),
-        theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in told]) - true) ** 2))),
-        reached=None if met is None else float(met.mean()),
+        interval=Range.of([one.hi - one.lo for one in final]),
+        theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in final]) - true) ** 2))),
+        reached=None if on_target is None else float(on_target.mean()),
         stop_reasons={reason: n / len(ends) for reason, n in reasons.most_common()},
         tokens=None
         if calls.tokens is None
@@ -240,14 +240,14 @@ def forecast(
         seconds=None if calls.pace_s is None else Range.of(items * calls.pace_s),
         for_3_points=_for_3_points(test, ends, margin, calls),
         for_all=_effort(test.pool.n_active, calls, _asked_cost(test, calls)),
-        regions=tuple(_regions(true, items, se, met)),
+        regions=tuple(_regions(true, items, se, on_target)),
     )
 
 
 def _for_3_points(
     test: AdaptiveTest, ends: Sequence[CatState], margins: FloatArray, calls: Calls
 ) -> Effort:
-    """What half of the tests will take, or less; an item costs what theirs did."""
+    """Effort for `TOLD_MARGIN`: the median number of items, at the mean cost of those asked."""
     needed = [
         items_for(TOLD_MARGIN, reached=float(margin), n_asked=n_scored, n_items=test.n_counted)
         for n_scored, margin in zip((state.n_scored for state in ends), margins, strict=True)
@@ -260,7 +260,7 @@ def _for_3_points(
 
 
 def _asked_cost(test: AdaptiveTest, calls: Calls) -> tuple[float, float]:
-    """Mean tokens and US dollars of an item that may be asked, as far as they are known."""
+    """Mean tokens and US dollars of an item that may be asked; 0 where unknown."""
     chosen = slice(None) if test.pool.active is None else test.pool.active
     tokens, usd = (
         0.0 if column is None else float(column[chosen].mean())

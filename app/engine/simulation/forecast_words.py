@@ -1,21 +1,21 @@
-"""What a forecast says, in a sentence or two: how exact, at what price, and whether it pays."""
+"""A forecast in two sentences: how precise the score is, what that costs, and whether it pays."""
 
 from app.engine.simulation.forecast import TOLD_MARGIN, Effort, Forecast
 
-#: From this share of all items on leaving the rest out saves nothing worth the name.
+#: From this share of all items on, an adaptive test saves too little to recommend it.
 _NEARLY_ALL = 0.8
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def summary(forecast: Forecast) -> list[str]:
-    """The sentences."""
+    """Sentences about a forecast."""
     return [_exactness(forecast), _margin_words(forecast)]
 
 
 def points(share: float) -> str:
-    """A margin as people are told it: `+-3.6 points`."""
-    said = 100 * share
-    return f"+-{said:.0f} points" if said >= 10 else f"+-{said:.2g} points"
+    """A margin in points: `+-3.6 points`."""
+    percent = 100 * share
+    return f"+-{percent:.0f} points" if percent >= 10 else f"+-{percent:.2g} points"
 
 
 def _exactness(forecast: Forecast) -> str:
@@ -57,7 +57,7 @@ def _time(seconds: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    whole = round(ratio)
+    rounded = round(ratio)
     if ratio < 1.75:
         return f"{ratio:.1f} times"
-    return f"{_NUMBERS[whole - 2] if whole <= len(_NUMBERS) + 1 else f'{whole:,}'} times"
+    return f"{_NUMBERS[rounded - 2] if rounded <= len(_NUMBERS) + 1 else f'{rounded:,}'} times"

@@ -1,14 +1,14 @@
-"""What examinees whose answers are all known teach about short tests of others.
+"""Learn corrections of theta's intervals from examinees whose answers are all recorded.
 
-The same test is simulated on each of them and looked at after 5, 7, 10, 14, ... answers. Each time
-it is known how many times its own half an interval would have had to be wide to reach the truth;
-the 95 % quantile over examinees is the factor on later intervals (split conformal prediction). The
-quantile k / (n + 1) is interpolated, so that few examinees do not make intervals too wide on
-average. The power of the width that a factor follows is the one with the least quantile loss.
+The same test is simulated for each examinee. After 5, 7, 10, 14, ... answers the half-width that
+would have reached the theta of the whole record is divided by the interval's own. The 95 % quantile
+over the examinees is the factor on later intervals (split conformal prediction). It is interpolated
+between levels k / (n + 1), so that few examinees do not make intervals too wide on average. The
+factor follows a power of the width, chosen by the smallest quantile loss.
 
-Held-out strongest and weakest ones, on banks calibrated without them, say by how much intervals
-grow with the distance, to which side theta errs there, and how far it may be off where answers
-leave open who an examinee is like. Other designs, at whose own ends 95 % are to hold, may be given.
+The strongest and weakest reference models, held out of the calibration, show how intervals must
+grow with the distance, how theta is biased there, and how far off it may be if an examinee's place
+is open. Factors may also be scaled to hold where another design's stopping rules end its tests.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
@@ -37,25 +37,25 @@ from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
-#: Examinees below which no 95 % conformal quantile exists.
+#: Smallest number of examinees for which a 95 % conformal quantile exists.
 LEAST_EXAMINEES = 20
 _LEVEL = 0.95
 _POWERS = np.arange(-0.5, 1.51, 0.25)
-#: An interval as narrow as that has nothing left to be wrong about.
+#: Half-width below which an interval counts as a point, where nothing is left to estimate.
 _NO_WIDTH = 1e-9
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glimpse:
-    """A simulated test on the way, beside what is really true of its examinee.
+    """A simulated test after some answers, with the whole-bank theta of its examinee.
 
     Attributes:
-        row: The examinee.
-        state: After some answers.
-        estimate: Theta as the model alone has it.
-        theta: Of the whole record.
-        place: Where score curves put the examinee; None takes it for placed by theta.
+        row: Row of the examinee in the records.
+        state: State of the test after these answers.
+        estimate: Estimate of theta by the model, without a correction.
+        theta: Theta by the examinee's whole record, logits.
+        place: Place of the examinee by the score curves; None relies on theta.
     """
 
     row: int
@@ -67,11 +67,11 @@ class Glimpse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shifted:
-    """Tests of examinees unlike those that their bank was calibrated from.
+    """Tests of examinees who are unlike the calibration sample of their bank.
 
     Attributes:
-        seen: The tests.
-        known: Thetas of those calibrated, on that bank, shape (n_known,).
+        seen: The tests, after several numbers of answers.
+        known: Thetas of the reference models on that bank, shape (n_known,).
     """
 
     seen: Sequence[Glimpse]
@@ -87,15 +87,15 @@ def glimpses(
     seed: int,
     concurrency: int = 1,
 ) -> list[Glimpse]:
-    """Simulate a test on some examinees and look at it at the knots and at its end.
+    """Simulate a test on some examinees; record it at the knots and at its end.
 
     Args:
-        test: Ends by its number of items alone; nothing learned is in it.
-        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
-        references: Their whole-bank thetas, shape (n_examinees,).
-        rows: Whom to test.
-        seed: Examinee `row` draws from `[seed, row, step]`.
-        concurrency: Items kept in flight.
+        test: Test that only its number of items ends, without any learned correction.
+        scores: Recorded scores, shape (n_examinees, n_items), NaN where there is no answer.
+        references: Whole-bank thetas of the examinees, shape (n_examinees,).
+        rows: Rows of the examinees to test.
+        seed: Random seed; examinee `row` draws from `[seed, row, step]`.
+        concurrency: Number of items kept in flight.
     """
     seen = []
     for row in rows:
@@ -122,17 +122,16 @@ def learn_correction(
     known: FloatArray | None = None,
     shifted: Sequence[Shifted] = (),
 ) -> IntervalCorrection:
-    """The correction that makes the intervals of these tests hold.
+    """The correction with which 95 % of the intervals of these tests hold.
 
     Args:
-        seen: Tests of at least 20 examinees.
-        known: Thetas of those calibrated, whom the tested are like, shape (n_known,); by them it is
-            told who is beyond. None has intervals grow for nobody.
-        shifted: Tests of others, who are not like those calibrated. Without any nobody tells to
-            which side estimates are biased there, and the growth keeps its margin.
+        seen: Tests of at least 20 examinees, who are like the reference models.
+        known: Thetas of the reference models, shape (n_known,); None lets no interval grow.
+        shifted: Tests of examinees who are unlike the reference models. Without them the bias far
+            away remains unknown, and the growth of the intervals keeps its margin.
 
     Raises:
-        InvalidInputError: Fewer examinees, too few for a 95 % quantile.
+        InvalidInputError: There are too few examinees for a 95 % quantile.
     """
     n_examinees = len({one.row for one in seen})
     if n_examinees < LEAST_EXAMINEES:
@@ -143,7 +142,7 @@ def learn_correction(
     if known is not None:
         groups = [known, *(group.known for group in shifted)]
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
-        # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
+        # The growth must not raise the coverage of examinees like the reference models above 95 %.
         growing = _growing(theta, thetas, groups, is_biased=bool(shifted))
         theta = _reaching(_held(growing, thetas[0]), shifted)
     return IntervalCorrection(theta=theta, n_examinees=n_examinees)
@@ -152,16 +151,16 @@ def learn_correction(
 def learn_intervals(
     seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
 ) -> IntervalCorrection:
-    """Intervals of theta that hold, also at the ends of one design's own tests.
+    """The correction with which intervals also hold at the ends of one design's own tests.
 
     Args:
-        seen: Tests.
-        ends: Where one design's own stopping rules end those tests. All factors are scaled so that
-            95 % of the intervals hold there: who is stopped when is no accident.
-        references: Whole-bank thetas of those known, shape (n_examinees,).
+        seen: Tests of at least 20 examinees, at the knots.
+        ends: The same tests where the design's stopping rules end them. All factors are scaled so
+            that 95 % of the intervals hold there, because the end depends on the answers.
+        references: Whole-bank thetas of the reference models, shape (n_examinees,).
 
     Raises:
-        InvalidInputError: As for `learn_correction`.
+        InvalidInputError: There are too few examinees for a 95 % quantile.
     """
     correction = learn_correction(seen, known=references)
     theta = _held(correction.theta, map(_theta, ends))
@@ -169,7 +168,7 @@ def learn_intervals(
 
 
 class _Interval(NamedTuple):
-    """An interval that was told, and the truth."""
+    """A predicted interval and the true value."""
 
     answers: int
     value: float
@@ -180,14 +179,14 @@ class _Interval(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of its width."""
+        """Half-width of the interval."""
         return (self.hi - self.lo) / 2
 
     def needed(self, bias: float = 0.0) -> float:
-        """How many times its own half on that side it takes to reach the truth.
+        """Distance of the truth, as a multiple of the half-width on its side.
 
         Args:
-            bias: By how much the value is taken to be too high.
+            bias: Assumed bias of the value; above 0 the value is too high.
         """
         gap = self.true - (self.value - bias)
         half = self.hi - self.value if gap > 0.0 else self.value - self.lo
@@ -206,22 +205,22 @@ def _growing(
     *,
     is_biased: bool = False,
 ) -> IntervalFactor:
-    """The stretch with what is more beyond those known.
+    """The factor, extended by the growth of intervals beyond the reference models.
 
     Args:
-        stretch: What makes intervals of the first group hold, who are like those known.
-        groups: Intervals that were told.
-        known: Thetas of those known to each group.
-        is_biased: Whether bias is estimated, too. Its standard error widens intervals, and a margin
-            on their growth would count that twice.
+        stretch: Factor for the first group, whose examinees are like the reference models.
+        groups: Predicted intervals of each group.
+        known: Thetas of the reference models of each group.
+        is_biased: Whether to estimate the bias, too. Its standard error widens the intervals, and
+            a margin on their growth would allow for that twice.
     """
     beyond = [ExtrapolationAdjustment.of(thetas) for thetas in known]
     if is_biased:
-        found, looks = _errors(stretch, groups, beyond)
-        above, below = (bias_of(found, looks, above=side) for side in (True, False))
+        errors, looks = _errors(stretch, groups, beyond)
+        above, below = (bias_of(errors, looks, above=side) for side in (True, False))
         beyond = [one.with_bias(above, below) for one in beyond]
-    found, looks = _errors(stretch, groups, beyond)
-    learned = model_error(found, looks, margin=0.0 if is_biased else 1.0)
+    errors, looks = _errors(stretch, groups, beyond)
+    learned = model_error(errors, looks, margin=0.0 if is_biased else 1.0)
     return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
 
 
@@ -230,51 +229,51 @@ def _errors(
     groups: Sequence[Sequence[_Interval]],
     beyond: Sequence[ExtrapolationAdjustment],
 ) -> tuple[list[Seen], int]:
-    """Errors about where intervals lie, in standard deviations of the known, and numbers of looks.
+    """Errors of theta less its bias, by group and number of answers; how many numbers there are.
 
     Args:
-        stretch: What makes intervals of those like the known hold.
-        groups: Intervals that were told.
-        beyond: Of the known to each group; nothing grows yet.
+        stretch: Factor for examinees who are like the reference models.
+        groups: Predicted intervals of each group.
+        beyond: Calibration sample of each group, without growth.
     """
-    found: list[Seen] = []
+    errors: list[Seen] = []
     lengths: set[int] = set()
-    for group, of_known in zip(groups, beyond, strict=True):
-        told = replace(stretch, beyond=of_known)
+    for group, sample in zip(groups, beyond, strict=True):
+        told = replace(stretch, beyond=sample)
         by_length: dict[int, list[_Interval]] = {}
         for one in group:
             if _NO_WIDTH < one.half < math.inf:
                 by_length.setdefault(one.answers, []).append(one)
         lengths |= set(by_length)
         for rows in by_length.values():
-            position = [of_known.position(one.value, one.place) for one in rows]
+            position = [sample.position(one.value, one.place) for one in rows]
             error = [
-                one.value - of_known.bias_at(at)[0] - one.true
+                one.value - sample.bias_at(at)[0] - one.true
                 for one, at in zip(rows, position, strict=True)
             ]
             half = [one.half * told.at(one.answers, one.half, one.value, one.place) for one in rows]
-            found.append(
+            errors.append(
                 Seen(
-                    error=np.array(error) / of_known.spread,
-                    sd=np.array(half) / Z_95 / of_known.spread,
+                    error=np.array(error) / sample.spread,
+                    sd=np.array(half) / Z_95 / sample.spread,
                     position=np.array(position),
                 )
             )
-    return found, max(len(lengths), 1)
+    return errors, max(len(lengths), 1)
 
 
 def _held(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> IntervalFactor:
-    """The stretch times what lets 95 % of the intervals hold."""
-    told = list(intervals)
-    # In squares an interval does not grow as the factor does.
+    """The factor, rescaled so that 95 % of the intervals hold."""
+    checked = list(intervals)
+    # If errors add in squares, the interval grows less than the factor: iterate.
     for _ in range(4 if stretch.adds_in_squares and stretch.power < 0.0 else 1):
-        if len(short := np.log(_short(stretch, told))) >= LEAST_EXAMINEES:
-            stretch = stretch.times(float(np.exp(np.quantile(short, _LEVEL, method="weibull"))))
+        if len(ratios := np.log(_short(stretch, checked))) >= LEAST_EXAMINEES:
+            stretch = stretch.times(float(np.exp(np.quantile(ratios, _LEVEL, method="weibull"))))
     return stretch
 
 
 def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFactor:
-    """The stretch with how far theta is off of examinees not known to be like the calibrated."""
+    """The factor, with the largest bias of examinees whose place is open."""
     beyond = stretch.beyond
     if beyond is None:
         return stretch
@@ -285,45 +284,46 @@ def _reaching(stretch: IntervalFactor, shifted: Sequence[Shifted]) -> IntervalFa
 def _unplaced_error(
     stretch: IntervalFactor, beyond: ExtrapolationAdjustment, group: Shifted
 ) -> float:
-    """What 95 % of those not placed, but left amid the known, lack; in sds of the known."""
-    of_known = ExtrapolationAdjustment.of(group.known)
-    on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
+    """95 % quantile of what intervals lack if the place is open, in sds of the reference models."""
+    sample = ExtrapolationAdjustment.of(group.known)
+    on_its_scale = replace(beyond, centre=sample.centre, spread=sample.spread)
     stretch = replace(stretch, beyond=on_its_scale)
     missing = []
-    for one in map(_theta, group.seen):
-        is_open = one.place is not None and one.place.is_open
-        amid = distance(of_known.position(one.value, one.place)) == 0.0
-        if is_open and amid and _NO_WIDTH < one.half < math.inf:
-            factor = stretch.at(one.answers, one.half, one.value)
-            needed = one.needed(stretch.bias_at(one.value))
-            missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
-    found = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
-    return float(found) / of_known.spread
+    for interval in map(_theta, group.seen):
+        is_open = interval.place is not None and interval.place.is_open
+        # Only examinees whose theta lies within the calibrated range would pass as placed.
+        amid = distance(sample.position(interval.value, interval.place)) == 0.0
+        if is_open and amid and _NO_WIDTH < interval.half < math.inf:
+            factor = stretch.at(interval.answers, interval.half, interval.value)
+            needed = interval.needed(stretch.bias_at(interval.value))
+            missing.append(interval.half * max(needed**2 - factor**2, 0.0) ** 0.5)
+    quantile = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
+    return float(quantile) / sample.spread
 
 
 def _short(stretch: IntervalFactor, intervals: Iterable[_Interval]) -> list[float]:
-    """How many times as wide each interval had to be."""
-    short = []
+    """How many times wider each corrected interval would have to be to reach the truth."""
+    ratios = []
     for one in intervals:
         if _NO_WIDTH < one.half < math.inf:
             factor, bias_se = stretch.parts(one.answers, one.half, one.value, one.place)
-            # Of the two parts of a half width the factors scale one.
+            # A half-width has two parts; the factors do not scale the bias's standard error.
             needed = one.needed(stretch.bias_at(one.value, one.place))
             needed = max(needed**2 - bias_se**2, 0.0) ** 0.5
-            short.append(max(needed, _LEAST_FACTOR) / factor)
-    return short
+            ratios.append(max(needed, _LEAST_FACTOR) / factor)
+    return ratios
 
 
 def _stretch(intervals: Iterable[_Interval]) -> IntervalFactor:
-    """The factors by which the intervals would have held, at each knot that enough reach."""
-    told = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
-    answers = np.array([one.answers for one in told], dtype=np.intp)
+    """The factors with which the intervals would have held, at each knot with enough examinees."""
+    checked = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
+    answers = np.array([one.answers for one in checked], dtype=np.intp)
     lengths, reached = np.unique(answers, return_counts=True)
     knots = lengths[reached >= LEAST_EXAMINEES]
-    if not knots.size:  # all was asked, and nothing was left to be wrong about
+    if not knots.size:  # every item was asked, and no interval has any width
         return IntervalFactor(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
-    log_half = np.log([one.half for one in told])
-    log_needed = np.log([min(max(one.needed(), _LEAST_FACTOR), _MOST_FACTOR) for one in told])
+    log_half = np.log([one.half for one in checked])
+    log_needed = np.log([min(max(one.needed(), _LEAST_FACTOR), _MOST_FACTOR) for one in checked])
     usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
     on_knot = np.isin(answers, knots)
     position = np.searchsorted(knots, answers[on_knot])
@@ -331,7 +331,7 @@ def _stretch(intervals: Iterable[_Interval]) -> IntervalFactor:
     beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
 
     def follows(power: float) -> FloatArray:
-        """What the width adds, as `IntervalFactor.at` has it."""
+        """What the interval's width adds to the logarithm of the factor, as in `IntervalFactor`."""
         added: FloatArray = np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
         return added
 

@@ -1,8 +1,8 @@
-"""Tests on answers that are known beforehand: what a design would give, before anything is paid.
+"""Simulated tests: how well a design works, before any model is called.
 
-An examinee is a row of scores, one per item of the bank, NaN where there is no answer; an item
-without an answer is never asked. Rows come from records of real examinees, or are drawn from the
-model at a known theta.
+An examinee is a row of scores, one per item of the bank, NaN where there is no answer. An item
+without an answer is never asked. The rows are recorded scores of real examinees, or they are drawn
+from the response model at a known theta.
 """
 
 import math
@@ -24,22 +24,22 @@ from app.engine.stopping import Stop
 from app.errors import FieldProblem, InvalidInputError
 from app.printable import percent
 
-#: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
+#: Simulated examinees in a round of the Sympson-Hetter fit, and the maximum number of rounds.
 _FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
-#: An exposure rate this far above the target is not worth another round: it is sampling noise.
+#: Excess of an exposure rate that counts as sampling noise and needs no further round.
 _FIT_TOLERANCE = 0.02
-#: Ranks apart from which on an examinee has moved.
+#: An examinee has moved if its two ranks differ by more than this.
 _FAR_IN_RANKS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
-    """What asking takes; None where unknown.
+    """Expected cost of the calls; a field is None if it is unknown.
 
     Attributes:
-        tokens: Expected tokens of each item, prompt and answer, shape (n_items,).
-        usd: Expected price of each item, shape (n_items,).
-        pace_s: Seconds from one item to the next, all that are in flight counted.
+        tokens: Tokens of each item, prompt and answer, shape (n_items,).
+        usd: Price of each item, US dollars, shape (n_items,).
+        pace_s: Seconds between the answers of a test, with all items in flight counted.
     """
 
     tokens: FloatArray | None = None
@@ -47,27 +47,27 @@ class Calls:
     pace_s: float | None = None
 
     def usage(self, item: ItemIndex) -> Usage:
-        """Of one call."""
+        """Tokens and price of one call."""
         return Usage(
             tokens=0 if self.tokens is None else round(float(self.tokens[item])),
             usd=0.0 if self.usd is None else float(self.usd[item]),
         )
 
 
-#: Nothing is known of what calls take.
+#: Calls of unknown cost.
 FREE = Calls()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """One examinee's test, beside what is really true of the examinee.
+    """A simulated test with the true score of its examinee.
 
     Attributes:
-        state: Its final state, nothing pending.
-        stop: Why it ended.
+        state: Final state of the test, without pending items.
+        stop: Reason of its end.
         estimate: Final theta with its interval.
-        prediction: Of the score over all items that the examinee has an answer to.
-        accuracy: What that score really is.
+        prediction: Predicted score over all items that the examinee has an answer to.
+        accuracy: True score over these items.
     """
 
     state: CatState
@@ -78,36 +78,34 @@ class Taken:
 
     @property
     def items(self) -> list[int]:
-        """The items scored, in order."""
+        """The scored items in the order of their answers."""
         return _items(self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How well a design did over many examinees.
+    """Precision of a design over many examinees, and its use of the bank.
 
-    Thetas are compared with a reference: the true theta, or the best estimate there is. Coverage
-    is that of the intervals that people are told; `..._raw` is that of the model's own, the same
-    where nothing corrects them.
+    Thetas are compared with a reference: the true theta, or else the best available estimate.
+    Coverage is that of the reported intervals. The fields `..._raw` hold the coverage of the
+    model's own intervals, which is the same if no correction was learned.
 
     Attributes:
-        theta_mae: Mean absolute error, logits.
-        theta_mae_se: Its standard error: standard deviation of the absolute errors over sqrt(n);
-            None of one examinee.
-        theta_bias: Mean error.
-        theta_rmse: Root mean squared error.
+        theta_mae: Mean absolute error of theta, logits.
+        theta_mae_se: Standard deviation of the absolute errors over sqrt(n); None for one examinee.
+        theta_bias: Mean error of theta, logits.
+        theta_rmse: Root mean squared error of theta, logits.
         coverage95: Share of the 95 % intervals of theta that hold the reference.
         accuracy_mae: Mean absolute error of the predicted score.
-        accuracy_mae_se: Its standard error.
-        accuracy_coverage95: Share of its 95 % intervals that hold the real score.
-        exposure_mean: Mean exposure rate over the active items.
-        exposure_max: Exposure rate of the item used most.
-        overlap: Mean share of items that two tests have in common.
-        overlap_jaccard: Mean share of the items of any of two tests that both asked.
-        spearman: Rank correlation of theta and the real score; None where either is constant.
-        kendall: The same by Kendall's tau.
-        moved_ranks: Share of examinees whose ranks by theta and by the real score are more than ten
-            apart.
+        accuracy_mae_se: Standard error of `accuracy_mae`.
+        accuracy_coverage95: Share of the score's 95 % intervals that hold the true score.
+        exposure_mean: Mean exposure rate of the active items.
+        exposure_max: Highest exposure rate of an active item.
+        overlap: Mean share of the items of a test that another test asked, too.
+        overlap_jaccard: Mean over pairs of tests of the common items' share of their union.
+        spearman: Rank correlation of theta and the true score; None if either is constant.
+        kendall: Kendall's tau of theta and the true score; None if either is constant.
+        moved_ranks: Share of examinees whose ranks by theta and by true score differ by over ten.
     """
 
     n_examinees: int
@@ -137,13 +135,14 @@ def draw_scores(
 ) -> Iterator[FloatArray]:
     """Answers of simulated examinees to the whole bank, drawn from its model, row by row.
 
-    Of several abilities theta is the main one; the others are drawn from the population, given it.
+    In a bank of several abilities theta is the main one. The others are drawn from the population's
+    conditional distribution given theta.
     """
     if bank.abilities is not None:
-        known = bank.abilities
+        model = bank.abilities
         for theta in thetas:
-            abilities = known.population.draw(known.composite, theta, rng)
-            expected = known.items.expected_score(abilities)
+            abilities = model.population.draw(model.composite, theta, rng)
+            expected = model.items.expected_score(abilities)
             yield (rng.random(expected.shape) < expected).astype(np.float64)
         return
     for theta in thetas:
@@ -153,9 +152,9 @@ def draw_scores(
 def prior_thetas(
     bank: ItemBank, prior: EstimatorDesign, n: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Thetas of examinees from the prior of tests on a bank, shape (n,).
+    """Thetas of examinees, drawn from the prior of tests on a bank, shape (n,).
 
-    Of several abilities that is the population, whatever the design's estimator says.
+    In a bank of several abilities they come from the population, whatever the design's prior is.
     """
     mean, sd = prior.prior_mean, prior.prior_sd
     if bank.abilities is not None:
@@ -176,14 +175,14 @@ def take(
 
     Args:
         test: The test.
-        scores: Shape (n_items,), NaN where there is no answer.
-        seed: Of this examinee; steps draw from `[*seed, step]`.
-        concurrency: Items kept in flight; the one asked first is answered first.
-        watch: Sees the state after each answer.
-        calls: What calls take, for budgets and time limits.
+        scores: Scores of the examinee, shape (n_items,), NaN where there is no answer.
+        seed: Random seed of this examinee; each step draws from `[*seed, step]`.
+        concurrency: Number of items kept in flight; the one asked first is answered first.
+        watch: Called with the state after each answer.
+        calls: Cost of the calls, for budgets and time limits.
 
     Raises:
-        InvalidInputError: A row of another length, or without any answer.
+        InvalidInputError: The row has another length, or no answer at all.
     """
     answered = ~np.isnan(scores)
     if scores.shape != (test.bank.n_items,) or not answered.any():
@@ -209,7 +208,7 @@ def take(
             return state, stop
         item = state.pending[0]
         state = test.tell(state, Response(item, float(scores[item]), calls.usage(item)))
-        stop = None  # what was expected of the items in flight may not have come true
+        stop = None  # the end may have rested on expected answers, which differ from the real ones
         if watch is not None:
             watch(state)
 
@@ -220,7 +219,7 @@ def judge(
     state: CatState,
     stop: Stop,
 ) -> Taken:
-    """A finished test beside the whole record of its examinee."""
+    """A finished test compared with all recorded scores of its examinee."""
     unknown = np.flatnonzero(np.isnan(scores)).tolist()
     return Taken(
         state=state,
@@ -243,11 +242,11 @@ def simulate(
     Args:
         test: The test.
         rows: Rows of scores, each of shape (n_items,).
-        seed: Examinee i draws from `[seed, i, step]`.
-        concurrency: Items kept in flight.
+        seed: Random seed; examinee i draws from `[seed, i, step]`.
+        concurrency: Number of items kept in flight.
 
     Raises:
-        InvalidInputError: A row of another length, or without any answer.
+        InvalidInputError: A row has another length, or no answer at all.
     """
     return [
         judge(test, row, *take(test, row, seed=[seed, i], concurrency=concurrency))
@@ -261,7 +260,7 @@ def summarise(
     """Errors against the reference thetas, coverage, and use of the bank.
 
     Raises:
-        InvalidInputError: No test at all, or not one reference for each.
+        InvalidInputError: There is no test, or not exactly one reference for each.
     """
     if not taken or len(taken) != len(references):
         raise InvalidInputError(
@@ -270,14 +269,14 @@ def summarise(
         )
     errors = np.array([one.estimate.theta for one in taken]) - np.asarray(references)
     truths = [float(reference) for reference in references]
-    thetas, scores = [one.estimate for one in taken], [one.prediction for one in taken]
+    estimates, predictions = [one.estimate for one in taken], [one.prediction for one in taken]
     accuracies = [one.accuracy for one in taken]
-    missed = np.array([one.prediction.value - one.accuracy for one in taken])
+    score_errors = np.array([one.prediction.value - one.accuracy for one in taken])
     items = [one.items for one in taken]
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
-    thetas_told = np.array([one.theta for one in thetas])
-    rho, tau, moved = ranks_alike(thetas_told, accuracies)
+    thetas = np.array([one.theta for one in estimates])
+    rho, tau, moved = ranks_alike(thetas, accuracies)
     return Summary(
         n_examinees=len(taken),
         items_mean=float(np.mean([len(one) for one in items])),
@@ -286,13 +285,13 @@ def summarise(
         theta_mae_se=_standard_error(np.abs(errors)),
         theta_bias=float(errors.mean()),
         theta_rmse=float(np.sqrt((errors**2).mean())),
-        coverage95=coverage([(one.lo, one.hi) for one in thetas], truths),
-        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
-        accuracy_mae=float(np.abs(missed).mean()),
-        accuracy_mae_se=_standard_error(np.abs(missed)),
-        accuracy_coverage95=coverage([(one.lo, one.hi) for one in scores], accuracies),
+        coverage95=coverage([(one.lo, one.hi) for one in estimates], truths),
+        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in estimates], truths),
+        accuracy_mae=float(np.abs(score_errors).mean()),
+        accuracy_mae_se=_standard_error(np.abs(score_errors)),
+        accuracy_coverage95=coverage([(one.lo, one.hi) for one in predictions], accuracies),
         accuracy_coverage95_raw=coverage(
-            [one.raw or (one.lo, one.hi) for one in scores], accuracies
+            [one.raw or (one.lo, one.hi) for one in predictions], accuracies
         ),
         exposure_mean=float(in_use.mean()),
         exposure_max=float(in_use.max()),
@@ -311,10 +310,10 @@ def _standard_error(values: FloatArray) -> float | None:
 def ranks_alike(
     thetas: FloatArray, accuracies: Sequence[float] | FloatArray
 ) -> tuple[float | None, float | None, float]:
-    """How alike examinees are ordered by theta and by the real score.
+    """Agreement between the orders of the examinees by theta and by true score.
 
     Returns:
-        Spearman, Kendall and the share of those who moved; see `Summary`.
+        Spearman's and Kendall's correlation, and the share of moved examinees; see `Summary`.
     """
     scores = np.asarray(accuracies)
     moved = np.abs(ranks(thetas) - ranks(scores)) > _FAR_IN_RANKS
@@ -324,7 +323,7 @@ def ranks_alike(
 def coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:
     """Share of the intervals that hold the truth."""
     pairs = zip(intervals, truths, strict=True)
-    # A score that is known to the last answer must not fail for a rounding error.
+    # The interval of a fully known score has no width: a rounding error must not count as a miss.
     return float(np.mean([lo - 1e-12 <= true <= hi + 1e-12 for (lo, hi), true in pairs]))
 
 
@@ -337,16 +336,17 @@ def fit_acceptance(
     tags: Sequence[Collection[str]] | None = None,
     costs: FloatArray | None = None,
 ) -> FloatArray:
-    """Sympson-Hetter acceptance probabilities that hold every exposure rate near its cap.
+    """Sympson-Hetter acceptance probabilities that keep exposure rates near the cap or below it.
 
-    Tests of simulated examinees, drawn from the design's prior, are repeated; after each round an
-    item used at rate r > cap is accepted cap / r as often as before, one below the cap more often.
-    The best round wins. This takes seconds to minutes: fit once for a design and a bank.
+    Each round simulates tests of examinees from the design's prior. After a round, the acceptance
+    probability of an item with exposure rate r > cap is multiplied by cap / r; that of an item
+    below the cap rises. The result is that of the best round. This takes seconds to minutes: fit
+    once for a design and a bank.
 
     Args:
-        design: With `selection.exposure`; its concurrency is simulated too.
+        design: Design with `selection.exposure`; its concurrency is simulated too.
         bank: The bank.
-        seed: Of the simulation.
+        seed: Random seed of the simulation.
         active: As for `Design.build`.
         tags: As for `Design.build`.
         costs: As for `Design.build`.
@@ -355,7 +355,7 @@ def fit_acceptance(
         Acceptance probabilities in (0, 1], shape (n_items,), for `Design.build(exposure=...)`.
 
     Raises:
-        InvalidInputError: The design has no exposure cap, or one that no tests of its length hold.
+        InvalidInputError: The design has no exposure cap, or tests of its length cannot keep it.
     """
     if design.selection.exposure is None:
         raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
@@ -376,16 +376,16 @@ def fit_acceptance(
             best, lowest = acceptance, float(rates.max())
         if lowest <= cap + _FIT_TOLERANCE:
             break
-        # An item not seen at all would be accepted at once; doubling keeps the rounds steady.
+        # An unused item would jump to full acceptance; at most doubling keeps the rounds stable.
         change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
         acceptance = np.minimum(acceptance * change, 1.0)
     return best
 
 
 def _require_possible(cap: float, rates: FloatArray, n_items: int) -> None:
-    """Refuse a cap below the rate at which tests use a bank's items on average.
+    """Refuse a cap below the mean exposure rate of the bank's items.
 
-    Nothing could hold it, and the most even use would be called what was asked for.
+    No test could keep such a cap, and the fit would pass off the most even use as what was asked.
     """
     asked = float(rates.sum())
     if cap < asked / n_items - _FIT_TOLERANCE:
