@@ -16,7 +16,7 @@ SextantError
 │   ├── IdempotencyMismatchError the same Idempotency-Key with another body
 │   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
 │   ├── IdempotencyAnswerLostError  the call was carried out, and its response is lost
-│   ├── StorageFullError         a project stores as much as it may
+│   ├── StorageFullError         a project or key is at its storage limit
 │   ├── PreconditionFailedError  If-Match names an older revision
 │   └── PreconditionRequiredError  If-Match is missing
 ├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
@@ -32,17 +32,17 @@ SextantError
 │   ├── EndpointFaultError       other 5xx
 │   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
 │   ├── EndpointMovedError       the endpoint's address was changed since the work began
-│   ├── EndpointRejectedError    400, 404, 422: the request itself is wrong, retrying is no use
+│   ├── EndpointRejectedError    400, 404, 422: the request is wrong, so retrying does not help
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
-├── DownloadError                a file of the catalogue that could not be fetched
+├── DownloadError                a file of the catalogue could not be fetched
 ├── ScorerBudgetError            the budget of a scorer in a session is spent
 ├── BudgetSpentError             the daily budget of a project, an endpoint or a key is spent
 ├── BusyError                    too much work of this kind is waiting already
-├── TooManyStreamsError          as many event streams are open as the key or project may have
-├── TooManyRequestsError         more requests a second than the project may send
-├── TooManySessionsError         as many sessions are open as the project, or one key, may have
+├── TooManyStreamsError          the key or project is at its limit of open event streams
+├── TooManyRequestsError         the project, or the key, is at its limit of requests per second
+├── TooManySessionsError         the project, or the key, is at its limit of open sessions
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLapsedError             work that was started several times and never stored a step
 ├── LeaseLostError               another worker owns this session now
@@ -59,7 +59,7 @@ from typing import ClassVar, Self
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One fault in one place of an input."""
+    """One fault at one place in an input."""
 
     pointer: str
     """JSON pointer (`/items/3/a`) or `file:row:column`."""
@@ -114,7 +114,7 @@ class ItemBankError(InvalidInputError):
 
 
 class FileFormatError(InvalidInputError):
-    """A file that cannot be read as what it claims to be."""
+    """A file is not in the format that it claims to have."""
 
     code = "invalid_file"
 
@@ -386,7 +386,7 @@ class TooManyStreamsError(SextantError):
 
 
 class TooManyRequestsError(SextantError):
-    """More requests come than the project's limit allows.
+    """More requests come than the limit of the project or the key allows.
 
     Attributes:
         retry_after_s: Seconds until the next request may come.

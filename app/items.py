@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import TypeAliasType
 
-#: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
+#: Name of the default scorer: `choice` for an item with choices, else `exact`.
 BY_KIND = "by_kind"
 
 #: Any JSON object; its fields depend on what made it.
@@ -57,7 +57,7 @@ class ItemContent:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over what is asked and the accepted answers; tags and scorer do not count."""
+        """SHA-256 of the prompt, choices and accepted answers, without tags and scorer."""
         canonical = json.dumps(
             [self.prompt, [[m.role, m.content] for m in self.messages], self.choices, self.target],
             ensure_ascii=False,

@@ -82,7 +82,7 @@ def create_app(
     """The API over an open database.
 
     Args:
-        settings: Configuration.
+        settings: Settings of the server.
         database: Open and migrated; the caller closes it.
         background: Context that is entered once the services are open, and left before they close.
     """

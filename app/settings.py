@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     """OpenTelemetry collector to which traces are sent over HTTP; without it, no traces."""
 
     log_format: Literal["console", "json"] = "console"
-    """Log lines for people or for machines."""
+    """Format of log lines, for people or for machines."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""

@@ -104,7 +104,7 @@ def demo_bank(seed: int = DEFAULT_SEED) -> DemoBank:
             level = (number + 0.5) / ITEMS_PER_FAMILY
             question = _new_question(family, rng, level, asked)
             n_options = 0 if number % 2 else 4 + (level > 0.5)
-            # Successive choice items of a family move the right option on by one place.
+            # From one choice item of a family to the next, the right option moves by one place.
             place = (number // 2 + len(items) // ITEMS_PER_FAMILY) % max(n_options, 1)
             items.append(
                 _item(f"{name}-{number + 1:02}", name, question, n_options, place, level, rng)

@@ -2,7 +2,7 @@
 
     python -m app.demo.reference_models
 
-writes `reference_models.json` again, by the method that learns the curves of any bank.
+writes `reference_models.json` again. As for any bank, curves are learned from complete records.
 """
 
 import json
@@ -39,7 +39,7 @@ def answers(demo: DemoBank) -> FloatArray:
 
 
 def learned() -> dict[str, JsonValue]:
-    """Curves and errors learned from their answers, in the form that a bank version stores."""
+    """What calibration learned from their answers, in the form that a bank version stores."""
     known: dict[str, JsonValue] = json.loads(_LEARNED.read_text())
     return known
 

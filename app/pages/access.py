@@ -183,7 +183,7 @@ Visit = Annotated[Visitor, Depends(visitor)]
 
 
 async def own_form(request: Request) -> dict[str, str]:
-    """The fields of a form that one of our pages sent; an empty field is left out.
+    """The fields of a form that one of our pages sent; empty fields are left out.
 
     Raises:
         MissingScopeError: Another site sent the form, or it belongs to another login or project.

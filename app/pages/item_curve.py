@@ -26,7 +26,7 @@ class Curve:
     """The curve of an item, with its table.
 
     Attributes:
-        picture: Chart of the curve; None where the item has no curve.
+        picture: Chart of the curve; None where the item has no curve over one ability.
         table: Pairs of ability (logits) and expected score.
         here: Expected score at the ability of the examinee.
         points: Pairs of mean ability and mean score of groups of sessions.

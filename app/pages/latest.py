@@ -17,7 +17,7 @@ _SHOWN = 10
 
 
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[SessionRead]]:
-    """The last result of each model, by bank: banks with new results first, best results first.
+    """The last result of each model by bank: banks by their newest result, results by score.
 
     Args:
         ended: Ended sessions, the newest first.

@@ -64,7 +64,7 @@ class _Children:
                 elif key.fileobj == self._ended:
                     os.read(self._ended, 4096)
                     self._collect()
-                else:  # nothing is ever sent this way: it was closed
+                else:  # nothing is ever sent this way, so the socket was closed
                     self._selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
 
@@ -146,7 +146,7 @@ def _send(reply: socket.socket, message: dict[str, Any]) -> None:
 def _die_with(parent: int) -> None:
     with contextlib.suppress(
         OSError, AttributeError
-    ):  # Linux only; elsewhere its own timer ends it
+    ):  # Linux only; elsewhere the child's own timer ends it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -201,7 +201,7 @@ def _limit(*, memory: int, cpu_s: int, wall_s: float, output: int) -> None:
 
 
 def _set(what: int, value: int, beyond: int = 0) -> None:
-    with contextlib.suppress(OSError, ValueError):  # not every system lets it be limited
+    with contextlib.suppress(OSError, ValueError):  # not every system has this limit
         resource.setrlimit(what, (value, value + beyond))
 
 

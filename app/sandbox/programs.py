@@ -76,7 +76,7 @@ async def running(
         start_new_session=True,  # Ctrl-C is for the parent, which decides
     )
     try:
-        with contextlib.suppress(ConnectionError):  # it ended: its output says so
+        with contextlib.suppress(ConnectionError):  # the program has ended, as its output says
             if process.stdin is not None:
                 process.stdin.writelines(order)
                 await process.stdin.drain()

@@ -79,7 +79,7 @@ def failure_of(error: SextantError) -> Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leasing:
-    """How one process holds its leases.
+    """Settings by which one process holds its leases.
 
     Attributes:
         database: Database that stores the work.

@@ -19,7 +19,7 @@ _KEPT_S, _MOST_KEPT = 1.0, 1000
 
 
 class ProjectService:
-    """Use cases of projects.
+    """Creates, finds, changes and deletes projects.
 
     Raises:
         NotFoundError: The named project does not exist, in all methods that take a name.

@@ -1,4 +1,4 @@
-"""The job queue: procrastinate as transport, nothing more.
+"""The job queue, for which procrastinate is the transport and nothing more.
 
 A job only says that some worker should run a session or other work. The lease in the work's table
 decides who may run it, so a job that is lost, doubled or late does no harm.

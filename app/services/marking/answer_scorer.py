@@ -95,7 +95,7 @@ class AnswerScorer:
         tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
-            return clean_score(mark, spec_hash)  # settled without a call
+            return clean_score(mark, spec_hash)  # scored without a call
         marking = {
             "scorer": item.scorer.name,
             "version": scorer.version,

@@ -134,7 +134,7 @@ class RankingRun:
 
     @property
     def live(self) -> list[int]:
-        """Positions of the members whose sessions have not ended."""
+        """Positions of the members that this run asks."""
         return [i for i in range(len(self._members)) if i not in self._ended]
 
     @property
@@ -145,7 +145,7 @@ class RankingRun:
     def choose(
         self, at_most: float = math.inf
     ) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
-        """Choose as many items as concurrency and `at_most` allow; also why there are no more."""
+        """Items chosen for each member, within concurrency and `at_most`, and why no more are."""
         asked: dict[int, list[SelectedItem]] = {}
         closed = self._closed()
         placed = self._placed(closed)

@@ -138,7 +138,7 @@ class GateService:
         """One page of gates that pass all given filters, each decided if its session has ended.
 
         Raises:
-            NotFoundError: `request.after` is no gate.
+            NotFoundError: `request.after` is not the id of a gate.
         """
         async with self.database.reading() as uow:
             found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
