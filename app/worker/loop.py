@@ -49,7 +49,7 @@ _RESTART_S = (0.2, 2.0)
 _RANKINGS = 8
 #: Calibrations that one worker process runs at a time; each takes all cores and memory it can.
 _CALIBRATIONS = 1
-#: Installations that one worker process runs at a time; they mostly wait for other work.
+#: Installations that one worker process runs at a time; they mostly wait for downloads.
 _INSTALLATIONS = 2
 
 

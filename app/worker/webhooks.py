@@ -31,7 +31,7 @@ logger = structlog.get_logger(__name__)
 _LOOK_S: Final = 1.0
 #: Seconds for one attempt, up to the last byte of the reply.
 _TIMEOUT_S: Final = 15.0
-#: Most calls of a worker at a time; calls of sessions need connections, too.
+#: Most calls of a worker at a time; calls of sessions need HTTP connections, too.
 _MOST_CALLS: Final = 50
 #: Pauses after failed attempts, seconds: a day in all.
 PAUSES_S: Final = (5, 60, 300, 1800, 7200, 18_000, 28_800, 30_235)
