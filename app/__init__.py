@@ -1,6 +1,6 @@
-"""Sextant: how able a language model is, by as few benchmark items as possible."""
+"""Sextant measures how able a language model is with as few benchmark items as possible."""
 
 from typing import Final
 
-#: Under which its version is known to Python.
+#: Name of the installed distribution, which carries the version.
 DISTRIBUTION: Final = "sextant-server"

@@ -1,10 +1,10 @@
-"""For whom the present task works: the one value by which storage tells projects apart.
+"""The project and API key that the present task acts for; storage separates projects by it.
 
-It belongs to the context, as `asyncio` hands it on from task to task, so that no call can forget
-to pass it: whatever is read or written in a request is its caller's project's and no other's. A
-request begins as `NOBODY`, who sees nothing, until its key is known; a command of the terminal is
-the default project's; a worker looks after all projects (`EVERYBODY`), and runs each piece of work
-as the project that it belongs to.
+The value belongs to the context, which `asyncio` passes from task to task, so that no call can
+forget it: a request reads and writes the data of its caller's project and no other. A request
+begins as `NOBODY`, who sees nothing, until its key is known. A terminal command acts for the
+default project. A worker looks after all projects (`EVERYBODY`), and runs each piece of work for
+the project that owns it.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
-#: The project that always exists, and all there is to know of projects where one is enough.
+#: The project that always exists; installations with one project need no other.
 DEFAULT_PROJECT: Final = "prj_00000000000000000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """Whose data are seen, and who sees them.
+    """The project whose data are visible, and the API key that sees them.
 
     Attributes:
-        project_id: The project; None: all of them. No project has the empty id.
-        key_id: The API key; `local` where authentication is off, None for the command line.
-        is_from_elsewhere: The request came from another machine, or through a proxy: private
-            addresses are not called for it.
+        project_id: Id of the project; None: all projects. No project has the empty id.
+        key_id: Id of the API key; `local` where authentication is off, None for the command line.
+        is_from_elsewhere: Whether the request came from another machine or through a proxy;
+            private addresses are not called for it.
     """
 
     project_id: str | None
@@ -41,13 +41,13 @@ _present: ContextVar[Acting] = ContextVar("acting", default=_BY_DEFAULT)
 
 
 def present() -> Acting:
-    """For whom this task works."""
+    """What the present task acts for."""
     return _present.get()
 
 
 @contextmanager
 def acting_for(acting: Acting) -> Iterator[None]:
-    """Work for somebody until the block ends."""
+    """Act for `acting` until the block ends."""
     token = _present.set(acting)
     try:
         yield
@@ -56,32 +56,32 @@ def acting_for(acting: Acting) -> Iterator[None]:
 
 
 def seeing(project_id: str) -> AbstractContextManager[None]:
-    """See the data of a project until the block ends, on behalf of whoever acts.
+    """See the data of a project until the block ends, while the API key stays the same.
 
-    For what belongs to a bank that they may look at, and lies beside it: what a lent bank's
-    versions were made of. It is its lender's.
+    For data of the lender that belong to a lent bank, such as what its versions were made from:
+    whoever may see the bank may see them.
     """
     return acting_for(replace(_present.get(), project_id=project_id))
 
 
 def become(acting: Acting) -> None:
-    """Work for somebody until the enclosing `acting_for` ends, as a request once its key is known.
+    """Act for `acting` until the enclosing `acting_for` ends, as requests do with a known key.
 
-    Only for what runs inside such a block.
+    Call it inside such a block only.
     """
     _present.set(acting)
 
 
 def seen_project() -> str | None:
-    """Id of the project whose data are seen, for statements; None where all are."""
+    """Id of the project whose data are visible, for SQL statements; None for all projects."""
     return _present.get().project_id
 
 
 def owner() -> str:
-    """Id of the project to which belongs what is made now.
+    """Id of the project that owns what is created now.
 
     Raises:
-        RuntimeError: Nobody said whose it is: a fault in the code.
+        RuntimeError: No project is set, which is a fault in the code.
     """
     project_id = _present.get().project_id
     if not project_id:
@@ -90,21 +90,21 @@ def owner() -> str:
 
 
 def maker() -> str | None:
-    """Id of the API key that makes what is made now; None for the command line."""
+    """Id of the API key that creates something now; None for the command line."""
     return _present.get().key_id
 
 
 @dataclass(slots=True)
 class AuditEntry:
-    """What the present request or command is about to change, for the audit trail.
+    """Entry of the audit trail for the present request or command.
 
     Attributes:
-        action: What is done: a request's operation, or the command. A request finds its route late.
-        path: Of a request.
-        request_id: Of a request.
-        address: Where it came from; `command line`.
-        is_noted: It stands in the trail, with the first that it changed, or is not to stand there.
-        audit_id: Id of its row there, where somebody has to know that before; else it is drawn.
+        action: Returns the request's operation or the command; a request finds its route late.
+        path: Path of the request.
+        request_id: Id of the request.
+        address: Address that the request came from, or `command line`.
+        is_noted: Whether the first change has been noted in the trail, or none is to be noted.
+        audit_id: Id of the row in the trail, where it must be known beforehand; otherwise random.
     """
 
     action: Callable[[], str]
@@ -119,19 +119,19 @@ _audit_entry: ContextVar[AuditEntry | None] = ContextVar("audit_entry", default=
 
 
 def audit_entry() -> AuditEntry | None:
-    """What is being done, where changes are to be noted."""
+    """The present entry of the audit trail; None where changes are not noted."""
     return _audit_entry.get()
 
 
 def request_id() -> str | None:
-    """Id of the request in which this is done; None for the command line and for workers."""
+    """Id of the present request; None for the command line and for workers."""
     what = _audit_entry.get()
     return None if what is None else what.request_id
 
 
 @contextmanager
 def doing(what: AuditEntry | None) -> Iterator[None]:
-    """Note the first change until the block ends, or none."""
+    """Note the first change in the block under this entry of the audit trail; None notes none."""
     token = _audit_entry.set(what)
     try:
         yield

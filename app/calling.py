@@ -1,4 +1,4 @@
-"""How an endpoint is called: what adapters do, and endpoints store, about each call."""
+"""Settings of calls to an endpoint, which endpoints store and adapters use."""
 
 import math
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ class GenerationParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to go on.
+    """How often and how long to retry a call.
 
-    A cold start does not count as an attempt: the model is on its way.
+    A cold start does not count as an attempt, because the model is being loaded.
 
     Attributes:
-        max_attempts: Calls at most, the first included; 1 never retries a failure.
-        base_s: Mean of the first wait is half of this; it doubles with each failure.
-        cap_s: No wait is drawn from a range longer than this.
-        max_wait_s: Sum of all waits but those for a cold start. A Retry-After beyond what is
-            left of it is cut to that.
-        cold_start_wait_s: Sum of all waits for a cold start.
+        max_attempts: Most calls, including the first; 1 never retries a failure.
+        base_s: Twice the mean of the first wait, seconds; it doubles with each failure.
+        cap_s: Longest range from which a wait is drawn, seconds.
+        max_wait_s: Most seconds of all waits together, except those for a cold start. A longer
+            Retry-After is cut to what is left of it.
+        cold_start_wait_s: Most seconds of all waits for a cold start together.
     """
 
     max_attempts: int = 5

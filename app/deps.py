@@ -1,4 +1,4 @@
-"""What a route function can ask for: the services, and who is calling."""
+"""Dependencies of route functions: the services, and the caller."""
 
 import re
 from dataclasses import dataclass, replace
@@ -21,15 +21,15 @@ ScopeName = Literal["read", "run", "banks:write", "admin"]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent the request.
+    """Sender of the request.
 
     Attributes:
         key_id: Id of the API key; `local` when authentication is off.
-        scopes: What the key may do; `admin` includes all others.
-        project_id: Whose data the request reads and writes: the key's project, or the one that a
-            key of all projects names.
-        is_over_all: The key is of all projects.
-        requests_per_s: As many as the key may send by a limit of its own; None: any.
+        scopes: Permissions of the key; `admin` includes all others.
+        project_id: Project whose data the request reads and writes: the key's project, or the one
+            that a key of all projects names.
+        is_over_all: Whether the key belongs to all projects.
+        requests_per_s: Limit of the key itself on its requests per second; None: no limit.
     """
 
     key_id: str
@@ -44,12 +44,12 @@ class Caller:
 
     @property
     def administered(self) -> str | None:
-        """The project that an admin looks after; None: all of them."""
+        """Id of the project that an admin administers; None: all projects."""
         return None if self.is_over_all else self.project_id
 
 
 def caller_of(key: ApiKey) -> Caller:
-    """Whoever shows a key."""
+    """The caller that presents a key."""
     return Caller(
         key.id,
         key.scopes,
@@ -59,9 +59,9 @@ def caller_of(key: ApiKey) -> Caller:
     )
 
 
-#: Whoever calls where authentication is off.
+#: The caller where authentication is off.
 LOCAL = Caller("local", frozenset({Scope.ADMIN}), is_over_all=True)
-#: Names the project that a key of all projects works in; without it that is the default one.
+#: Header with the project that a key of all projects works in, by default the default project.
 PROJECT_HEADER = "Sextant-Project"
 
 
@@ -71,7 +71,7 @@ async def services(request: Request) -> Services:
     return opened
 
 
-#: What a route asks for, whichever services it calls.
+#: Dependency of a route on the services, whichever it calls.
 AllServices = Annotated[Services, Depends(services)]
 
 
@@ -84,11 +84,11 @@ Feed = Annotated[EventFeed, Depends(_feed)]
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sends `request`, which is its project's from here on: `request.state.caller`.
+    """Find the caller of `request`, set `request.state.caller`, and act for its project.
 
     Raises:
-        UnauthenticatedError: No bearer key, or one that is unknown, revoked or expired.
-        NotFoundError: The request names a project that is not the key's.
+        UnauthenticatedError: The bearer key is missing, unknown, revoked or expired.
+        NotFoundError: The request names a project that the key does not reach.
     """
     found = await identify(request)
     request.state.caller = found
@@ -97,13 +97,13 @@ async def authenticate(request: Request) -> Caller:
 
 
 def enter_as(known: Caller) -> None:
-    """From here on the request finds what its caller finds, and its log lines name them."""
+    """Act for a caller in the rest of the request, and name it in log lines."""
     become(replace(present(), project_id=known.project_id, key_id=known.key_id))
     structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
 
 
 async def identify(request: Request) -> Caller:
-    """Who sends `request`, looked up anew: for answers that last longer than a key may.
+    """Find the caller of `request` again: for responses that may outlast the key.
 
     Raises:
         UnauthenticatedError: As for `authenticate`.
@@ -121,13 +121,13 @@ async def identify(request: Request) -> Caller:
 
 
 def _require_own_name(request: Request) -> None:
-    """Without keys, answer only those who call this machine by a name of its own.
+    """Without authentication, answer only requests that call this machine by a local name.
 
-    Any site could give its own name our address and have its visitors' browsers call it, or send
-    them here with a form.
+    Any site could point its own name at our address and make its visitors' browsers call it, or
+    send them here with a form.
 
     Raises:
-        MissingScopeError: The host is another name, or the page is another site's.
+        MissingScopeError: The host is another name, or the page belongs to another site.
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if not is_called_by_own_name(request):
@@ -145,9 +145,9 @@ _OWN_NAME = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?", re.I
 
 
 def is_called_by_own_name(request: Request) -> bool:
-    """Whether a request calls this machine by a name of its own.
+    """Whether a request calls this machine by a local name.
 
-    By the header alone: in place of a name that it cannot read, `request.url` has the address on
+    Only the header is read: `request.url` replaces a name that it cannot read by the address on
     which the request came in.
     """
     named = _OWN_NAME.fullmatch(request.headers.get("host", ""))
@@ -160,12 +160,12 @@ def is_called_by_own_name(request: Request) -> bool:
 
 
 def is_of_host(origin: str, host: str) -> bool:
-    """Whether a page of `origin`, as the header says it, came from `host`."""
+    """Whether a page with the header value `origin` came from `host`."""
     return host != "" and origin.partition("://")[2] == host
 
 
 async def _in_project(request: Request, found: Caller) -> Caller:
-    """The caller in the project that the request names; its own is the only one most may name."""
+    """The caller in the project that the request names; most callers may name only their own."""
     named = request.headers.get(PROJECT_HEADER)
     if named is None:
         return found
@@ -224,5 +224,5 @@ async def _view(request: Request) -> View:
     return View(is_whole=found.may(Scope.BANKS_WRITE), is_admin=found.may(Scope.ADMIN))
 
 
-#: What the caller sees of withheld banks; who may call the route at all is said beside it.
+#: What the caller sees of withheld banks; routes state separately who may call them.
 Seen = Annotated[View, Depends(_view)]

@@ -3,10 +3,10 @@
 No HTTP here: `app/api/errors.py` maps classes to status codes.
 
 SextantError
-├── InvalidInputError            cannot be used; says what was expected, what came, where
+├── InvalidInputError            unusable input; says what was expected, what came, and where
 │   ├── ItemBankError            item parameters outside their legal range
 │   ├── FileFormatError          a file that is not what it claims to be (file, row, field)
-│   ├── LimitExceededError       what takes more memory, time or space than it may
+│   ├── LimitExceededError       input that takes more memory, time or space than it may
 │   └── UnknownNameError         no scorer, adapter, ... of that name; suggests near misses
 ├── NotFoundError                no such resource
 ├── ConflictError                the request does not fit the resource's present state
@@ -15,14 +15,14 @@ SextantError
 │   ├── StaleStepError           an answer to a step that is closed or was never asked
 │   ├── IdempotencyMismatchError the same Idempotency-Key with another body
 │   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
-│   ├── IdempotencyAnswerLostError  its call was carried out, and its answer is gone
-│   ├── StorageFullError         a project stores as much as it may
+│   ├── IdempotencyAnswerLostError  the call was carried out, and its response is lost
+│   ├── StorageFullError         a project or key is at its storage limit
 │   ├── PreconditionFailedError  If-Match names an older revision
 │   └── PreconditionRequiredError  If-Match is missing
 ├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
 ├── MissingScopeError            the key may not do this
 ├── ScaleMismatchError           thetas on scales that are not linked
-├── EstimationError              an estimate that does not exist for these answers
+├── EstimationError              no estimate exists for these answers
 ├── CalibrationError             a response matrix that cannot be calibrated
 ├── ExamineeError                the endpoint gave no usable answer; never a wrong answer
 │   ├── UnreachableError         refused, reset, unknown host, TLS failure
@@ -31,20 +31,20 @@ SextantError
 │   ├── ColdStartError           503 while the model is loading
 │   ├── EndpointFaultError       other 5xx
 │   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
-│   ├── EndpointMovedError       its address was changed since the work began
-│   ├── EndpointRejectedError    400, 404, 422: the request itself is wrong, retrying is no use
+│   ├── EndpointMovedError       the endpoint's address was changed since the work began
+│   ├── EndpointRejectedError    400, 404, 422: the request is wrong, so retrying does not help
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
-├── DownloadError                a file of the catalogue that could not be fetched
-├── ScorerBudgetError            what a scorer may spend in a session is spent
-├── BudgetSpentError             what a project or an endpoint may spend in a day is spent
+├── DownloadError                a file of the catalogue could not be fetched
+├── ScorerBudgetError            the budget of a scorer in a session is spent
+├── BudgetSpentError             the daily budget of a project, an endpoint or a key is spent
 ├── BusyError                    too much work of this kind is waiting already
-├── TooManyStreamsError          as many event streams are open as the key or project may have
-├── TooManyRequestsError         more requests a second than the project may send
-├── TooManySessionsError         as many sessions are open as the project, or one key, may have
+├── TooManyStreamsError          the key or project is at its limit of open event streams
+├── TooManyRequestsError         the project, or the key, is at its limit of requests per second
+├── TooManySessionsError         the project, or the key, is at its limit of open sessions
 ├── DatabaseUnavailableError     Postgres cannot be reached
-├── LeaseLapsedError             work that is begun again and again, and never gets on
+├── LeaseLapsedError             work that was started several times and never stored a step
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
 """
@@ -59,7 +59,7 @@ from typing import ClassVar, Self
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One fault in one place of an input."""
+    """One fault at one place in an input."""
 
     pointer: str
     """JSON pointer (`/items/3/a`) or `file:row:column`."""
@@ -67,7 +67,7 @@ class FieldProblem:
 
 
 class SextantError(Exception):
-    """Root of the tree. `code` is stable and part of the API."""
+    """Root of all errors. `code` is stable and part of the API."""
 
     code: ClassVar[str] = "internal_error"
 
@@ -79,7 +79,7 @@ class SextantError(Exception):
 
 @contextmanager
 def faults_within(place: str) -> Iterator[None]:
-    """Point at faults of a part of an input from the beginning of the whole.
+    """Prefix the pointers of faults in a part of an input with the place of that part.
 
     Args:
         place: JSON pointer of the part, such as `/endpoint`.
@@ -97,13 +97,13 @@ def faults_within(place: str) -> Iterator[None]:
 
 
 class InvalidInputError(SextantError, ValueError):
-    """What came in cannot be used."""
+    """The input cannot be used."""
 
     code = "invalid_input"
 
     @classmethod
     def at(cls, pointer: str, detail: str) -> Self:
-        """Of one fault, and where it is."""
+        """An error with one fault, at the place `pointer`."""
         return cls(detail, problems=[FieldProblem(pointer, detail)])
 
 
@@ -114,13 +114,13 @@ class ItemBankError(InvalidInputError):
 
 
 class FileFormatError(InvalidInputError):
-    """A file that cannot be read as what it claims to be."""
+    """A file is not in the format that it claims to have."""
 
     code = "invalid_file"
 
 
 class LimitExceededError(InvalidInputError):
-    """What came in takes more memory, time or space than it may."""
+    """The input takes more memory, time or space than it may."""
 
 
 class UnknownNameError(InvalidInputError):
@@ -184,13 +184,13 @@ class IdempotencyInFlightError(ConflictError):
 
 
 class IdempotencyAnswerLostError(ConflictError):
-    """The first request with this Idempotency-Key was carried out; nobody has its answer."""
+    """The first request with this Idempotency-Key was carried out; its response is lost."""
 
     code = "idempotency_answer_lost"
 
 
 class StorageFullError(ConflictError):
-    """The project, or what the key made, takes as much as it may."""
+    """The project, or one of its keys, has reached its storage limit."""
 
     code = "storage_full"
 
@@ -208,7 +208,7 @@ class PreconditionRequiredError(ConflictError):
 
 
 class UnauthenticatedError(SextantError):
-    """No key, or one that is unknown, revoked or expired."""
+    """The key is missing, unknown, revoked or expired."""
 
     code = "unauthenticated"
 
@@ -220,13 +220,13 @@ class MissingScopeError(SextantError):
 
 
 class ScaleMismatchError(SextantError):
-    """Thetas on scales that are not linked."""
+    """Thetas are on scales that are not linked."""
 
     code = "scale_mismatch"
 
 
 class EstimationError(SextantError):
-    """An estimate that does not exist for these answers."""
+    """No estimate exists for these answers."""
 
     code = "no_estimate"
 
@@ -242,9 +242,9 @@ class ExamineeError(SextantError):
 
     Attributes:
         retryable: Whether asking again may help.
-        retry_after_s: Seconds the endpoint asked us to wait, if it did.
+        retry_after_s: Seconds that the endpoint asked us to wait, if it did.
         status: HTTP status of the endpoint's reply, if there was one.
-        attempts: Calls made before this was raised for good; set by the retry loop.
+        attempts: Calls made before the error was final; set by the retry loop.
     """
 
     code = "endpoint_error"
@@ -338,10 +338,10 @@ class BlockedAddressError(ExamineeError):
 
 
 class DownloadError(SextantError):
-    """A file of the catalogue did not come; the sentence says what to do.
+    """A file of the catalogue could not be fetched; the message says what to do.
 
     Attributes:
-        unreachable: Nobody answered: a machine without a network, most likely.
+        unreachable: Whether no server answered, most likely because there is no network.
     """
 
     code = "download_failed"
@@ -352,17 +352,17 @@ class DownloadError(SextantError):
 
 
 class ScorerBudgetError(SextantError):
-    """What a scorer that calls out may spend in one session is spent."""
+    """The budget in one session of a scorer that calls endpoints is spent."""
 
     code = "budget_exhausted"
 
 
 class BudgetSpentError(SextantError):
-    """What a project, an endpoint or a key may spend in a day does not last for another call.
+    """The daily budget of a project, an endpoint or a key is too small for another call.
 
     Attributes:
-        retry_after_s: Until there may be more.
-        passes: Only calls under way hold it; there is more when they end.
+        retry_after_s: Seconds until the budget may have room again.
+        passes: Whether only calls in progress hold the budget, which has room when they end.
     """
 
     code = "daily_budget_spent"
@@ -380,16 +380,16 @@ class BusyError(SextantError):
 
 
 class TooManyStreamsError(SextantError):
-    """As many event streams are open as one key, or its project, may have."""
+    """One key, or its project, has as many open event streams as it may have."""
 
     code = "too_many_streams"
 
 
 class TooManyRequestsError(SextantError):
-    """More requests come than the project's limit allows.
+    """More requests come than the limit of the project or the key allows.
 
     Attributes:
-        retry_after_s: When the next one may come.
+        retry_after_s: Seconds until the next request may come.
     """
 
     code = "too_many_requests"
@@ -400,7 +400,7 @@ class TooManyRequestsError(SextantError):
 
 
 class TooManySessionsError(SextantError):
-    """As many sessions are open as the project or the key may have."""
+    """The project or the key has as many open sessions as it may have."""
 
     code = "too_many_sessions"
 
@@ -412,7 +412,7 @@ class DatabaseUnavailableError(SextantError):
 
 
 class LeaseLapsedError(SextantError):
-    """Work that was begun several times, and whose lease ran out each time without a step."""
+    """Work was started several times, and its lease ran out each time without a step."""
 
     code = "lease_lapsed"
 

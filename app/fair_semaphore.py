@@ -1,4 +1,4 @@
-"""A semaphore whose places go round among those who wait for them."""
+"""A semaphore that gives its places in turn to waiting projects and keys."""
 
 import asyncio
 import threading
@@ -11,27 +11,27 @@ from typing import NamedTuple
 from app.acting import present
 from app.errors import BusyError
 
-#: Pieces of work that wait their turn; more are refused.
+#: Most pieces of work that wait for their turn; more are refused.
 MAX_WAITING = 16
 
 
 class _Owner(NamedTuple):
-    """Whose work it is."""
+    """Project and API key that own work."""
 
     project_id: str | None
     key_id: str | None
 
 
 class FairSemaphore:
-    """Lets work in by turns, so much at a time and so much that waits; belongs to no event loop.
+    """Bounds the work that runs and the work that waits, in turns; bound to no event loop.
 
-    Projects take turns, and the keys of a project: however much one has asked for, the next one
-    waits for no more than is at work. Where the line is full, who has most in it gives way.
+    Projects take turns, and so do the keys of a project: however much work one has queued, the
+    next waits only for work that runs. In a full line, the owner with most work in it gives way.
 
     Args:
-        width: Pieces of work at a time.
-        waiting: Pieces that may wait.
-        spare: Pieces beyond `width`, of keys that have none at work.
+        width: Pieces of work that run at a time.
+        waiting: Pieces of work that may wait.
+        spare: Places beyond `width` for keys that have no work running.
     """
 
     def __init__(self, width: int, waiting: int = MAX_WAITING, *, spare: int = 0) -> None:
@@ -39,16 +39,16 @@ class FairSemaphore:
         self._width, self._spare, self._max_waiting = width, spare, waiting
         self._working: Counter[_Owner] = Counter()
         self._waiting: dict[_Owner, deque[Future[None]]] = {}
-        #: Numbers of the last turns, by project and by key; forgotten when nothing waits.
+        #: Number of the last turn of each project and each key; cleared when nothing waits.
         self._turns: dict[_Owner | str | None, int] = {}
         self._turn_number = 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Let the block begin when it is its turn; who is cancelled leaves the line.
+        """Run the block when its turn comes; a cancelled task leaves the line.
 
         Raises:
-            BusyError: Too much is waiting.
+            BusyError: Too much work is waiting.
         """
         owner = _Owner(present().project_id, present().key_id)
         with self._lock:
@@ -67,7 +67,7 @@ class FairSemaphore:
 
     @property
     def n_waiting(self) -> int:
-        """How many wait for their turn."""
+        """Number of pieces of work that wait."""
         with self._lock:
             return self._in_line()
 
@@ -75,7 +75,7 @@ class FairSemaphore:
         return sum(map(len, self._waiting.values()))
 
     def _entered(self, owner: _Owner) -> "Future[None] | None":
-        """A place in the line; None: there is no need to wait."""
+        """Ticket of a place in the line; None where the work need not wait."""
         if self._may_begin(owner):
             self._working[owner] += 1
             return None
@@ -97,7 +97,7 @@ class FairSemaphore:
         most = max(self._waiting, key=lambda one: len(self._waiting[one]))
         if len(self._waiting[most]) <= len(self._waiting.get(owner, ())) + 1:
             raise busy
-        last = self._waiting[most].pop()  # others are left: it had two at least
+        last = self._waiting[most].pop()  # the line is not empty: it had at least two
         if last.set_running_or_notify_cancel():
             last.set_exception(busy)
 
@@ -109,7 +109,7 @@ class FairSemaphore:
                 if not line:
                     del self._waiting[owner]
             elif not ticket.cancelled() and ticket.exception() is None:
-                self._leave(owner)  # it was let in as it gave up
+                self._leave(owner)  # its turn came while it gave up
 
     def _leave(self, owner: _Owner) -> None:
         self._working[owner] -= 1
@@ -129,7 +129,7 @@ class FairSemaphore:
             self._turns.clear()
 
     def _next(self) -> _Owner | None:
-        """Who waits and may begin: the project, and of it the key, whose turn is longest ago."""
+        """Waiting owner that may begin, by the oldest last turn of its project, then its key."""
         return min(
             filter(self._may_begin, self._waiting),
             key=lambda one: (self._turns.get(one.project_id, 0), self._turns.get(one, 0)),

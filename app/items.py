@@ -1,4 +1,4 @@
-"""What an item says and what came back: values that scorers, adapters, storage, services share.
+"""Contents of items and answers: values that scorers, adapters, storage and services share.
 
 The engine never sees these: it knows items by their position in a bank and by their parameters.
 """
@@ -12,16 +12,16 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import TypeAliasType
 
-#: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
+#: Name of the default scorer: `choice` for an item with choices, else `exact`.
 BY_KIND = "by_kind"
 
 #: Any JSON object; its fields depend on what made it.
 JsonObject = TypeAliasType("JsonObject", Mapping[str, Any])
-#: What JSON can say.
+#: Any JSON value.
 JsonValue = TypeAliasType(
     "JsonValue", "dict[str, JsonValue] | list[JsonValue] | str | bool | int | float | None"
 )
-#: The same where it is only read: lists and objects of narrower types are such, too.
+#: Any JSON value that is only read, so that lists and objects of narrower types fit, too.
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 Role = Literal["system", "user", "assistant"]
 
@@ -57,7 +57,7 @@ class ItemContent:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over what is asked and the accepted answers; tags and scorer do not count."""
+        """SHA-256 of the prompt, choices and accepted answers, without tags and scorer."""
         canonical = json.dumps(
             [self.prompt, [[m.role, m.content] for m in self.messages], self.choices, self.target],
             ensure_ascii=False,
@@ -73,7 +73,7 @@ def choice_letter(position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScorerSpec:
-    """Which scorer marks an item, and its arguments: enough to rebuild it later."""
+    """Name and arguments of an item's scorer: enough to build it again later."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -103,10 +103,10 @@ class Answer:
     """What an examinee wrote.
 
     Attributes:
-        text: The visible answer, reasoning split off; what scorers read.
-        raw: The whole text as it came, reasoning included.
-        reasoning: The reasoning part, if the endpoint gave or marked one.
-        finish: Why it stopped.
+        text: Visible answer without the reasoning; scorers read this.
+        raw: Whole text as it came, including the reasoning.
+        reasoning: Reasoning part, if the endpoint gave or marked one.
+        finish: Why the endpoint stopped writing.
     """
 
     text: str

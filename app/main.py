@@ -1,4 +1,4 @@
-"""The application: routers and pages, error handling, and what opens and closes with it."""
+"""The application: its routers and pages, error handling, and lifespan."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-M
 
 _ROUTERS = (
     health,
-    sessions,  # asked most: a path is looked for in this order
+    sessions,  # called most; paths are matched in this order
     banks,
     items,
     versions,
@@ -72,7 +72,7 @@ _ROUTERS = (
     audit,
 )
 
-#: What runs beside the API as long as it is up, such as a worker.
+#: Runs beside the API for as long as it is up, such as a worker.
 Background = Callable[[Services], AbstractAsyncContextManager[object]]
 
 
@@ -82,9 +82,9 @@ def create_app(
     """The API over an open database.
 
     Args:
-        settings: Configuration.
+        settings: Settings of the server.
         database: Open and migrated; the caller closes it.
-        background: Entered with the services once they are open, left before they close.
+        background: Context that is entered once the services are open, and left before they close.
     """
 
     @asynccontextmanager
@@ -101,8 +101,8 @@ def create_app(
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        openapi_url=None,  # FastAPI's is made while all else waits
-        docs_url=None,  # and these load their scripts from another host; ours is in app.pages
+        openapi_url=None,  # FastAPI's own route would block the event loop
+        docs_url=None,  # FastAPI's pages load scripts from another host; ours is in app.pages
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -120,12 +120,12 @@ def create_app(
 
 
 def _describe(app: FastAPI) -> None:
-    """Tell at `/openapi.json` what there is."""
+    """Serve the OpenAPI document at `/openapi.json`."""
     making, made = asyncio.Lock(), list[bytes]()
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description() -> Response:
-        async with making:  # it takes a second: in a thread, and once
+        async with making:  # takes a second: once, and in a thread
             if not made:
                 told = await asyncio.to_thread(
                     lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":"))

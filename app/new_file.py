@@ -1,4 +1,4 @@
-"""A file that a person asked for: new, theirs alone to read, whole or not there."""
+"""Writes a file for a person: new, readable by them alone, and either complete or absent."""
 
 import os
 import tempfile
@@ -12,16 +12,16 @@ from app.errors import InvalidInputError
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Make a file, mode 0600, that bears its name only once the block has ended without an error.
+    """Create a file of mode 0600 that gets its name only when the block ends without an error.
 
     Args:
-        path: Where; nothing may be there.
+        path: Path of the file; nothing may exist there.
 
     Yields:
-        The file, to write to and to read what was written.
+        The file, open for writing and reading.
 
     Raises:
-        InvalidInputError: Something is there already, or the file cannot be written.
+        InvalidInputError: Something exists at the path, or the file cannot be written.
     """
     there = InvalidInputError(f"{path} is there already: choose another name, or move it.")
     try:

@@ -1,4 +1,4 @@
-"""Structured logs without secrets, and the figures of a process.
+"""Structured logs without secrets, and the metrics of a process.
 
 Use `structlog.get_logger(__name__)`; bind `request_id` or `session_id` with
 `structlog.contextvars.bound_contextvars(...)` and every line within carries it.
@@ -39,9 +39,9 @@ _SECRET_TEXTS = (
     re.compile(r"(?i)(?<=\bbearer )\s*[^\s\"',;]+"),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password in a URL
 )
-#: Exceptions, by the names of their classes, whose words are the system's own.
+#: Names of exception classes whose messages come from the system and are safe to log.
 _TELLING = frozenset(("OSError", "DatabaseUnavailableError"))
-# Say every job, request or migration step at level info.
+# These libraries log every job, request or migration step at level info.
 _CHATTY = ("alembic", "httpx2", "httpcore2", "procrastinate", "uvicorn")
 
 _ENDPOINT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -63,7 +63,7 @@ LEASES_LOST = Counter(
 WEBHOOK_ATTEMPTS = Counter(
     "sextant_webhook_attempts", "Attempts to deliver to webhooks, by outcome.", ["outcome"]
 )
-# Of all processes: read from the database when somebody looks.
+# Metrics of all processes, read from the database when they are asked for.
 UNDERWAY = Gauge("sextant_underway", "What has not ended, by kind and status.", ["kind", "status"])
 LEASES = Gauge("sextant_leases", "What workers hold, by kind and status.", ["kind", "status"])
 HTTP_REQUESTS = Counter(
@@ -74,7 +74,7 @@ HTTP_REQUESTS = Counter(
 HTTP_LATENCY = Histogram(
     "sextant_http_latency_seconds", "Time until a request was answered.", ["method", "route"]
 )
-# Told from the start: what appears with its first event is not seen to rise by it.
+# Created at the start: a counter that appears with its first event shows no rise for it.
 for _counter, *_values in (
     (CALLS, "answered"),
     (TOKENS, "in", "out"),
@@ -91,7 +91,7 @@ class LogSettings(Protocol):
 
     @property
     def log_format(self) -> Literal["console", "json"]:
-        """For people or for machines."""
+        """Format of log lines, for people or for machines."""
 
     @property
     def log_level(self) -> str:
@@ -99,7 +99,7 @@ class LogSettings(Protocol):
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Ours among the root logger's handlers, so that configuring twice does not log twice."""
+    """Marks our handler of the root logger, so that configuring twice does not log twice."""
 
 
 def configure_logging(settings: LogSettings) -> None:
@@ -145,10 +145,10 @@ def configure_logging(settings: LogSettings) -> None:
 
 
 def without_values(exc_info: ExcInfo) -> str:
-    """An exception as it is logged: its type and where it was raised, and what led to it.
+    """An exception as it is logged: its type, its traceback, and the exceptions that led to it.
 
-    The words of an unexpected one may quote the item or the answer that was worked on, which are
-    nobody's to read in a log. Only those of the system and of a lost database are kept.
+    The message of an unexpected exception may quote the item or answer that was worked on, which
+    nobody may read in a log. Only messages of the system and of a lost database are kept.
     """
     return "\n".join(_traceback_lines(exc_info[1]))
 
@@ -171,14 +171,14 @@ def _traceback_lines(error: BaseException) -> Iterator[str]:
 
 
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Log processor: no key, password or bearer token leaves the process in a log line."""
+    """Log processor that removes keys, passwords and bearer tokens from log lines."""
     return {name: _redacted(name, value) for name, value in event.items()}
 
 
 def redact(text: str) -> str:
-    """`text` without what looks like a key, a bearer token or a password in a URL.
+    """`text` without anything that looks like a key, a bearer token or a password in a URL.
 
-    Nor does a log line hold what a terminal would obey.
+    Characters that a terminal would obey are replaced, too.
     """
     text = printable(text)
     for pattern in _SECRET_TEXTS:
@@ -187,16 +187,16 @@ def redact(text: str) -> str:
 
 
 def render_metrics() -> tuple[bytes, str]:
-    """The figures in Prometheus' text format, and its content type."""
+    """The metrics in Prometheus' text format, and its content type."""
     return generate_latest(), CONTENT_TYPE_LATEST
 
 
 @contextmanager
 def metrics_served(host: str, port: int) -> Iterator[None]:
-    """Answer Prometheus until the block ends, in a process that serves nothing else.
+    """Serve metrics to Prometheus until the block ends, in a process without another server.
 
     Raises:
-        InvalidInputError: Nothing can listen there.
+        InvalidInputError: The address and port cannot be listened on.
     """
     try:
         server, thread = start_http_server(port, addr=host)

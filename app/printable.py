@@ -1,10 +1,10 @@
-"""Text made fit for people: that of others without what a terminal obeys, shares in percent."""
+"""Formats text for people: without characters that a terminal obeys, and shares in percent."""
 
 import re
 
-#: Everything that a terminal obeys instead of showing it: control characters but tab and line feed
-#: (C1 among them, which are escape sequences of one character), and what reverses the direction of
-#: writing, so that a line reads as another than it is.
+#: Characters that a terminal obeys instead of showing: control characters except tab and line feed
+#: (with C1, whose characters are whole escape sequences), and those that reverse the direction of
+#: writing, which make a line read as another.
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
@@ -16,7 +16,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def percent_meant(came: float) -> str | None:
-    """What to say in place of a number that should be a share and is surely meant as percent."""
+    """Hint for a number that should be a share but is surely meant as percent; else None."""
     return f"for {came:g} % say {came / 100:g}" if 1 < came <= 100 else None
 
 
@@ -26,8 +26,8 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON that means the same, with such characters written as escapes."""
-    # Outside of strings JSON holds none of them but carriage returns, which nobody here writes.
+    """JSON of the same meaning, with the characters that a terminal would obey as escapes."""
+    # Outside of strings JSON allows only carriage returns of these, and Sextant writes none.
     return _OBEYED.sub(lambda found: _escaped(found[0]), text)
 
 

@@ -1,4 +1,4 @@
-"""Configuration. The only reader of the environment.
+"""Configuration. No other module reads the environment.
 
 Every field is an environment variable `SEXTANT_<FIELD>`; the database is also read from the
 customary `DATABASE_URL`.
@@ -24,13 +24,13 @@ def _default_data_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/sextant")
     shared = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification: a relative value is to be ignored.
+    # The XDG specification says that a relative value is ignored.
     base = Path(shared) if shared.startswith("/") else Path("~/.local/share").expanduser()
     return base / "sextant"
 
 
 def config_dir() -> Path:
-    """Where commands keep what belongs to a person, such as the login at a server."""
+    """Directory in which commands keep personal files, such as the login at a server."""
     own = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(own) if own.startswith("/") else Path("~/.config").expanduser()
     return base / "sextant"
@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     """All configuration, checked once at start.
 
     Raises:
-        InvalidInputError: A value that cannot be used; names the variable.
+        InvalidInputError: A value cannot be used; the message names its variable.
     """
 
     model_config = SettingsConfigDict(
@@ -59,11 +59,11 @@ class Settings(BaseSettings):
         repr=False,
         validation_alias=AliasChoices("DATABASE_URL", "SEXTANT_DATABASE_URL"),
     )
-    """Postgres to use, `postgresql://user:password@host/name`; absent: the embedded one."""
+    """Postgres to use, `postgresql://user:password@host/name`; without it, the embedded one."""
 
     secret_key: SecretStr | None = None
     """Key that encrypts endpoint keys at rest: 32 bytes in base64. Several, separated by commas,
-    rotate: the first encrypts, all decrypt. Absent: a 0600 file in `data_dir`, made when needed."""
+    rotate: the first encrypts, all decrypt. Without it, a 0600 file is made in `data_dir`."""
 
     host: str = "127.0.0.1"
     """Address the server listens on."""
@@ -78,22 +78,22 @@ class Settings(BaseSettings):
     """Private networks that endpoints may live in, CIDR, separated by commas."""
 
     private_endpoints: Literal["loopback", "never", "always"] = "loopback"
-    """Whether private and loopback addresses may be called: `loopback`, for requests that came
-    straight from this machine to a server that listens to it alone, which a proxy makes untrue;
-    `allowed_networks` may be in any case."""
+    """Whether private and loopback addresses may be called. `loopback`: only for requests from
+    this machine, without a proxy, to a server that listens on a loopback address. Addresses in
+    `allowed_networks` may always be called."""
 
     trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
-    """Proxies whose word on where a request came from is believed, CIDR, separated by commas."""
+    """Proxies that are trusted to say where a request came from, CIDR, separated by commas."""
 
     worker_concurrency: int = Field(default=128, ge=1, le=10_000)
-    """Sessions of one API key that one worker process runs at the same time; of many keys and
-    projects together almost twice as many."""
+    """Sessions of one API key that one worker process runs at the same time; it runs almost twice
+    as many for many keys and projects together."""
 
     database_pool_size: int = Field(default=16, ge=1, le=500)
     """Database connections that one process keeps; under load it may open as many again."""
 
     streams_per_key: int = Field(default=1000, ge=1, le=100_000)
-    """Event streams that one API key may have open at a time, at one process."""
+    """Event streams that one API key may have open at a time in one process."""
 
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body, bytes."""
@@ -102,20 +102,20 @@ class Settings(BaseSettings):
     """Memory that reading one import may take, bytes; one such import is read at a time."""
 
     catalog: Path | None = None
-    """Folder of your own entries of the catalogue, TOML files that stand beside those that Sextant
-    brings along; one of the same name stands before ours."""
+    """Folder of your own catalogue entries, TOML files beside those that Sextant brings along; one
+    of the same name replaces Sextant's."""
 
     neural_models: Path | None = None
-    """Folder of the models that the scorer `bertscore` may use, each a folder by its name."""
+    """Folder of the models that the scorer `bertscore` may use, each in a folder of its name."""
 
     heartbeat_s: float = Field(default=3.0, gt=0, le=300)
     """Seconds between two signs of life of a session's worker."""
 
     lease_s: float = Field(default=15.0, gt=0, le=3600)
-    """Seconds without a sign of life after which another worker takes a session over."""
+    """Seconds without a sign of life until another worker takes over a session."""
 
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """TCP port on `host` where `sextant worker` tells its figures; absent: nowhere."""
+    """TCP port on `host` where `sextant worker` serves its metrics; without it, nowhere."""
 
     traces_endpoint: str | None = Field(
         default=None,
@@ -123,10 +123,10 @@ class Settings(BaseSettings):
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
         ),
     )
-    """Collector of OpenTelemetry that traces are sent to, over HTTP; absent: no traces."""
+    """OpenTelemetry collector to which traces are sent over HTTP; without it, no traces."""
 
     log_format: Literal["console", "json"] = "console"
-    """Log lines for people or for machines."""
+    """Format of log lines, for people or for machines."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
@@ -181,14 +181,14 @@ class Settings(BaseSettings):
 
     @property
     def calls_private(self) -> bool:
-        """Whether private addresses may be called for somebody."""
+        """Whether private addresses may be called for any request."""
         return self.private_endpoints == "always" or (
             self.private_endpoints == "loopback" and self.is_loopback
         )
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the server listens to this machine alone."""
+        """Whether the server listens on a loopback address."""
         if self.host == "localhost":
             return True
         try:
@@ -198,7 +198,7 @@ class Settings(BaseSettings):
 
 
 def _explained(exc: ValidationError) -> InvalidInputError:
-    """One sentence a fault, each naming its variable and never showing a secret."""
+    """An error with a sentence for each fault, which names its variable and shows no secret."""
     sentences = []
     for error in exc.errors(include_url=False, include_context=False):
         message = error["msg"].removeprefix("Value error, ")

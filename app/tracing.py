@@ -1,9 +1,9 @@
-"""Traces by OpenTelemetry: one of each session, ranking, calibration and installation.
+"""OpenTelemetry traces: one for each session, ranking, calibration and installation.
 
-The root is named by SHA-256 of the id, so that every worker that goes on with it adds a run to the
-same tree. Below a run are steps, calls of endpoints and scoring, named as the conventions for
-generative AI have them. No span holds a prompt, an answer, a key or an address but
-the host of a call.
+The ids of the root span come from the SHA-256 of the resource's id, so that each worker that
+continues it adds a run to the same tree. Below a run are steps, calls of endpoints and scoring,
+named after the conventions for generative AI. No span holds a prompt, an answer, a key or an
+address, except the host of a call.
 
 The SDK reads its own variables, such as OTEL_SERVICE_NAME; it sends to the operator's collector.
 """
@@ -31,17 +31,17 @@ _MISSING = (
     "uv sync --extra otel, or pip install 'sextant-server[otel]'."
 )
 _tracer: "Tracer | None" = None
-#: Trace and span of a root that is about to begin.
+#: Trace id and span id of a root span that is about to start.
 _root: tuple[int, int] | None = None
 
 
 def traces_sent(endpoint: str | None) -> AbstractContextManager[None]:
-    """Send traces over OTLP until the block ends; what is left is sent at its end.
+    """Send traces over OTLP until the block ends; remaining spans are sent at its end.
 
-    Without the extra `otel` there are none, and the log says so.
+    Without the extra `otel`, no traces are sent, and the log says so.
 
     Args:
-        endpoint: Of the collector, which the exporter reads from its own variable; None: no traces.
+        endpoint: URL of the collector, which the exporter itself reads; None: no traces.
     """
     if endpoint is None:
         return nullcontext()
@@ -55,14 +55,14 @@ def traces_sent(endpoint: str | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def traces_to(exporter: "SpanExporter") -> Iterator[None]:
-    """Give all spans of this process to an exporter until the block ends."""
+    """Send all spans of this process to an exporter until the block ends."""
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """Random but for roots."""
+        """Generates random ids, except for root spans."""
 
         @override
         def generate_trace_id(self) -> int:
@@ -86,14 +86,14 @@ def traces_to(exporter: "SpanExporter") -> Iterator[None]:
 
 @contextmanager
 def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
-    """One worker's run of a session or the like, below the root that all its runs share.
+    """One worker's run of a session or other work, below the root span that all its runs share.
 
-    The first one sends the root at once: of a worker that is killed nothing comes later.
+    The first run sends the root span at once, because a killed worker sends nothing later.
 
     Args:
-        kind: What it is, such as `session`.
-        resource_id: Its id.
-        run: 1 for the first worker that takes it.
+        kind: Kind of the work, such as `session`.
+        resource_id: Id of the work.
+        run: Number of the run; 1 for the first worker that takes the work.
     """
     if _tracer is None:
         yield
@@ -104,7 +104,7 @@ def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
     hashed = hashlib.sha256(resource_id.encode()).digest()
     _root = int.from_bytes(hashed[:16]), int.from_bytes(hashed[16:24])
     try:
-        # Later runs begin it, too, for it tells whether the trace is sampled, and send none.
+        # Later runs start the root span, too, since it decides on sampling, but never send it.
         root = _tracer.start_span(kind, attributes={f"sextant.{kind}.id": resource_id})
     finally:
         _root = None
@@ -123,18 +123,18 @@ def run_span(kind: str, resource_id: str, run: int) -> Iterator[None]:
 def span(
     name: str, attributes: Mapping[str, Attribute], *, is_call: bool = False
 ) -> AbstractContextManager[None]:
-    """A part of the run that is under way.
+    """A span of the present run.
 
     Args:
-        name: What is done.
-        attributes: What is known of it; None is left out.
-        is_call: It waits for another machine, and says with which code that failed.
+        name: Name of the operation.
+        attributes: Attributes of the span; those with the value None are left out.
+        is_call: Whether it waits for another machine; a failed call has its error's code.
     """
     return nullcontext() if _tracer is None else _span(_tracer, name, attributes, is_call=is_call)
 
 
 def note(attributes: Mapping[str, Attribute]) -> None:
-    """Add to the span that is under way; None is left out."""
+    """Add attributes to the present span; those with the value None are left out."""
     if _tracer is not None:
         from opentelemetry import trace
 
@@ -142,12 +142,12 @@ def note(attributes: Mapping[str, Attribute]) -> None:
 
 
 def note_evaluation(name: str, value: float | None, label: str | None) -> None:
-    """Say of the span that is under way how something was scored: `gen_ai.evaluation.result`.
+    """Add a score to the present span, as the event `gen_ai.evaluation.result`.
 
     Args:
-        name: Of the scorer, or what the number is.
+        name: Name of the scorer or of the figure.
         value: The score; None where there is none.
-        label: The same in a word.
+        label: The score in a word.
     """
     if _tracer is not None:
         from opentelemetry import trace
@@ -163,7 +163,7 @@ def _span(
 ) -> Iterator[None]:
     from opentelemetry.trace import SpanKind, StatusCode
 
-    # An exception's words may quote an item: its code alone is told.
+    # An exception's message may quote an item, so only its code is recorded.
     with tracer.start_as_current_span(
         name,
         kind=SpanKind.CLIENT if is_call else SpanKind.INTERNAL,

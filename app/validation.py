@@ -1,4 +1,4 @@
-"""Patterns of texts, and messages of faults: what was expected, what came, what may be meant."""
+"""Patterns of texts, and messages of faults: what was expected, what came, what was meant."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.errors import FieldProblem
 from app.printable import percent_meant
 
-#: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
+#: Names have no control characters, and no white space at either end; in URLs no `/` and `:`.
 NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
 NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
 CONTENT_HASH: Final = r"^[0-9a-f]{64}$"
@@ -21,9 +21,9 @@ VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
 _NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
 THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 
-#: Faults that are told of one input.
+#: Most faults that are reported for one input.
 _MAX_PROBLEMS: Final = 100
-#: Characters of what came that are told; longer numbers are not.
+#: Most characters of the input that a message quotes; longer numbers are not quoted.
 _MOST: Final = 60
 _BOUNDS: Final = {
     "greater_than": ("gt", ">"),
@@ -42,7 +42,7 @@ _KINDS: Final = {
     "finite_number": "a finite number",
 }
 _CHOICES: Final = ("literal_error", "enum")
-#: Of what came the kind is told alone: it may be a secret in the wrong place.
+#: Faults whose message names only the kind of the input, which may be a misplaced secret.
 _SHAPES: Final = {
     "string_type": "a text",
     "list_type": "a list",
@@ -73,8 +73,8 @@ def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[
     """The first of Pydantic's errors in sentences, each with its JSON pointer.
 
     Args:
-        errors: Of a `ValidationError`.
-        shape: The model, or what else the value was to be; knows the fields that may be meant.
+        errors: Errors of a `ValidationError`.
+        shape: Expected model or type, whose fields are suggested in place of unknown ones.
     """
     return [
         FieldProblem(
@@ -88,9 +88,9 @@ def problems_of(errors: Iterable[Mapping[str, Any]], shape: Any = None) -> list[
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in a sentence.
+    """One of Pydantic's errors in a sentence.
 
-    What came is told where it is a number, a choice, a name or an id, which no secret ever is.
+    The input is quoted where it is a number, a choice, a name or an id, which is never a secret.
     """
     kind, came = str(error["type"]), error.get("input")
     if kind in _SHAPES:
@@ -145,7 +145,7 @@ def _kind_of(came: object) -> str:
 
 
 def pointer_of(loc: Iterable[int | str]) -> str:
-    """JSON pointer of a place as Pydantic says it."""
+    """JSON pointer of a place that Pydantic gives as a tuple."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in loc)
 
 
@@ -163,7 +163,7 @@ def _unknown_field(shape: Any, loc: Sequence[int | str]) -> str:
 
 
 def _fields_at(annotation: Any, way: Sequence[int | str]) -> list[str]:
-    """Names of the fields of whatever may stand at the end of a way into a body."""
+    """Names of the fields that are allowed at a place in a body."""
     models = list(_models(annotation))
     for part in way:
         inside = [
@@ -172,13 +172,13 @@ def _fields_at(annotation: Any, way: Sequence[int | str]) -> list[str]:
             if isinstance(part, str) and part in model.model_fields
             for found in _models(model.model_fields[part].annotation)
         ]
-        # A place in a list, or which of several shapes it was taken for: the fields are the same.
+        # An index of a list or the name of a union's variant does not change the fields.
         models = inside or models
     return list(dict.fromkeys(name for model in models for name in model.model_fields))
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation names, however deep in lists and unions."""
+    """The models in an annotation, at any depth of lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

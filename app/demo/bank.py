@@ -18,7 +18,7 @@ DEFAULT_SEED = 20_260_101
 ITEMS_PER_FAMILY = 60
 DEFAULT_SCORER = ScorerSpec("exact")
 
-#: Provisional difficulties run over this range of theta.
+#: Provisional difficulties run from the negative of this to this, logits.
 HARDEST_B = 3.0
 NOTES = (
     "Generated questions with PROVISIONAL parameters: difficulties follow the level at which each "
@@ -32,11 +32,11 @@ class DemoItem:
     """One generated item with provisional parameters.
 
     Attributes:
-        key: Its name in the bank, such as `dates-07`.
-        wrong_answers: What its scorer marks as wrong, most plausible first.
+        key: Name of the item in the bank, such as `dates-07`.
+        wrong_answers: Answers that its scorer scores as wrong, most plausible first.
         a: Discrimination.
         b: Difficulty.
-        c: Guessing: 1/n where there are n options, else 0.
+        c: Lower asymptote (guessing): 1/n for n options, else 0.
         d: Upper asymptote.
     """
 
@@ -60,7 +60,7 @@ class DemoItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoBank:
-    """The demo bank: its items and what a bank says about itself."""
+    """The demo bank: its items, and the fields that describe a bank."""
 
     items: tuple[DemoItem, ...]
     seed: int
@@ -93,8 +93,8 @@ def item_bank(items: Sequence[DemoItem], *, scale: str) -> ItemBank:
 def demo_bank(seed: int = DEFAULT_SEED) -> DemoBank:
     """Generate the demo bank: a pure function of `seed`.
 
-    Of each family's items every second one is multiple choice; the place of the right option goes
-    round, so that no letter is favoured. No two items ask the same.
+    Every second item of a family is multiple choice. The place of the right option rotates, so that
+    no letter is favoured. No two items have the same prompt.
     """
     rng = np.random.default_rng(seed)
     asked: set[str] = set()
@@ -104,7 +104,7 @@ def demo_bank(seed: int = DEFAULT_SEED) -> DemoBank:
             level = (number + 0.5) / ITEMS_PER_FAMILY
             question = _new_question(family, rng, level, asked)
             n_options = 0 if number % 2 else 4 + (level > 0.5)
-            # Successive choice items of a family move the right option on by one place.
+            # From one choice item of a family to the next, the right option moves by one place.
             place = (number // 2 + len(items) // ITEMS_PER_FAMILY) % max(n_options, 1)
             items.append(
                 _item(f"{name}-{number + 1:02}", name, question, n_options, place, level, rng)

@@ -1,10 +1,10 @@
 """A scripted model behind an OpenAI-compatible API, for the demo, dry runs and load tests.
 
-Asked as `sextant-judge` it marks answers, and `/embeddings` makes vectors: the other half of banks
-whose scorers call out.
+As the model `sextant-judge` it scores answers, and `/embeddings` makes vectors, for banks whose
+scorers call endpoints.
 
-Run as a second process: `sextant demo-model --port 0 --theta 0.8 --seed 7`. It prints
-one line of JSON with its address once it listens, and ends on SIGTERM, on SIGINT, when its standard
+Run it as a second process: `sextant demo-model --port 0 --theta 0.8 --seed 7`. It prints
+one line of JSON with its address once it listens. It ends on SIGTERM, on SIGINT, when its standard
 input is a pipe that closes, and when its parent dies.
 """
 
@@ -41,7 +41,7 @@ from app.demo.scripted_model import (
 from app.items import Json
 
 _CHARS_PER_TOKEN = 4
-#: A fixed moment, so that equal questions get equal bytes.
+#: A fixed time, so that equal requests get equal bytes.
 _CREATED = 1_767_225_600
 
 
@@ -55,11 +55,11 @@ class _RequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ask:
-    """What one request asks for, whichever of the two routes it came by.
+    """Contents of one request, whichever of the two routes it came by.
 
     Attributes:
-        prompt: The last user's turn.
-        whole: All turns.
+        prompt: Text of the last turn of the user.
+        whole: Text of all turns.
     """
 
     prompt: str
@@ -83,16 +83,16 @@ def create_model_server(
 ) -> Starlette:
     """The server as an ASGI application.
 
-    Plain Starlette: load tests want a handler, and a process, that costs next to nothing.
+    It is plain Starlette, because load tests need a handler and a process that cost little.
 
     Args:
-        theta: Ability of the simulated model.
-        seed: Of its draws; the same seed gives the same answer to the same item.
+        theta: Ability of the simulated model, logits.
+        seed: Random seed of its draws; the same seed gives the same answer to the same item.
         latency_s: Seconds before each answer.
-        items: The items it knows; the demo bank when left out.
-        skills: Other abilities by the beginning of an item's key.
-        api_key: Bearer key that every call must carry; `None` asks for none.
-        judge_faults: Share of the judge's replies that nobody can read.
+        items: Items that it knows; by default those of the demo bank.
+        skills: Prefix of an item's key -> another ability.
+        api_key: Bearer key that every call must carry; `None` requires no key.
+        judge_faults: Share of the judge's replies that are not judgements.
     """
     scripted = ScriptedModel(theta=theta, seed=seed, items=items, skills=skills)
     judge = ScriptedJudge(seed=seed, fault_rate=judge_faults)
@@ -172,7 +172,7 @@ def create_model_server(
 
 
 def _choice(text: str, finish: str | None, *, chat: bool, whole: bool) -> Mapping[str, Json]:
-    """What either route says, as a whole or as a piece of a stream."""
+    """The choice in a reply of either route: the whole text, or a piece of a stream."""
     said: Mapping[str, Json]
     if not chat:
         kind, said = "text_completion", {"text": text}
@@ -314,9 +314,9 @@ def _usage(prompt: str, text: str) -> dict[str, int]:
 
 
 class _Attendant:
-    """Says where the server listens, and ends it when nobody is left to serve.
+    """Prints the address of the server, and ends the server with its parent.
 
-    uvicorn calls it right after it has begun to listen, and once a second from then on.
+    uvicorn calls it right after it has begun to listen, and then once a second.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -331,7 +331,7 @@ class _Attendant:
             self._announce()
             if stat.S_ISFIFO(os.fstat(0).st_mode):
                 asyncio.get_running_loop().add_reader(0, self._input_ready)
-        if os.getppid() != self._parent:  # an orphan is handed to another process
+        if os.getppid() != self._parent:  # an orphan gets another parent
             self._end()
 
     def _announce(self) -> None:
@@ -351,7 +351,7 @@ class _Attendant:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal or the end of the parent."""
     parser = argparse.ArgumentParser(
         prog="sextant demo-model", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
     )

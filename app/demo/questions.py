@@ -1,7 +1,7 @@
-"""Question families of the demo bank: from a random generator and a level to a question.
+"""Question families of the demo bank: functions of a random generator and a level.
 
-Every family makes harder questions as `level` goes from 0 to 1. Answers are right by construction,
-wrong answers are what a slip would give: one off, the wrong operation, the neighbour.
+Every family makes harder questions as `level` goes from 0 to 1. Answers are right by construction.
+Wrong answers come from plausible slips: one off, the wrong operation, the neighbour.
 """
 
 import datetime as dt
@@ -49,7 +49,7 @@ def _pick(rng: Rng, low: int, high: int) -> int:
 
 
 def _number(template: str, prompt: str, answer: int, *slips: int) -> Question:
-    """A question whose answer is a whole number; `slips` are what mistakes would give."""
+    """A question whose answer is a whole number; `slips` are results of plausible mistakes."""
     near: tuple[int, ...] = (
         answer + 1,
         answer - 1,
@@ -75,7 +75,7 @@ def _text(template: str, prompt: str, answer: str, wrong: list[str]) -> Question
 
 
 def arithmetic(rng: Rng, level: float) -> Question:
-    """Sums of small numbers up to remainders of products."""
+    """Questions from sums of small numbers to remainders of products."""
     if level < 0.2:
         top = 10 + round(90 * level)
         x, y = _pick(rng, 2, top), _pick(rng, 2, top)
@@ -108,7 +108,7 @@ def arithmetic(rng: Rng, level: float) -> Question:
 
 
 def patterns(rng: Rng, level: float) -> Question:
-    """The next term: constant steps first, then growing and interleaved ones."""
+    """The next term of a sequence: with constant steps, then growing and interleaved ones."""
     first, step = _pick(rng, 1, 30), _pick(rng, 2, 14)
     if level < 0.2:
         template, terms = "constant_step", [first + step * i for i in range(6)]
@@ -142,7 +142,7 @@ def patterns(rng: Rng, level: float) -> Question:
     )
 
 
-#: Amount, from, to, factor: one unit holds `factor` of the other.
+#: Larger unit, smaller unit, and the number of smaller units in one larger unit.
 _UNITS_EASY = (
     ("kilometres", "metres", 1000),
     ("hours", "minutes", 60),
@@ -302,7 +302,7 @@ def _letter_slips(rng: Rng, answer: str) -> list[str]:
 
 
 def lists(rng: Rng, level: float) -> Question:
-    """The largest of a few numbers up to operations in a row on a long list."""
+    """Questions from the largest of a few numbers to several operations on a long list."""
     n = 4 + round(8 * level)
     values = [int(v) for v in rng.choice(np.arange(-40, 100), size=n, replace=False)]
     shown = ", ".join(map(str, values))

@@ -1,8 +1,8 @@
-"""The demo bank's reference models: all made up, with what calibrating on them has taught.
+"""The demo bank's reference models, all simulated, and what calibration learned from them.
 
     python -m app.demo.reference_models
 
-writes `reference_models.json` anew, as curves of any bank are learned from whole records.
+writes `reference_models.json` again. As for any bank, curves are learned from complete records.
 """
 
 import json
@@ -15,22 +15,22 @@ from app.demo.bank import DemoBank, demo_bank
 from app.engine.models.base import FloatArray
 
 N_MODELS = 100
-#: Their abilities lie evenly between this and its negative, logits.
+#: The abilities of the reference models lie evenly between this and its negative, logits.
 MOST_ABLE = 2.5
 SOURCE = f"{N_MODELS} simulated models, made up for the demo"
 _LEARNED = Path(__file__).with_suffix(".json")
 
 
 def abilities() -> FloatArray:
-    """Of each model, shape (N_MODELS,)."""
+    """Ability of each model in logits, shape (N_MODELS,)."""
     return np.linspace(-MOST_ABLE, MOST_ABLE, N_MODELS)
 
 
 def answers(demo: DemoBank) -> FloatArray:
-    """Right (1) and wrong (0) answers of each model, drawn as the items' curves say.
+    """Right (1) and wrong (0) answers of each model, drawn with the items' probabilities.
 
     Returns:
-        Shape (N_MODELS, n_items).
+        Answers, shape (N_MODELS, n_items).
     """
     chances = demo.item_bank().expected_score(abilities())
     drawn = np.random.default_rng(demo.seed).random(chances.shape)
@@ -39,13 +39,13 @@ def answers(demo: DemoBank) -> FloatArray:
 
 
 def learned() -> dict[str, JsonValue]:
-    """What their answers have taught, as a bank version keeps it."""
+    """What calibration learned from their answers, in the form that a bank version stores."""
     known: dict[str, JsonValue] = json.loads(_LEARNED.read_text())
     return known
 
 
 def learn(demo: DemoBank) -> dict[str, JsonValue]:
-    """The same from the answers, by the calibration's own code; takes seconds."""
+    """Learn `learned()` from the answers, with the calibration's own code; takes seconds."""
     from app.calibration.pipeline.fit import CALIBRATORS
     from app.calibration.pipeline.plan import CalibrationPlan
 

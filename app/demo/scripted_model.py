@@ -1,8 +1,7 @@
-"""What the demo's model server writes: as a model, as a judge, and as a maker of embeddings.
+"""Replies of the demo's model server: as a model, as a judge, and as a source of embeddings.
 
-The judge scores by the words that the answer, as far as it is stated apart from the working, shares
-with the nearest reference, and now and then replies with something that is no judgement, as real
-ones do.
+The judge scores the words that the stated answer, without its working, shares with the nearest
+reference. Like real judges, it sometimes replies with something that is not a judgement.
 """
 
 import hashlib
@@ -45,14 +44,14 @@ FREE_STYLES = (
 )
 
 _OPTION = re.compile(r"(?m)^[ \t]*\(?([A-Z])[).:][ \t]*(.+?)[ \t]*$")
-#: Prompts remembered with their replies: one per item and prompt style that is in use.
+#: Most prompts that are cached with their replies: one for each item and prompt style in use.
 _REMEMBERED = 4096
 EMBEDDING_SIZE = 128
 
 _SCALE = re.compile(r"whole number from (\d+) to (\d+)")
 _ANSWER = re.compile(r"<answer>\n(.*)\n</answer>", re.DOTALL)
 _REFERENCES = re.compile(r"Reference answers[^\n]*:\n((?:- [^\n]*\n)+)")
-#: What judges write instead of a judgement; none of it can be read as one.
+#: Replies of judges that cannot be read as a judgement.
 _NO_JUDGEMENTS = (
     "The answer is decent, I would say.",
     '{"reason": "cut off in the midd',
@@ -64,7 +63,7 @@ _NO_JUDGEMENTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Script:
-    """What is said to one item."""
+    """Reply to one item."""
 
     item: DemoItem
     answer: str
@@ -74,15 +73,15 @@ class _Script:
 class ScriptedModel:
     """A simulated model of ability `theta` that knows some items.
 
-    Whether it answers an item rightly is drawn once, with the probability that the item's curve
-    gives, as a pure function of (seed, item): asked again, it answers the same.
+    Whether it answers an item correctly is drawn once, with the probability of the item's curve.
+    The draw is a pure function of (seed, item), so that it gives the same answer every time.
 
     Args:
         theta: Ability, logits on the bank's scale.
-        seed: Of the draws.
-        items: The items it knows; the demo bank when left out.
-        skills: Other abilities by the beginning of an item's key, for models that are better at
-            one task than at another.
+        seed: Random seed of the draws.
+        items: Items that it knows; by default those of the demo bank.
+        skills: Prefix of an item's key -> another ability, for models that are better at one task
+            than at another.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class ScriptedModel:
         self.reply = lru_cache(_REMEMBERED)(self._reply)
 
     def _reply(self, prompt: str) -> str:
-        """The answer to the item that `prompt` puts last, or a polite word about knowing none."""
+        """Answer to the last item in `prompt`, or `UNKNOWN` where it knows none of them."""
         asked = max(
             self._scripts,
             key=lambda script: prompt.rfind(script.item.content.prompt or "\0"),
@@ -132,11 +131,11 @@ def _styled(styles: tuple[str, ...], draw: float, answer: str) -> str:
 
 
 class ScriptedJudge:
-    """A judge that knows the references and, at times, not how to write JSON.
+    """A judge that compares answers with the references, and sometimes writes invalid JSON.
 
     Args:
-        seed: Decides which replies are no judgements.
-        fault_rate: Share of them.
+        seed: Random seed that decides which replies are not judgements.
+        fault_rate: Share of replies that are not judgements.
     """
 
     def __init__(self, *, seed: int, fault_rate: float) -> None:
@@ -147,7 +146,7 @@ class ScriptedJudge:
     def reply(self, prompt: str) -> str:
         """The judgement of the answer that is quoted in `prompt`, or a faulty reply.
 
-        Which replies are faulty depends on the seed, the prompt, and how often it was asked, so
+        A reply's fault depends on the seed, the prompt, and the number of times it was asked, so
         that callers in any order see the same faults.
         """
         self._asked[prompt] += 1
@@ -164,7 +163,7 @@ class ScriptedJudge:
 
 
 def embedding(text: str) -> list[float]:
-    """A vector of the text's trigrams: like texts have like vectors."""
+    """Normalised vector of the text's trigrams: similar texts have similar vectors."""
     vector = [0.0] * EMBEDDING_SIZE
     normal = f"  {squad_normal(text)}  "
     for start in range(len(normal) - 2):
@@ -178,7 +177,7 @@ def _likeness(prompt: str) -> float:
     answer, references = _ANSWER.search(prompt), _REFERENCES.search(prompt)
     if answer is None or references is None:
         return 0.5
-    _, stated = stated_answer(answer[1])  # an answer is not worse for the words around it
+    _, stated = stated_answer(answer[1])  # words around the answer do not lower its score
     words = squad_normal(stated).split()
     wanted = (line.removeprefix("- ") for line in references[1].splitlines())
     return max(f1(words, squad_normal(reference).split()) for reference in wanted)

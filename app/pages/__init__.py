@@ -1,1 +1,1 @@
-"""The service as pages: HTML over the services that REST uses, for people with a browser."""
+"""HTML pages for people with a browser, over the same services that REST uses."""

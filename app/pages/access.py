@@ -1,8 +1,8 @@
-"""Who looks at a page, and whether a form is one of our own.
+"""Finds the visitor of a page, and checks that a form was sent by one of our own pages.
 
 A browser sends its cookies with every request to us, whichever page caused it. So a cookie alone
-only reads: a change also needs the token that our own pages hold, and the header by which the
-browser says that one of our pages sent it. REST takes no cookie at all.
+only reads: a change also needs the token in our own pages, and the header in which the browser
+says that one of our pages sent the form. REST accepts no cookies.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from app.records.api_keys import Scope
 from app.services.api_keys import LASTS
 from app.services.visibility import View
 
-#: Stands for the API key that somebody logged in with.
+#: Cookie that stands for the API key of a login.
 LOGIN_COOKIE: Final = "sextant_login"
-#: Tells browsers apart, logged in or not: forms belong to one of them.
+#: Cookie that identifies a browser, logged in or not: each form belongs to one browser.
 VISIT_COOKIE: Final = "sextant_visit"
-#: Project that a key of all projects works in; it opens nothing to other keys.
+#: Cookie with the project that a key of all projects works in; it gives other keys no access.
 PROJECT_COOKIE: Final = "sextant_project"
-#: Field of a form that says it is of this browser.
+#: Field with the token that proves that a form belongs to this browser.
 CSRF_FIELD: Final = "csrf"
 _MAX_FORM_BYTES: Final = 1_000_000
 _MAX_FIELDS: Final = 200
@@ -50,13 +50,13 @@ _MAX_FIELDS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks at a page.
+    """Visitor of a page.
 
     Attributes:
-        caller: None where nobody is logged in.
+        caller: Caller of the login; None where nobody is logged in.
         visit: Value of the visit cookie, new where the browser sent none.
-        csrf: What forms of this browser carry.
-        can_leave: Logged in by a cookie, so that there is something to log out of.
+        csrf: Token that the forms of this browser carry.
+        can_leave: Whether there is a login by cookie to log out of.
         works_in: Name of the project that a key of all projects works in; None for other keys.
     """
 
@@ -68,30 +68,30 @@ class Visitor:
 
     @property
     def key_id(self) -> str:
-        """Id of the key; requests of one key take turns."""
+        """Id of the key, or `nobody`; requests of one key take turns."""
         return self.caller.key_id if self.caller else "nobody"
 
     @property
     def project(self) -> str:
-        """Whose tests and banks they find; what is kept for one project is not shown to another."""
+        """Id of the project whose data are shown; caches of one project serve no other."""
         return self.caller.project_id if self.caller else ""
 
     @property
     def administered(self) -> str | None:
-        """The project whose keys an admin looks after; None: those of all."""
+        """Id of the project whose keys an admin administers; None: all projects."""
         return self.caller.administered if self.caller else ""
 
     @property
     def view(self) -> View:
-        """What they see of withheld banks."""
+        """What the visitor sees of withheld banks."""
         return View(is_whole=self.may("banks:write"))
 
     def may(self, scope: ScopeName) -> bool:
-        """Whether their key covers `scope`."""
+        """Whether the visitor's key covers `scope`."""
         return self.caller is not None and self.caller.may(Scope(scope))
 
     def require(self, *scopes: ScopeName) -> None:
-        """Refuse what their key does not cover.
+        """Refuse a visitor whose key does not cover `scopes`.
 
         Raises:
             UnauthenticatedError: Nobody is logged in.
@@ -108,7 +108,7 @@ class Visitor:
 
 
 async def identify(request: Request) -> Caller | None:
-    """Whose login the browser sent, looked up anew; None where it sent none that holds."""
+    """Find the caller of the browser's login again; None where it has no valid login."""
     opened = await services(request)
     if opened.settings.auth == "off":
         return LOCAL if is_called_by_own_name(request) else None
@@ -122,20 +122,20 @@ async def identify(request: Request) -> Caller | None:
 
 
 async def still_there(request: Request) -> None:
-    """Refuse whoever has logged out since, or whose key has ended: for streams.
+    """Refuse a visitor who has logged out, or whose key has ended, while a stream was open.
 
     Raises:
-        UnauthenticatedError: They may not read any more.
+        UnauthenticatedError: The visitor may no longer read.
     """
     if await identify(request) is None:
         raise UnauthenticatedError("Log in to see this page.")
 
 
 async def visitor(request: Request) -> Visitor:
-    """Who looks at a page; looked up once a request.
+    """The visitor of a page, looked up once per request.
 
     Raises:
-        DatabaseUnavailableError: Nobody can say.
+        DatabaseUnavailableError: The visitor cannot be looked up.
     """
     known: Visitor | None = getattr(request.state, "visitor", None)
     if known is None:
@@ -147,7 +147,7 @@ async def visitor(request: Request) -> Visitor:
 
 
 def take_for_nobody(request: Request) -> None:
-    """Show who cannot be looked up what is shown to whoever is not logged in."""
+    """Treat a visitor who cannot be looked up as not logged in."""
     _take_for(request, None, None)
 
 
@@ -158,7 +158,7 @@ def _take_for(request: Request, caller: Caller | None, works_in: str | None) -> 
         caller=caller,
         works_in=works_in,
         visit=visit,
-        # Of the project too: a form that was loaded for one is not carried out in another.
+        # With the project: a form that was loaded in one project has no effect in another.
         csrf=hashlib.sha256(
             f"{visit} {login} {works_in or ''}".encode(errors="replace")
         ).hexdigest(),
@@ -168,13 +168,13 @@ def _take_for(request: Request, caller: Caller | None, works_in: str | None) -> 
 
 
 async def _in_project(request: Request, caller: Caller | None) -> tuple[Caller | None, str | None]:
-    """Whoever may work in any project, in the one that this browser has chosen; and its name."""
+    """The caller in the project that the browser chose, and its name, for keys of all projects."""
     if caller is None or not caller.is_over_all:
         return caller, None
     projects = (await services(request)).projects
     try:
         chosen = await projects.recent(request.cookies.get(PROJECT_COOKIE) or caller.project_id)
-    except NotFoundError:  # it was deleted since
+    except NotFoundError:  # the project was deleted
         chosen = await projects.recent(caller.project_id)
     return replace(caller, project_id=chosen.id), chosen.name
 
@@ -183,11 +183,11 @@ Visit = Annotated[Visitor, Depends(visitor)]
 
 
 async def own_form(request: Request) -> dict[str, str]:
-    """The fields of a form that one of our pages sent; an empty field is left out.
+    """The fields of a form that one of our pages sent; empty fields are left out.
 
     Raises:
-        MissingScopeError: Another site sent it, or it is of another login or project.
-        InvalidInputError: It is too long.
+        MissingScopeError: Another site sent the form, or it belongs to another login or project.
+        InvalidInputError: The form is too long, too slow or unreadable.
     """
     known: dict[str, str] | None = getattr(request.state, "form", None)
     if known is not None:
@@ -227,7 +227,7 @@ def _require_own_origin(request: Request) -> None:
 
 
 def set_cookies(request: Request, response: Response, visit: str, login: str | None) -> None:
-    """Have the browser keep its cookies; `login` is new, or None for what it has."""
+    """Set the browser's cookies; `login` is a new login's token, or None to keep the old one."""
     secure = request.url.scheme == "https"
     if request.cookies.get(VISIT_COOKIE) != visit:
         response.set_cookie(
@@ -245,7 +245,7 @@ def set_cookies(request: Request, response: Response, visit: str, login: str | N
 
 
 def set_project(request: Request, response: Response, project_id: str) -> None:
-    """Have the browser say in which project it works."""
+    """Set the cookie with the project in which this browser works."""
     secure = request.url.scheme == "https"
     response.set_cookie(
         PROJECT_COOKIE,
@@ -258,7 +258,7 @@ def set_project(request: Request, response: Response, project_id: str) -> None:
 
 
 def own_path(target: str | None) -> str:
-    """Where to go after the login: a path of ours, else the first page."""
+    """Path to go to after the login: `target` if it is a path of ours, else the first page."""
     if not target or not target.startswith("/") or target.startswith(("//", "/\\")):
         return "/"
     if any(character <= " " or character in "\\\x7f" for character in target):

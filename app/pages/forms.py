@@ -1,4 +1,4 @@
-"""From the fields of a form to the bodies that REST takes, and from faults to sentences."""
+"""Converts fields of forms to bodies for REST, and faults to sentences."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from app.errors import FieldProblem, InvalidInputError, SextantError
 from app.items import Json
 from app.validation import problems_of
 
-#: As REST takes it.
+#: Body of a REST request.
 Body: TypeAlias = dict[str, Json]
 
 _MOST_FAULTS = 10
-#: Goals of a test by the labels that forms give them.
+#: Goals of a session -> their labels in forms.
 _LABELS = {
     "max_items": "Questions at most",
     "score_margin": "Score known to ±",
@@ -25,11 +25,11 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Why a form was not taken.
+    """Why a form was refused.
 
     Attributes:
-        detail: In a sentence.
-        problems: Field by field, where there are several.
+        detail: The reason in a sentence.
+        problems: Faults by field, where there are several.
     """
 
     detail: str
@@ -37,10 +37,10 @@ class Faults:
 
 
 def numbers_in(fields: Mapping[str, str]) -> dict[str, float | int]:
-    """The same fields as numbers, whole where they are written so.
+    """The fields as numbers, whole where they are written so; empty fields are left out.
 
     Raises:
-        InvalidInputError: One is none.
+        InvalidInputError: A field is not a number.
     """
     found: dict[str, float | int] = {}
     for name, text in fields.items():
@@ -57,23 +57,23 @@ def numbers_in(fields: Mapping[str, str]) -> dict[str, float | int]:
 
 
 def margin_in(fields: Mapping[str, str]) -> dict[str, float]:
-    """The margin of the score that a form asks for in points, as designs have it.
+    """The margin of the score, given in a form in points, as a share for the design.
 
     Raises:
-        InvalidInputError: It is no number.
+        InvalidInputError: The margin is not a number.
     """
     points = numbers_in({"margin": fields.get("margin", "")}).get("margin")
     return {} if points is None else {"score_margin": points / 100}
 
 
 def labelled(text: str) -> str:
-    """The same sentence with the labels of forms in place of the fields of REST."""
+    """The sentence with the labels of forms in place of the fields of REST."""
     fields = rf"/?\bstopping[./]({'|'.join(_LABELS)})\b"
     return re.sub(fields, lambda found: f"“{_LABELS[found[1]]}”", text)
 
 
 def faults_in(error: ValidationError | SextantError) -> Faults:
-    """What a form says about a refusal."""
+    """The message of a form about a refusal."""
     if isinstance(error, SextantError):
         several = error.problems if len(error.problems) > 1 else ()
         return Faults(labelled(error.detail), several[:_MOST_FAULTS])
@@ -86,5 +86,5 @@ def faults_in(error: ValidationError | SextantError) -> Faults:
 
 
 def sections(**given: Json) -> Body:
-    """Only the sections that hold something: the server's defaults stand for the rest."""
+    """The sections that are not empty; the server's defaults apply to the others."""
     return {name: value for name, value in given.items() if value not in (None, {}, "")}

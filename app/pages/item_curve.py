@@ -1,4 +1,4 @@
-"""The curve of an item, and how answers of tests compare with it."""
+"""The curve of an item, and how the answers of sessions compare with it."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from app.reports.charts import Line, line_chart
 from app.services.banks.loaded import LoadedVersion
 
 _REACH, _WIDEST = 4.0, 10.0
-#: Points of a curve, and how many of them lie between two rows of its table.
+#: Points of a curve, and the number of them from one row of its table to the next.
 _POINTS, _EVERY = 65, 8
-#: Groups of examinees on the picture of an item.
+#: Most groups of examinees in the chart of an item.
 _GROUPS = 8
-#: Answers from which on they are held against the curve.
+#: Least number of answers that are compared with the curve.
 _LEAST_HELD = 10
 
 
@@ -26,10 +26,10 @@ class Curve:
     """The curve of an item, with its table.
 
     Attributes:
-        picture: None where the item has no curve over one ability.
-        table: Ability and mean score.
-        here: What is expected at the ability of the examinee.
-        points: Mean ability and mean score of tests.
+        picture: Chart of the curve; None where the item has no curve over one ability.
+        table: Pairs of ability (logits) and expected score.
+        here: Expected score at the ability of the examinee.
+        points: Pairs of mean ability and mean score of groups of sessions.
     """
 
     picture: Markup | None
@@ -45,13 +45,13 @@ def item_curve(
     theta: float | None = None,
     answers: Sequence[ItemAnswer] = (),
 ) -> Curve:
-    """The curve of an item, with where an examinee is on it, or what tests saw beside it.
+    """The curve of an item, with the place of an examinee on it, or the scores in sessions.
 
     Args:
-        version: What the item is of.
-        position: Of the item; one in pretest has no curve.
+        version: Bank version of the item.
+        position: Position of the item in the bank; an item in pretest has no curve.
         theta: Ability of the examinee, if it is known.
-        answers: To the item, with the abilities that the tests told: they are shown as the mean
+        answers: Answers to the item, with the abilities of their sessions. They are shown as mean
             scores of examinees of similar ability.
     """
     if version.is_pretest(position):
@@ -81,7 +81,7 @@ def item_curve(
 
 
 def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:
-    """Mean ability and mean score of groups of answers, the least able first."""
+    """Mean ability and mean score of groups of answers, from the lowest ability up."""
     known = sorted(
         (answer.theta, answer.score)
         for answer in answers
@@ -95,12 +95,12 @@ def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How live answers compare with the curve of their item.
+    """How answers in sessions compare with the curve of their item.
 
     Attributes:
-        n: Answers of tests that tell an ability.
-        mean: Of their scores.
-        expected: By the curve, at the abilities that those tests ended with.
+        n: Number of answers from sessions with an ability.
+        mean: Mean score of these answers.
+        expected: Mean expected score on the curve, at the final abilities of their sessions.
         se: Standard error of `mean` if the curve holds.
     """
 
@@ -111,20 +111,20 @@ class Held:
 
     @property
     def z(self) -> float:
-        """By how many standard errors the answers are better than expected."""
+        """Mean score minus expected score, in standard errors."""
         return (self.mean - self.expected) / self.se
 
 
 def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -> Held | None:
-    """Whether an item still is what its curve says, by answers of tests; None with too few.
+    """Compare the answers to an item with its curve; None with too few answers.
 
-    Each ability includes the answer itself, which brings the curve a little nearer to it: so
-    differences are found later, not more often, than they should.
+    Each ability is estimated with the answer itself, which brings the curve a little nearer to
+    it. So differences are found later than they should be, not more often.
 
     Args:
-        version: What the item is of; of right and wrong answers.
-        position: Of the item.
-        answers: To it.
+        version: Bank version of the item.
+        position: Position of the item in the bank.
+        answers: Answers to the item; None is returned unless all scores are 0 or 1.
     """
     known = [(a.theta, a.score) for a in answers if a.theta is not None and a.score is not None]
     if version.is_pretest(position) or len(known) < _LEAST_HELD:

@@ -1,4 +1,4 @@
-"""The items of a version as a table that the server sorts, filters and cuts into pages."""
+"""The items of a version as a table that the server sorts, filters and divides into pages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,15 +17,15 @@ from app.storage.paging import PageRequest
 
 Column = Literal["position", "key", "b", "a", "c", "d", "status", "flags", "asked", "mean"]
 PER_PAGE: Final = 100
-#: Versions whose rows are kept, and seconds: use grows while they are.
+#: Versions whose rows are kept, and for how many seconds: use of the items grows meanwhile.
 _KEPT, _KEPT_S = 4, 60.0
-#: Rows that are read before others' requests have their turn.
+#: Rows that are read before other requests have their turn.
 _AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """An item, its tags, and how it was used."""
+    """An item, its tags, and its use in sessions."""
 
     item: VersionItemRead
     tags: tuple[str, ...]
@@ -34,11 +34,11 @@ class ItemRow:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """All of a version.
+    """All items of a version.
 
     Attributes:
-        n_tests: Of the version; use is a share of it.
-        flags: How many items each finding is about, the most frequent first.
+        n_tests: Number of sessions on the version; use of an item is a share of it.
+        flags: Number of items with each finding, the most frequent first.
     """
 
     rows: Sequence[ItemRow]
@@ -48,7 +48,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of them, and in which order."""
+    """Filters and order of the items."""
 
     sort: Column = "position"
     descending: bool = False
@@ -71,17 +71,17 @@ async def items_of(
     *,
     seen_by: str,
 ) -> Items:
-    """The rows of a version by position.
+    """The rows of a version, ordered by position.
 
     Args:
-        versions: Where items are.
-        uses: Where answers are.
-        version: Whose.
-        loaded: The same in memory.
-        seen_by: Whose tests count: what is kept for one is not shown to others.
+        versions: Reads the items.
+        uses: Reads the use of items in sessions.
+        version: Record of the bank version.
+        loaded: The same version in memory.
+        seen_by: Project whose sessions count; rows kept for one project serve no other.
     """
     key = (version.id, seen_by)
-    # Who asks while they are read waits for them.
+    # Requests that come while the rows are read wait for them.
     async with _making.setdefault(key, asyncio.Lock()):
         found = _tables.get(key)
         if found is None:
@@ -104,7 +104,7 @@ async def _stored(versions: VersionService, version: BankVersion) -> AsyncIterat
 
 
 def chosen(items: Items, wanted: Wanted) -> list[ItemRow]:
-    """Rows that pass the filters, in order; what has no value stands last."""
+    """Rows that pass the filters, in order; rows without a value come last."""
     text = (wanted.text or "").casefold()
     rows = [
         row
@@ -121,7 +121,7 @@ def chosen(items: Items, wanted: Wanted) -> list[ItemRow]:
 
 
 def flag_counts(rows: Sequence[ItemRow]) -> Mapping[str, int]:
-    """How many rows each finding is about, the most frequent first."""
+    """Number of rows with each finding, the most frequent first."""
     counts: dict[str, int] = {}
     for row in rows:
         for code in {flag.code for flag in row.item.flags}:

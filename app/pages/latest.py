@@ -1,4 +1,4 @@
-"""The last result of each model and bank, and where results stand."""
+"""The last result of each model and bank, and the place of results among reference models."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from app.reports.reference_strip import Reference, strip, strip_position
 from app.services.banks.loaded import LoadedVersion
 from app.services.visibility import View
 
-#: Sessions that are looked through.
+#: Most ended sessions that are searched for results.
 LOOKED_AT = 60
 _SHOWN = 10
 
 
 def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[SessionRead]]:
-    """The last result of each model by bank, the newest bank first, in it the best first.
+    """The last result of each model by bank: banks by their newest result, results by score.
 
     Args:
-        ended: The newest first.
-        view: Whose.
+        ended: Ended sessions, the newest first.
+        view: What the visitor may see.
     """
     found: dict[str, dict[tuple[str, ...], SessionRead]] = {}
     for record in ended:
@@ -40,7 +40,7 @@ def last_results(ended: Sequence[SessionRecord], view: View) -> dict[str, list[S
 
 
 def strip_of(version: LoadedVersion, sessions: Sequence[SessionRead]) -> Markup | None:
-    """The reference models of a version, with sessions on it; None where none can be placed."""
+    """Chart of a version's reference models and the sessions; None where none can be placed."""
     population = () if version.curves is None else version.curves.population
     reference = Reference.of(
         version.bank,

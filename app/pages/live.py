@@ -1,8 +1,8 @@
-"""The moving parts of a test's page: made once, however many watch.
+"""The live parts of a session's page, made once for all visitors who watch it.
 
-A frame is what changed behind an event: the figures and the charts anew, and the questions that
-were asked or answered since. Whoever watches the same test from the same event gets the same frame,
-so that it is read, drawn and rendered once in a process.
+A frame holds what changed after an event: the new figures and charts, and the questions that were
+asked or answered since. All who watch the same session from the same event get the same frame, so
+that a process reads, draws and renders it once.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import View
 
-#: Points of a chart, and estimates of the table below it.
+#: Most points of a chart, and most estimates in the table below it.
 _DRAWN, _LISTED = 120, 40
 _EVENTS_AT_ONCE: Final = 500
-#: Questions that one frame brings; who comes late reloads.
+#: Most questions in one frame; a page that is further behind must be loaded again.
 _MOST_ROWS: Final = 60
-#: Frames that are kept, and seconds; a bank that is withheld meanwhile is soon closed.
+#: Most frames kept, and for how many seconds: few, as a bank may be withheld in the meantime.
 _FRAMES, _FRAME_S = 256, 1.0
-#: Tests whose estimates are kept: of any other, all events are read again.
+#: Sessions whose estimates are kept; for any other, all events are read again.
 _COURSES = 64
 
-#: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
+#: `answers, theta, lo, hi, score, lo, hi`; None where a figure is not known yet.
 Point = tuple[float | int | None, ...]
 
 
 class AnswerKind(StrEnum):
-    """Answers that people look for."""
+    """Kinds of answers by which a list can be filtered."""
 
     WRONG = "wrong"
     UNPARSED = "unparsed"
@@ -59,9 +59,9 @@ class AnswerRow:
     """A question as pages show it.
 
     Attributes:
-        content: None where it may not be shown.
+        content: Content of the item; None where it may not be shown.
         expected: Mean score of examinees of the session's ability, as in its report.
-        question: Its text from where it differs from those beside it; None where not shown.
+        question: Text without the beginning that all questions share; None where not shown.
     """
 
     answer: ResponseRead
@@ -71,7 +71,7 @@ class AnswerRow:
     question: str | None = None
 
     def is_like(self, kind: AnswerKind) -> bool:
-        """Whether it is of a kind."""
+        """Whether the answer is of a kind."""
         score, outcome = self.answer.score, self.answer.outcome
         match kind:
             case AnswerKind.WRONG:
@@ -82,7 +82,7 @@ class AnswerRow:
                 return outcome == kind.value
 
     def holds(self, text: str) -> bool:
-        """Whether its id, question, options or answer hold a text, whatever the case."""
+        """Whether the id, question, options or answer contain `text`, ignoring case."""
         content, answer = self.content, self.answer
         texts = [answer.item_id, answer.answer or "", answer.extracted or "", self.question or ""]
         texts += [] if content is None else content.choices
@@ -108,7 +108,7 @@ async def answers_of(
     after: int = 0,
     limit: int | None = None,
 ) -> list[AnswerRow]:
-    """Questions behind a step, in order of asking, as this caller may see them."""
+    """Questions after step `after`, in order of asking, as this caller may see them."""
     asked = await sessions.responses(record.id, after_step=after, limit=limit)
     version = await versions.load(record.bank_version_id)
     contents: Mapping[int, Any] = {}
@@ -141,24 +141,24 @@ def _text(content: ItemContent) -> str:
 
 
 def is_over(event: Any) -> bool:
-    """Whether nothing follows a frame."""
+    """Whether a frame is the last one."""
     return bool(event.data["over"])
 
 
 def state_of(record: SessionRecord) -> str:
-    """The state of a test as far as it decides which buttons its page has."""
+    """State of a session as far as it decides the buttons of its page."""
     return "underway" if record.status in UNDERWAY else record.status
 
 
 def course_values(points: Sequence[Point]) -> dict[str, Any]:
-    """What the templates of the course show: charts, and the last estimates."""
+    """Values for the templates of the course: charts, and the last estimates."""
     every = max(1, -(-len(points) // _DRAWN))
     drawn = [*points[:-1:every], *points[-1:]]
     return {"pictures": course_charts(drawn), "points": points[: -_LISTED - 1 : -1]}
 
 
 class Live:
-    """The frames of all tests that somebody watches."""
+    """The frames of all sessions that are watched."""
 
     def __init__(self) -> None:
         self._courses: LRUCache[str, tuple[tuple[Point, ...], int]] = LRUCache(_COURSES)
@@ -168,7 +168,7 @@ class Live:
     async def course_of(
         self, sessions: SessionService, record: SessionRecord
     ) -> tuple[tuple[Point, ...], int]:
-        """Theta and score after each answer so far, and the number of the last event in it."""
+        """Theta and score after each answer so far, and the number of the last event read."""
         points, after = self._courses.get(record.id, ((), 0))
         while after < record.event_seq:
             events = await sessions.events(record.id, after=after, limit=_EVENTS_AT_ONCE)
@@ -186,7 +186,7 @@ class Live:
         session_id: str,
         seq: int,
     ) -> list[Frame]:
-        """What has changed behind event `seq`: one frame, or none."""
+        """Changes after event `seq`: one frame, or none."""
         key = (session_id, seq, view.is_whole)
         found = self._frames.get(key)
         if found is not None:
@@ -236,7 +236,7 @@ class Live:
 
 
 def _parts(session: SessionRead, version: LoadedVersion, points: Sequence[Point]) -> dict[str, str]:
-    """What is shown anew, by its place on the page; the course only where it has grown."""
+    """New HTML by its place on the page; the course only where it has grown."""
     strip = strip_of(version, [session])
     parts = {"figures": fragment("parts/figures.html", {"session": session, "strip": strip})}
     if points:
@@ -265,7 +265,7 @@ def _points(events: Sequence[StoredEvent]) -> list[Point]:
         lo, hi = ends(estimate["interval"])
         score: list[float | None] = [None] * 3
         if told is not None:
-            known = told["value"]  # and then without an interval
+            known = told["value"]  # replaces the ends of an absent interval
             score = [known, *(known if end is None else end for end in ends(told["interval"]))]
         values = [estimate["theta"], lo, hi, *score]
         found.append((event.data["progress"]["scored"], *values))

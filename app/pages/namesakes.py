@@ -1,4 +1,4 @@
-"""What tells results apart whose models have one name."""
+"""Distinguishes results whose models have the same name."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ from app.records.sessions import SessionRecord
 
 
 def namesakes(sessions: Iterable[SessionRecord]) -> dict[str, Markup]:
-    """By session what tells it from others of its name, where a name does not stand alone.
+    """Session id -> text that distinguishes it from other sessions of the same name, if any.
 
-    It is as little as is needed: the model, the host, whether the endpoint was saved, its kind, or
-    when the test ended.
+    The text has as few traits as are needed, of: the model, the host, whether the endpoint was
+    saved, its kind, and the time when the session ended.
     """
     of_name: dict[str, list[SessionRecord]] = defaultdict(list)
     for session in sessions:
@@ -35,7 +35,7 @@ def _name(session: SessionRecord) -> str:
 def _traits(session: SessionRecord) -> tuple[str, ...]:
     ended, asked = time_tag(session.finished_at), session.provenance["endpoint"]
     if session.examinee is not None or not asked:
-        return "", "", "", "", ended  # the page says already that it is self-reported
+        return "", "", "", "", ended  # the page says already that the result is self-reported
     model = "" if asked["model"] == _name(session) else f"model {short(asked['model'])}"
     host = short(urlsplit(asked["base_url"]).netloc)
     saved = "saved endpoint" if session.endpoint_name else ""
@@ -43,7 +43,7 @@ def _traits(session: SessionRecord) -> tuple[str, ...]:
 
 
 def _distinguished(rows: list[tuple[str, ...]]) -> list[Markup]:
-    """Of each row the first traits that are needed to tell it from the others."""
+    """The first traits of each row that are needed to distinguish it from the others."""
     chosen: list[tuple[str, ...]] = [()] * len(rows)
     for trait in zip(*rows, strict=True):
         longer = [(*row, one) for row, one in zip(chosen, trait, strict=True)]

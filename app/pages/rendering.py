@@ -1,4 +1,4 @@
-"""From values to HTML: the templates, and how numbers, times and names are written in them."""
+"""Renders templates to HTML, with filters that format numbers, times and names."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from app.reports.formats import short_digests
 from app.reports.rendering import environment
 from app.reports.session.words import scored_on
 
-#: Characters of a name that lists show.
+#: Most characters of a name that lists show.
 _SHORT = 80
 STATUS_WORDS: Mapping[str, str] = {
     "queued": "waits for a worker",
@@ -41,13 +41,13 @@ STATUS_WORDS: Mapping[str, str] = {
 async def page(
     request: Request, template: str, /, *, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    """A page, made where it holds up nobody else.
+    """A page, rendered in a thread so that it does not block the event loop.
 
     Args:
-        request: What is answered.
-        template: Its file.
-        status: Of the answer.
-        values: What the template shows, beside `visit`, `path` and `query`.
+        request: Request that is answered.
+        template: File of the template.
+        status: Status of the response.
+        values: Values for the template, beside `visit`, `path`, `query` and `status`.
     """
     who = await visitor(request)
     shown = {
@@ -61,7 +61,7 @@ async def page(
 
 
 def fragment(template: str, values: Mapping[str, Any]) -> str:
-    """HTML of a template."""
+    """HTML of a template with these values."""
     return templates().get_template(template).render(values)
 
 
@@ -97,7 +97,7 @@ def templates() -> Environment:
 
 
 def link(path: str, /, **parameters: Any) -> str:
-    """A path with a query; what is empty is left out."""
+    """A path with a query; empty parameters are left out."""
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
 
@@ -109,21 +109,21 @@ def short(text: object, most: int = _SHORT) -> str:
 
 
 def who(session: Any) -> str:
-    """What people call who answers a session."""
+    """Name of the examinee of a session."""
     if session.endpoint is not None:
         return str(session.endpoint.name or session.endpoint.model)
     return "by hand" if session.examinee is None else str(session.examinee.name)
 
 
 def _name(text: object) -> Markup:
-    """A name that somebody gave: shortened, and whatever its script, it turns nothing around it."""
+    """A user's name for something, shortened, and isolated in its direction of writing."""
     line = short_digests(short(text))
     title = Markup("") if line == text else Markup(' title="{}"').format(short(text, 400))
     return Markup("<bdi{}>{}</bdi>").format(title, escape(line))
 
 
 def time_tag(moment: datetime | str | None) -> Markup:
-    """A time; a script shows it in the reader's zone."""
+    """A time in UTC, which a script converts to the reader's zone."""
     if moment is None:
         return Markup("-")
     if isinstance(moment, str):

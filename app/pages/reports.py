@@ -1,4 +1,4 @@
-"""The reports of ended tests and of versions as parts of pages."""
+"""The reports of ended sessions and of bank versions as parts of pages."""
 
 import asyncio
 from typing import Final
@@ -12,7 +12,7 @@ from app.reports.version.page import sections as sections_of_version
 from app.services.banks.report import VersionReports
 from app.services.sessions.report import SessionReports
 
-#: Reports that are kept, and seconds: a link that was sent is opened by many.
+#: Most reports kept, and for how many seconds, since many people open a shared link.
 _KEPT, _KEPT_S = 32, 30.0
 _sessions: Final[TTLCache[tuple[str, int, bool, bool], Markup]] = TTLCache(_KEPT, _KEPT_S)
 _versions: Final[TTLCache[tuple[str, str], Markup]] = TTLCache(_KEPT, _KEPT_S)
@@ -21,7 +21,7 @@ _versions: Final[TTLCache[tuple[str, str], Markup]] = TTLCache(_KEPT, _KEPT_S)
 async def session_sections(
     reports: SessionReports, record: SessionRecord, *, reveal: bool
 ) -> Markup:
-    """The report of an ended test, without its heading."""
+    """The report of an ended session, without its heading."""
     key = (record.id, record.revision, record.withheld, reveal)
     found = _sessions.get(key)
     if found is None:
@@ -34,13 +34,13 @@ async def session_sections(
 async def version_sections(
     reports: VersionReports, bank_id: str, version_id: str, *, seen_by: str
 ) -> Markup:
-    """The report of a version, without its heading; it tells no item's text.
+    """The report of a version, without its heading and without any item's text.
 
     Args:
-        reports: Makes it.
-        bank_id: Whose.
-        version_id: Which.
-        seen_by: The project whose tests it tells of.
+        reports: Makes the report.
+        bank_id: Id of the bank.
+        version_id: Id of the version.
+        seen_by: Id of the project whose sessions the report covers.
     """
     found = _versions.get((seen_by, version_id))
     if found is None:

@@ -1,4 +1,4 @@
-"""What every page has in common: who looks is known, faults are told, nothing is kept or framed."""
+"""Behaviour of all pages: find the visitor, show faults, and forbid caching and framing."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final
@@ -19,7 +19,7 @@ from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, vi
 from app.pages.rendering import page, short
 from app.validation import sentence
 
-#: Nothing from elsewhere, no script or style in the page itself, and no site that frames it.
+#: Allows nothing from other sites, no inline script or style, and no site that frames the page.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
@@ -31,7 +31,7 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _NOT_KEPT: Final = "no-store"
-#: What HTTP itself refuses, in words for people.
+#: Messages for people about what HTTP itself refuses, by status.
 _MISSING: Final = {
     404: "There is nothing at this address.",
     405: "There is nothing to look at here: it is where a form of another page is sent.",
@@ -39,16 +39,16 @@ _MISSING: Final = {
 
 
 def router() -> APIRouter:
-    """A router whose routes are pages; OpenAPI does not tell of them."""
+    """A router whose routes are pages, which OpenAPI does not include."""
     return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class PageRoute(APIRoute):
-    """A page, a part of one, or a form that is sent from one."""
+    """Route of a page, a part of a page, or a form that a page sends."""
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler behind and before what all pages share."""
+        """FastAPI's handler, wrapped in the behaviour of all pages."""
         run = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -58,7 +58,7 @@ class PageRoute(APIRoute):
 
 
 def install(app: FastAPI) -> None:
-    """Tell people of addresses that are none as pages tell them; programs as the API does."""
+    """Answer unknown addresses with a page for people, and as the API does for programs."""
     told = app.exception_handlers[HTTPException]
 
     async def on_http_error(request: Request, error: Exception) -> Response:
@@ -78,7 +78,7 @@ def install(app: FastAPI) -> None:
 async def as_page(
     request: Request, run: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
-    """What `run` answers, behind and before what all pages share."""
+    """The response of `run`, wrapped in the behaviour of all pages."""
     try:
         who = await visitor(request)
     except SextantError as error:  # the database is away
@@ -123,7 +123,7 @@ async def _error_page(request: Request, error: SextantError) -> Response:
 
 
 def _nothing_like(error: RequestValidationError) -> tuple[int, str]:
-    """Status and sentence where an address names what cannot be: an id that is none, a filter."""
+    """Status and sentence for an address with an invalid part, such as an id or a filter."""
     one = error.errors()[0]
     (where, *names), given = one["loc"], short(one.get("input", ""), 60)
     name = str(names[0] if names else "").removesuffix("_id").replace("_", " ")
@@ -135,22 +135,22 @@ def _nothing_like(error: RequestValidationError) -> tuple[int, str]:
 
 
 async def fault(request: Request, status: int, detail: str) -> Response:
-    """A page that says what went wrong; a part of a page where one was asked for."""
+    """A page that says what went wrong, or a part of a page where one was asked for."""
     template = "parts/fault.html" if "hx-request" in request.headers else "fault.html"
     return await page(request, template, status=status, detail=detail)
 
 
-#: Number of the last event that a part of a page knows, where it is asked for again and again.
+#: Number of the last event that a part of a page shows, where the browser polls that part.
 Seen = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
 def unchanged() -> Response:
-    """Nothing has happened since the part was made: it stays as it is."""
+    """Response that the part of a page stays as it is, since nothing has happened."""
     return Response(status_code=204)
 
 
 def see(request: Request, path: str) -> Response:
-    """Go on at another page, after a form was sent."""
+    """Redirect to another page after a form was sent."""
     if "hx-request" in request.headers:
         return Response(headers={"HX-Redirect": path})
     return RedirectResponse(path, status_code=303)

@@ -1,4 +1,4 @@
-"""Scripts and styles: read once, named with a hash, so that browsers keep them for good."""
+"""Scripts and styles, read once and named by a hash, so that browsers cache them for good."""
 
 import gzip
 import hashlib
@@ -38,7 +38,7 @@ def _served() -> dict[str, _File]:
         if media_type is None:
             continue
         content = entry.read_bytes()
-        if entry.name == "pages.css":  # stands on the style of the reports, which pages show
+        if entry.name == "pages.css":  # extends the style of the reports, which pages show
             content = STYLE.encode() + content
         tag = hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
         found[entry.name] = _File(content, gzip.compress(content, mtime=0), media_type, tag)
@@ -46,13 +46,13 @@ def _served() -> dict[str, _File]:
 
 
 def address(name: str) -> str:
-    """Where a file is; changes with its content."""
+    """Address of a file, which changes with the file's content."""
     return f"/static/{name}?v={_served()[name].tag}"
 
 
 @router.get("/static/{name}")
 async def static_file(name: str, request: Request) -> Response:
-    """A script or a style."""
+    """Serve a script or a style."""
     found = _served().get(name)
     if found is None:
         raise HTTPException(404)

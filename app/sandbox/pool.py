@@ -1,12 +1,12 @@
-"""Work on what users send, in a child process with limits on memory, time and what it makes.
+"""Runs work on users' input in a child process with limits on memory, time and output.
 
 Files and patterns from outside may take any amount of memory and time, and a library that reads
-them may crash. So a function of ours does that in a child that is killed when it goes beyond its
-limits, when the task that waits for it is cancelled, or when this process ends. Children are forked
-from a helper process that has loaded what they need, at the latest with the first of their kind:
-one costs milliseconds.
+them may crash. So a function of ours reads them in a child. The child is killed when it exceeds
+its limits, when the task that waits for it is cancelled, or when this process ends. Children are
+forked from a helper process that has loaded the modules they need, at the latest with the first
+child of a kind, so that a child costs milliseconds.
 
-A child that has read hostile bytes is not trusted: what it gives back is JSON and plain bytes.
+A child that has read hostile bytes is not trusted: it returns JSON and plain bytes.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ from app import errors
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError, SextantError
 from app.fair_semaphore import MAX_WAITING, FairSemaphore
 
-#: What a child runs: its argument (JSON), attachments, a file to write to; the value is JSON.
+#: Function that a child runs on a JSON argument, attachments and a file to write to; returns JSON.
 Work = Callable[[Any, Sequence[bytes], BinaryIO], Any]
 
 _MB = 2**20
-#: Work above this is large: one child at a time does such work, and two the other.
+#: Most memory of small work, bytes. Two children do small work at a time, one child large work.
 SMALL_MEMORY = 160 * _MB
-#: The helper imports half of what there is: a second alone, much longer on a machine that is busy
-#: and where it loads neural models of gigabytes.
+#: Seconds for the helper to start. Its many imports take a second on an idle machine, and much
+#: longer on a busy one or where it loads neural models of gigabytes.
 _START_S = 180.0
-#: Loaded by the helper before it forks.
+#: Modules that the helper loads before it forks.
 _PRELOADED = ("app.services.responses.confined_reading", "app.exchange.responses")
-#: One thread, no arenas of its own, no downloads: what children take is what their work takes.
+#: One thread, one memory arena and no downloads, so that children take only what their work needs.
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -49,18 +49,18 @@ _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
 }
 _CHUNK = 1 << 16
-#: What the helper is told with each job: the module of its function, filled up with blanks.
+#: Bytes of the message to the helper with each job: the function's module, padded with blanks.
 MODULE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one piece of work may take.
+    """Limits of one piece of work.
 
     Attributes:
-        memory: Bytes beyond what every child has to begin with.
-        seconds: Of wall time, and of CPU time.
-        output: Bytes of what it gives back, the value and the file each.
+        memory: Bytes beyond those that every child starts with.
+        seconds: Seconds of wall time, and of CPU time.
+        output: Bytes of the value, and of the file that is written.
     """
 
     memory: int = 128 * _MB
@@ -69,7 +69,7 @@ class Limits:
 
 
 class LostError(LimitExceededError):
-    """A child ended and did not say why: for want of memory, say."""
+    """A child ended without a reason, for example for lack of memory."""
 
 
 class Sandbox:
@@ -77,8 +77,8 @@ class Sandbox:
 
     Args:
         preloaded: Modules that the helper loads before it forks.
-        spare: Places for small work of keys that have none at work, see `FairSemaphore`.
-        waiting: Pieces of work of each size that may wait.
+        spare: Extra places for small work of keys that have none running; see `FairSemaphore`.
+        waiting: Most pieces of work of each size that may wait.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Sandbox:
         subject: str,
         advice: str = "",
     ) -> Any:
-        """The value of a function; what it wrote is thrown away. Arguments are those of `made`."""
+        """The value of a function, without the file that it wrote; for the arguments see `made`."""
         async with self.made(
             work, argument, attachments, limits=limits, subject=subject, advice=advice
         ) as (value, _):
@@ -117,21 +117,21 @@ class Sandbox:
         subject: str,
         advice: str = "",
     ) -> AsyncIterator[tuple[Any, BinaryIO]]:
-        """The value of a function, and the file that it wrote; no other work of its lane meanwhile.
+        """The value of a function, and the file that it wrote; the block keeps the work's place.
 
         Args:
             work: A function on the top level of a module of ours.
-            argument: A JSON value.
-            attachments: Bytes.
-            limits: What it may take.
-            subject: What faults call the input, such as `scores.csv`.
-            advice: What to do when it is beyond a limit: a clause such as `import in parts`.
+            argument: JSON argument of the function.
+            attachments: Bytes for the function.
+            limits: Limits of the work.
+            subject: Name of the input in errors, such as `scores.csv`.
+            advice: What to do if a limit is exceeded: a clause such as `import in parts`.
 
         Raises:
             BusyError: Too much other work is waiting.
-            LimitExceededError: It was beyond a limit.
+            LimitExceededError: The work exceeded a limit.
             LostError: The child crashed, or was killed by another process.
-            InvalidInputError: As `work` raised it, as the nearest class of `app.errors`.
+            InvalidInputError: `work` raised it; the class is the nearest one of `app.errors`.
         """
         lane = self._small if limits.memory <= SMALL_MEMORY else self._large
         async with lane.turn():
@@ -227,7 +227,7 @@ class Sandbox:
             return None if self._helper is None else self._helper.pid
 
     def close(self) -> None:
-        """End the helper and its children. Work in progress fails; the next starts another."""
+        """End the helper and its children. Work in progress fails; new work starts a new helper."""
         with self._lock:
             self._stop()
 
@@ -241,7 +241,7 @@ class Sandbox:
 
 
 async def _to_the_end(function: Callable[..., None], *arguments: object) -> None:
-    """Run `function` in a thread; a task that is cancelled waits until it has returned."""
+    """Run `function` in a thread; a cancelled task still waits until it has returned."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         await asyncio.shield(running)
@@ -251,7 +251,7 @@ async def _to_the_end(function: Callable[..., None], *arguments: object) -> None
 
 
 async def _received(replies: socket.socket, limits: Limits) -> bytes:
-    """All that comes until the other side is closed, or what stands for a limit that was met."""
+    """All bytes until the other side is closed, or a reply that names the exceeded limit."""
     loop = asyncio.get_running_loop()
     received = bytearray()
     try:

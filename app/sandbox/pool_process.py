@@ -1,10 +1,10 @@
 """The program that forks a child for each piece of work; see `app.sandbox.pool`.
 
-It has one thread of its own and imports what the work needs before it forks, so that a child costs
+It has one thread and imports the modules that the work needs before it forks, so that a child costs
 milliseconds. Each job comes over the control socket as the name of a module with three descriptors:
-a socket to reply on, a file with the job, a file for what is made. The child replies with one JSON
-line; when it has ended, this process adds another with how. A closed reply socket means that the
-work is no longer wanted, and a closed control socket that nobody is left to work for.
+a socket to reply on, a file with the job, and a file for the output. The child replies with one
+JSON line; when it has ended, this process adds another with its exit code. A closed reply socket
+means that the work is no longer wanted, and a closed control socket that the parent has ended.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from app.sandbox.programs import give_way
 
 _N_DESCRIPTORS = 3
 _PR_SET_PDEATHSIG = 1
-#: The parent kills first; this much later the kernel does, in case nobody is left to.
+#: Seconds beyond a limit after which the kernel kills a child, if its parent has not done so.
 _GRACE_S = 2
 _NICENESS = 2
 _MAX_PROBLEMS = 100
@@ -53,7 +53,7 @@ class _Children:
         self._selector.register(self._ended, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Fork, kill and collect children until nobody is left to work for."""
+        """Fork, kill and collect children until the parent has ended."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -64,7 +64,7 @@ class _Children:
                 elif key.fileobj == self._ended:
                     os.read(self._ended, 4096)
                     self._collect()
-                else:  # nothing is ever sent this way: it was closed
+                else:  # nothing is ever sent this way, so the socket was closed
                     self._selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
 
@@ -128,32 +128,32 @@ def _receive(control: socket.socket) -> tuple[str, socket.socket, int, int] | No
 
 
 def _load(*modules: str) -> None:
-    """Import what children run, once for all of them; a fault is the child's to tell."""
+    """Import the modules that children run, once for all; the child reports a failed import."""
     new = [module for module in modules if module not in sys.modules]
     for module in new:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     if new:
         gc.collect()
-        gc.freeze()  # or every child would copy the pages of all that is loaded
+        gc.freeze()  # or every child would copy the memory pages of all modules
 
 
 def _send(reply: socket.socket, message: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # nobody wants to know any more
+    with contextlib.suppress(OSError):  # nobody reads the reply any more
         reply.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _die_with(parent: int) -> None:
     with contextlib.suppress(
         OSError, AttributeError
-    ):  # Linux only; elsewhere its own timer ends it
+    ):  # Linux only; elsewhere the child's own timer ends it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _result(source: BinaryIO, output: BinaryIO) -> dict[str, Any]:
-    """What the work gave, or why it gave nothing; the fault itself is let go of before."""
+    """The value of the work, or why there is none; the exception itself is released first."""
     try:
         header = json.loads(source.readline())
         function = getattr(importlib.import_module(header["module"]), header["function"])
@@ -183,7 +183,7 @@ def _result(source: BinaryIO, output: BinaryIO) -> dict[str, Any]:
 
 
 def _nearest(kind: type[SextantError]) -> str:
-    """The nearest class that takes a detail and problems alone, and that `app.errors` has."""
+    """Name of the nearest class in `app.errors` that takes only a detail and problems."""
     return next(
         str(base.__name__)
         for base in kind.__mro__
@@ -192,16 +192,16 @@ def _nearest(kind: type[SextantError]) -> str:
 
 
 def _limit(*, memory: int, cpu_s: int, wall_s: float, output: int) -> None:
-    """Set the limits; memory is what the work may take beyond what this process has already."""
+    """Set the limits; `memory` is in addition to what this process holds already, bytes."""
     signal.setitimer(signal.ITIMER_REAL, wall_s + _GRACE_S)
-    _set(resource.RLIMIT_CPU, cpu_s, _GRACE_S)  # of the soft one alone the signal tells what it was
+    _set(resource.RLIMIT_CPU, cpu_s, _GRACE_S)  # only the soft limit has its own signal
     _set(resource.RLIMIT_FSIZE, output)
     _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_DATA, memory + _held())
 
 
 def _set(what: int, value: int, beyond: int = 0) -> None:
-    with contextlib.suppress(OSError, ValueError):  # not every system lets it be limited
+    with contextlib.suppress(OSError, ValueError):  # not every system has this limit
         resource.setrlimit(what, (value, value + beyond))
 
 
@@ -215,7 +215,7 @@ def _held() -> int:
 
 
 class WithoutPandas(MetaPathFinder):
-    """Where pandas is installed, pyarrow would import it in each child; few of ours need it."""
+    """Hides pandas, which pyarrow would import in each child although few children need it."""
 
     @override
     def find_spec(self, fullname: str, *_: object) -> None:
@@ -224,7 +224,7 @@ class WithoutPandas(MetaPathFinder):
 
 
 def main() -> None:
-    """Serve the control socket whose descriptor is the first argument; the others are preloaded."""
+    """Serve the control socket of the first argument's descriptor; preload the other arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     give_way(_NICENESS)

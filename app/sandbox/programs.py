@@ -1,8 +1,8 @@
-"""Programs of ours that run in processes of their own for as long as somebody waits for them.
+"""Runs programs of ours in separate processes for as long as a task waits for them.
 
-A process, not a thread: it can be killed, its memory is taken back, and what it reckons holds up no
-event loop. Down its input goes an order, and then nothing, so that its end means that the parent is
-gone. Up come JSON lines.
+A process, unlike a thread, can be killed, returns its memory, and does not block the event loop.
+The parent writes an order to its input, and then nothing, so that the end of the input means that
+the parent has ended. The program writes JSON lines to its output.
 """
 
 import asyncio
@@ -15,26 +15,26 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, BinaryIO, TypeVar
 
-#: The last line of a calibration has some twenty bytes for each number of an item, of which a part
-#: has thirty.
+#: Most bytes of a line. The last line of a calibration takes about twenty bytes for each number
+#: of an item, and one part of it has thirty numbers for each item.
 _LONGEST_LINE = 1 << 28
 
 T = TypeVar("T")
-#: Tells the parent something: a JSON value.
+#: Sends a JSON value to the parent.
 Say = Callable[[Any], None]
 
 
 class Program:
-    """A program that runs."""
+    """A running program."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def message(self) -> Any:
-        """What it says next.
+        """The next message of the program.
 
         Raises:
-            EOFError: It says nothing any more.
+            EOFError: The program has closed its output.
         """
         line = await self._process.stdout.readline() if self._process.stdout else b""
         if not line:
@@ -42,13 +42,13 @@ class Program:
         return json.loads(line)
 
     async def messages(self) -> AsyncIterator[Any]:
-        """All that it says, until it ends."""
+        """All messages of the program until it ends."""
         with contextlib.suppress(EOFError):
             while True:
                 yield await self.message()
 
     async def exit_code(self) -> int:
-        """How it ended, once it has."""
+        """Wait until the program ends, and return its exit code."""
         return await self._process.wait()
 
 
@@ -59,13 +59,13 @@ async def running(
     order: Sequence[bytes] = (),
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Program]:
-    """A program for as long as the block runs; then it is killed.
+    """Run a program for as long as the block runs, then kill it.
 
     Args:
-        module: Of ours, which calls `serve` when it is run.
-        arguments: Of its command line.
-        order: What goes down to it, part by part.
-        environment: Beside what the operator has set, which goes on to it.
+        module: Module of ours that calls `serve` when it is run.
+        arguments: Arguments of its command line.
+        order: Parts of the order, which are written to its input.
+        environment: Variables in addition to the environment of this process.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *arguments),
@@ -76,7 +76,7 @@ async def running(
         start_new_session=True,  # Ctrl-C is for the parent, which decides
     )
     try:
-        with contextlib.suppress(ConnectionError):  # it ended: its output says so
+        with contextlib.suppress(ConnectionError):  # the program has ended, as its output says
             if process.stdin is not None:
                 process.stdin.writelines(order)
                 await process.stdin.drain()
@@ -90,12 +90,12 @@ async def running(
 def serve(
     read: Callable[[BinaryIO], T], work: Callable[[T, Say], None], *, niceness: int = 0
 ) -> None:
-    """Be such a program.
+    """Run as such a program.
 
     Args:
-        read: The order; raises `EOFError` where not all of it comes.
-        work: Carries it out.
-        niceness: Added to the parent's.
+        read: Reads the order; raises `EOFError` where it is incomplete.
+        work: Carries out the order.
+        niceness: Niceness added to that of the parent.
     """
     give_way(niceness)
     try:
@@ -105,11 +105,11 @@ def serve(
             threading.Thread(target=_end_with_parent, daemon=True).start()
             work(order, lambda message: print(json.dumps(message), file=replies, flush=True))
     except (BrokenPipeError, EOFError):
-        os._exit(1)  # the parent is gone: there is nobody to tell
+        os._exit(1)  # the parent has ended: nobody reads a reply
 
 
 def give_way(niceness: int) -> None:
-    """Let other processes of this machine go first, where the system allows it."""
+    """Raise the niceness of this process, where the system allows it."""
     with contextlib.suppress(OSError):
         os.nice(niceness)
 
@@ -118,7 +118,7 @@ def json_line(source: BinaryIO) -> Any:
     """The JSON in the next line.
 
     Raises:
-        EOFError: The line has no end.
+        EOFError: The line is incomplete.
     """
     line = source.readline()
     if not line.endswith(b"\n"):
@@ -127,7 +127,7 @@ def json_line(source: BinaryIO) -> Any:
 
 
 def _end_with_parent() -> None:
-    # Not through sys.stdin, whose lock the interpreter wants when it ends.
+    # Not through sys.stdin: the interpreter needs its lock to exit.
     while os.read(0, 1):
         pass
     os._exit(1)

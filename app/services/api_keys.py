@@ -1,4 +1,4 @@
-"""Keys of our own API: made, listed, revoked, recognised; and logins of browsers in their place."""
+"""Creates, lists, revokes and authenticates API keys, and browser logins that stand for keys."""
 
 import contextlib
 import hashlib
@@ -32,15 +32,15 @@ SECRET_PREFIX = "sxt_"  # noqa: S105 (the part that all keys share)
 _SECRET_BYTES = 32
 _SHOWN_CHARACTERS = 8
 _LONGEST_NAME = 200
-#: For so long a key that was seen is not looked up again, seconds; of so many keys at most. Who
-#: polls does not ask the database twice, and a key that another process revokes is soon refused.
+#: Seconds for which a seen key is not looked up again, and most such keys. A client that polls
+#: causes no second look-up, and a key that another process revokes is soon refused.
 _TRUSTED_S, _MOST_TRUSTED = 1.0, 1000
-#: Between two notes that a key is used.
+#: Least time between two notes that a key is used.
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class ApiKeyService:
-    """Issues keys and tells whose they are. A secret is shown once and kept as a hash only."""
+    """Issues and authenticates keys. A secret is shown once; only its hash is stored."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -56,22 +56,22 @@ class ApiKeyService:
         limits: Limits | None = None,
         project_id: str | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key.
+        """Create a key.
 
         Args:
-            name: What it is for.
-            scopes: What it may do.
-            expires_at: When it ends.
-            limits: What it may use of its project's.
-            project_id: Whose data it reaches. None: with the scope `admin` those of any project,
-                else the default one's.
+            name: Purpose of the key.
+            scopes: Permissions of the key.
+            expires_at: Time when the key expires.
+            limits: Limits of the key, within those of its project.
+            project_id: Project whose data the key reaches. None: any project with the scope
+                `admin`, otherwise the default project.
 
         Returns:
-            The key, and its secret, which nobody can show again.
+            The key and its secret, which cannot be shown again.
 
         Raises:
-            InvalidInputError: Empty or too long a name, no or unknown scopes, an end that is past
-                or has no time zone, or limits that it cannot have.
+            InvalidInputError: The name is empty or too long, there are no scopes or unknown ones,
+                the expiry is past or has no time zone, or the key cannot have the limits.
             ConflictError: There is no such project (from the unit of work).
         """
         granted, problems = _checked(name, list(scopes), expires_at)
@@ -103,16 +103,16 @@ class ApiKeyService:
     async def limit(
         self, key_id: str, changes: Mapping[str, Any], *, project_id: str | None = None
     ) -> ApiKey:
-        """Change what a key may use of its project's; of a revoked one what it left running may.
+        """Change the limits of a key; those of a revoked key hold for the work it left running.
 
         Args:
-            key_id: Its id.
-            changes: By their names the limits that shall be others, None for none; the rest stays.
-            project_id: Only if it is of this project.
+            key_id: Id of the key.
+            changes: New limits by name, None to remove a limit; other limits stay.
+            project_id: Project that the key must belong to; None accepts any.
 
         Raises:
             NotFoundError: There is no such key.
-            InvalidInputError: It cannot have these.
+            InvalidInputError: The key cannot have these limits.
         """
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.find(key_id, project_id=project_id, for_update=True)
@@ -127,7 +127,7 @@ class ApiKeyService:
     async def spend(
         self, key_id: str, *, project_id: str | None = None
     ) -> tuple[ApiKey, DaySpend, int]:
-        """A key, what its calls took of today's budgets, and the bytes of what it made.
+        """A key, the part of today's budgets that its calls used, and the bytes that it stores.
 
         Raises:
             NotFoundError: There is no such key.
@@ -140,36 +140,36 @@ class ApiKeyService:
             return key, today, await uow.spend.stored_bytes(key.project_id, key.id)
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
-        """One page of the keys, revoked and expired ones included; of one project if so wished.
+        """One page of the keys, including revoked and expired ones; optionally of one project.
 
         Raises:
-            NotFoundError: `request.after` is no key.
+            NotFoundError: `request.after` is not the id of a key.
         """
         async with self._database.unit_of_work() as uow:
             return await uow.api_keys.page(request, project_id=project_id)
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey:
-        """Make a key useless from now on. Again: it stays revoked as it was.
+        """Revoke a key from now on. Revoking it again changes nothing.
 
         Raises:
             NotFoundError: There is no such key.
         """
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
-            if key is None:  # nothing was changed: nothing is to be noted
+            if key is None:  # nothing changed, so the audit trail gets no entry
                 raise NotFoundError("API key", key_id)
         self._look_again(key_id)
         return key
 
     async def authenticate(self, secret: str) -> ApiKey:
-        """Whose secret this is.
+        """The key that has this secret.
 
         Raises:
-            UnauthenticatedError: Nobody's, or the key is revoked or expired.
+            UnauthenticatedError: No key has it, or the key is revoked or expired.
         """
         presented = _hash(secret)
         key = self._trusted.get(presented)
-        if key is None:  # a hundred requests that begin at once look once
+        if key is None:  # simultaneous requests share one look-up
             key = await self._looking.once(presented, lambda: self._looked_up(presented))
         require_active(key)
         return key
@@ -185,14 +185,14 @@ class ApiKeyService:
         return found[0]
 
     def _look_again(self, key_id: str) -> None:
-        """Trust what was seen of a key no longer."""
+        """Forget that a key was seen, so that it is looked up again."""
         for presented in list(self._trusted):
-            known = self._trusted.get(presented)  # None where its time is up by now
+            known = self._trusted.get(presented)  # None where it has just expired
             if known is not None and known.id == key_id:
                 self._trusted.pop(presented, None)
 
     async def note_use(self, key: ApiKey) -> None:
-        """Note that a key is used; at most once a minute, and nothing fails for it."""
+        """Note at most once a minute that a key is used; an absent database is no error."""
         now = datetime.now(UTC)
         if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
             return
@@ -202,10 +202,10 @@ class ApiKeyService:
 
 
 def require_active(key: ApiKey) -> None:
-    """Refuse a key that nobody may use any more.
+    """Refuse a key that cannot be used any more.
 
     Raises:
-        UnauthenticatedError: It is revoked or expired.
+        UnauthenticatedError: The key is revoked or expired.
     """
     if key.revoked_at is not None:
         raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
@@ -216,7 +216,7 @@ def require_active(key: ApiKey) -> None:
 async def _require_useful(
     uow: UnitOfWork, limits: Limits, scopes: Iterable[Scope], project_id: str | None
 ) -> None:
-    """Refuse limits that would hold nobody.
+    """Refuse limits that would have no effect.
 
     Raises:
         InvalidInputError: The key has the scope `admin`, or its project's limits are lower.
@@ -244,7 +244,7 @@ async def _require_useful(
 
 
 def _hash(secret: str) -> str:
-    # 256 random bits need no slow hash: there is nothing to guess.
+    # A secret of 256 random bits cannot be guessed, so it needs no slow hash.
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
@@ -274,16 +274,16 @@ _TOKEN_BYTES = 32
 
 @dataclass(frozen=True, eq=False)
 class Logins:
-    """Opens and ends logins and tells whose they are. Only a token's hash is kept."""
+    """Opens, authenticates and ends browser logins. Only the hash of a token is stored."""
 
     database: Database
     api_keys: ApiKeyService
 
     async def open(self, secret: str) -> str:
-        """A new login of whoever has a key.
+        """Open a login with the secret of a key.
 
         Returns:
-            Its token, which nobody can show again.
+            Token of the login, which cannot be shown again.
 
         Raises:
             UnauthenticatedError: The key is unknown, revoked or expired.
@@ -298,7 +298,7 @@ class Logins:
         """The key that a login stands for.
 
         Raises:
-            UnauthenticatedError: The login is unknown or over, or the key revoked or expired.
+            UnauthenticatedError: The login is unknown or ended, or its key revoked or expired.
         """
         async with self.database.reading() as uow:
             key = await uow.logins.key_of(_hash(token))
@@ -309,6 +309,6 @@ class Logins:
         return key
 
     async def close(self, token: str) -> None:
-        """End a login, wherever its token is still known."""
+        """End a login, wherever its token was copied to."""
         async with self.database.unit_of_work() as uow:
             await uow.logins.remove(_hash(token))

@@ -1,4 +1,4 @@
-"""Everything a process of Sextant works with, opened once and closed in the right order."""
+"""The services of a Sextant process, opened once and closed in the right order."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ from app.storage.secrets import SecretBox
 
 
 class Services:
-    """The services of one process, with what they share."""
+    """The services of one process, and the parts that they share."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Services:
 async def open_services(
     settings: Settings, database: Database, queue: Queue
 ) -> AsyncIterator[Services]:
-    """Build the services on an open database, which stays its opener's to close.
+    """Build the services on an open database, which the caller closes.
 
     Raises:
         SecretsError: SEXTANT_SECRET_KEY is not a key.

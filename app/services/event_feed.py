@@ -1,12 +1,12 @@
-"""What is new in sessions, rankings and calibrations, told to all who wait by one look at a time.
+"""New events of sessions, rankings and calibrations, read once for all streams of a process.
 
-However many streams are open, a process asks the database every tenth of a second once for the
-numbers of the last events of all that is watched, and once more for the events themselves where
-there are new ones; without streams it asks nothing. Who writes events knows nothing of it: a step
-of a session costs the same whether nobody watches or two hundred do. A notification for each
-commit would not: Postgres lets only one transaction at a time commit those. Nothing rests on
-a connection that lasts either: while Postgres is away streams wait, then they go on behind the
-last event that they have told.
+However many streams are open, a process asks the database every tenth of a second for the numbers
+of the latest events of all watched resources, and once more for the events where there are new
+ones. Without streams it asks nothing. Writers of events do not know about the feed: a step of a
+session costs the same for no watchers and for two hundred. A notification for each commit would
+cost more, as Postgres commits only one transaction with notifications at a time. The feed also
+needs no lasting connection: while Postgres is away, streams wait, and then continue after the last
+event that they sent.
 """
 
 import asyncio
@@ -25,34 +25,34 @@ from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
 
-#: Seconds between two looks, and before the next one while the database is away.
+#: Seconds between two looks, and before the next look while the database is away.
 LOOK_S, AWAY_S = 0.1, 1.0
-#: Events of a resource that are kept for its streams; who is further behind asks for itself.
+#: Latest events of a resource kept for its streams; a stream further behind reads its own.
 _KEPT = 100
-#: Events that one look takes at most; the rest comes with the next one.
+#: Most events that one look takes; the rest comes with the next look.
 _TAKEN = 2000
-#: Streams that are told of news in one pass of the event loop.
+#: Streams that are woken in one pass of the event loop.
 _WOKEN = 8
-#: For so long a stream is told what another one was, where both begin at the same event, seconds;
-#: so many answers of the database are kept for that.
+#: Seconds for which streams that begin at the same event share one answer of the database, and
+#: most answers that are kept for that.
 _SHARED_S, _MOST_SHARED = 1.0, 8
 
 _log = structlog.get_logger(__name__)
 
 
 class Reader(NamedTuple):
-    """Whose streams they are."""
+    """Owner of streams: an API key in a project."""
 
     project_id: str
     key_id: str
 
 
 class Topic:
-    """A resource that is watched.
+    """A watched resource.
 
     Attributes:
         newest: Number of its last stored event at the last look.
-        gone: It was deleted, or the process ends: no events will come.
+        gone: Whether no more events will come: it was deleted, or the process ends.
     """
 
     def __init__(self, newest: int) -> None:
@@ -64,7 +64,7 @@ class Topic:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def news(self, seen: int, *, timeout_s: float) -> None:
-        """Wait until there are events behind number `seen`, or none will come, or time is up."""
+        """Wait until there are events after number `seen`, none will come, or time is up."""
         if self.taken > seen or self.gone:
             return
         loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class Topic:
             self._waiting.pop(waiter, None)
 
     def kept(self, seen: int) -> list[StoredEvent] | None:
-        """Events behind number `seen`; None where some of them are not kept any more."""
+        """Events after number `seen`; None where some of them are no longer kept."""
         if seen >= self.taken:
             return []
         if not self.recent or self.recent[0].seq > seen + 1:
@@ -86,14 +86,14 @@ class Topic:
         return [event for event in self.recent if event.seq > seen]
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Keep what one look has brought, and wake who waits."""
+        """Keep the events of one look, and wake the waiting streams."""
         self.recent.extend(events)
         self.taken = events[-1].seq
         self.newest = max(self.newest, self.taken)
         self._wake_all()
 
     def end(self) -> None:
-        """Tell who waits that no events will come."""
+        """Tell the waiting streams that no more events will come."""
         self.gone = True
         self._wake_all()
 
@@ -103,7 +103,7 @@ class Topic:
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    """A few in each pass of the event loop: every one of them has something to send."""
+    """Wake a few streams in each pass of the event loop, since each has something to send."""
     for _ in range(min(_WOKEN, len(waiters))):
         waiter = waiters.pop()
         if not waiter.done():
@@ -116,8 +116,8 @@ class EventFeed:
     """The events of one process, for its streams.
 
     Args:
-        database: Where they are stored.
-        streams_per_key: Streams that one key may have open at a time, whatever its project may.
+        database: Database that stores the events.
+        streams_per_key: Most open streams of one key, whatever the limit of its project.
     """
 
     def __init__(self, database: Database, *, streams_per_key: int = 1000) -> None:
@@ -125,7 +125,7 @@ class EventFeed:
         self._streams_per_key = streams_per_key
         self._open: Counter[Reader] = Counter()
         self._topics: dict[tuple[Kind, str], Topic] = {}
-        #: Looks again and again, as long as anything is watched.
+        #: Task that looks repeatedly while any resource is watched.
         self.looking: asyncio.Task[None] | None = None
         self._closed = False
         self._shared: TTLCache[tuple[Kind, str, int], list[StoredEvent]]
@@ -133,10 +133,10 @@ class EventFeed:
         self._reading: InProgress[tuple[Kind, str, int], list[StoredEvent]] = InProgress()
 
     async def newest(self, kind: Kind, resource_id: str) -> int:
-        """Number of the last event.
+        """Number of the last event of a resource.
 
         Raises:
-            NotFoundError: No such resource.
+            NotFoundError: There is no such resource.
         """
         async with self._database.reading() as uow:
             found = await uow.events.newest(kind, [resource_id])
@@ -145,14 +145,14 @@ class EventFeed:
         return found[resource_id]
 
     async def since(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
-        """Events behind number `seen`, in order; only the first of many."""
+        """Events after number `seen`, in order; of many, only the first."""
         kept = self._kept(kind, resource_id, seen)
         return await self._read(kind, resource_id, seen) if kept is None else kept
 
     async def story(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
-        """As `since`, for streams: perhaps only those events that there were a moment ago.
+        """Like `since`, for streams; events of the last moment may be missing.
 
-        Two hundred that begin together read together, and are told the very same events.
+        Streams that begin together share one reading, and get the same events.
         """
         if (kept := self._kept(kind, resource_id, seen)) is not None:
             return kept
@@ -173,10 +173,10 @@ class EventFeed:
             return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
 
     async def require_room(self, reader: Reader) -> None:
-        """Refuse a stream to a key, of the project that is acted for, that has too many.
+        """Refuse a stream to a key that has too many, or whose project has too many.
 
         Raises:
-            TooManyStreamsError: As many are open already as the key, or its project, may have.
+            TooManyStreamsError: The key, or the project acted for, is at its limit of streams.
         """
         async with self._database.reading() as uow:
             allotment = await uow.projects.allotment("event_streams", reader.key_id)
@@ -197,13 +197,13 @@ class EventFeed:
     def watching(
         self, kind: Kind, resource_id: str, newest: int, reader: Reader
     ) -> Iterator[Topic]:
-        """Have a resource looked after for as long as the block runs.
+        """Watch a resource for as long as the block runs.
 
         Args:
-            kind: Of the resource.
-            resource_id: Its id.
-            newest: Number of its last event, as of `newest`.
-            reader: Who watches; see `require_room`.
+            kind: Kind of the resource.
+            resource_id: Id of the resource.
+            newest: Number of its last event, from the method `newest`.
+            reader: Owner of the stream; see `require_room`.
         """
         key = (kind, resource_id)
         topic = self._topics.setdefault(key, Topic(newest))
@@ -224,20 +224,20 @@ class EventFeed:
                 self._topics.pop(key, None)
 
     def close(self) -> None:
-        """End all streams, now and from now on: the process stops."""
+        """End all present and future streams, because the process stops."""
         self._closed = True
         for topic in self._topics.values():
             topic.end()
 
     async def aclose(self) -> None:
-        """The same, and look no more."""
+        """Do the same as `close`, and stop looking."""
         self.close()
         if self.looking is not None:
             self.looking.cancel()
             await asyncio.gather(self.looking, return_exceptions=True)
 
     async def _look_on(self) -> None:
-        """Look again and again, for as long as anything is watched, whosever it is."""
+        """Look repeatedly while any resource of any project is watched."""
         is_away = False
         try:
             while self._topics:
@@ -253,7 +253,7 @@ class EventFeed:
                     is_away = True
         finally:
             for topic in self._topics.values():
-                topic.end()  # who comes again is looked after again
+                topic.end()  # a stream that comes back starts a new task
 
     async def _look(self, kind: Kind) -> None:
         watched = {found: topic for (of, found), topic in self._topics.items() if of == kind}

@@ -1,4 +1,4 @@
-"""Work that several want at once is done once."""
+"""Lets several callers share one run of the same work."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -16,13 +16,13 @@ class _Shared(Generic[V]):
 
 
 class InProgress(Generic[K, V]):
-    """Work under way, by what tells it apart. It ends when nobody waits for it any more."""
+    """Work in progress, by key. It is cancelled when no caller waits for it any more."""
 
     def __init__(self) -> None:
         self._shared: dict[K, _Shared[V]] = {}
 
     async def once(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of `work`, begun now or by somebody who wants the same."""
+        """The result of `work`, started now or by an earlier caller with the same key."""
         shared = self._shared.get(key)
         if shared is None:
             shared = _Shared(asyncio.create_task(work()))
@@ -36,4 +36,4 @@ class InProgress(Generic[K, V]):
                 if self._shared.get(key) is shared:
                     del self._shared[key]
                 if shared.task.cancel():
-                    await asyncio.wait([shared.task])  # it gives back what it has in hand
+                    await asyncio.wait([shared.task])  # until it has released its resources

@@ -1,4 +1,4 @@
-"""Runs claimed work: what the runners of sessions, rankings and calibrations have in common."""
+"""Runs claimed work: the common base of the runners of sessions, rankings and calibrations."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ from app.tracing import run_span
 
 logger = structlog.get_logger(__name__)
 
-#: What people are told of a fault that is not theirs.
+#: Message to users about a fault of Sextant itself.
 _FAULT = (
     "An unexpected fault ended it; the server's log has the details under its id. What was stored "
     "so far is kept."
@@ -44,21 +44,21 @@ R = TypeVar("R", bound=LeasedRecord)
 
 
 class Queue(Protocol):
-    """Whoever brings work to the workers."""
+    """Queue that brings work to the workers."""
 
     def enqueue(
         self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False
     ) -> Awaitable[None]:
-        """Ask for work to be done, within the given transaction; `is_new`: it was made in it."""
+        """Queue work in the given transaction; `is_new` if that transaction created the work."""
         ...
 
 
 @contextmanager
 def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
-    """Work for whoever made something, until the block ends.
+    """Act for the key and project that made a record, until the block ends.
 
-    What is found is what their project finds, and what calls take is theirs; log lines tell whose
-    it is and which request made it.
+    Reads see the data of that project, and calls count against its budgets. Log lines name the
+    record, its key, its project and the request that made it.
     """
     told = {
         f"{kind}_id": record.id,
@@ -72,19 +72,19 @@ def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
 
 
 def failure_of(error: SextantError) -> Failure:
-    """Why nothing came of work, as it is stored."""
+    """Stored form of the error that ended work."""
     problems = [asdict(problem) for problem in error.problems]
     return {"code": error.code, "detail": error.detail, "errors": problems}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leasing:
-    """How one process holds its leases.
+    """Settings by which one process holds its leases.
 
     Attributes:
-        database: Where the work stands.
-        worker_id: Names the process in leases.
-        lease: How long a claim holds without a heartbeat.
+        database: Database that stores the work.
+        worker_id: Name of the process in leases.
+        lease: Time for which a claim holds without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of the lease.
     """
 
@@ -99,7 +99,7 @@ class LeasedRunner(ABC, Generic[R]):
     """Runs claimed work of one kind as tasks of one process; a lost lease stops its task.
 
     Attributes:
-        kind: The work's name in logs.
+        kind: Name of this kind of work in logs.
     """
 
     kind: ClassVar[str]
@@ -114,10 +114,10 @@ class LeasedRunner(ABC, Generic[R]):
 
     @abstractmethod
     async def _run(self, record: R) -> None:
-        """Go on with claimed work to its end.
+        """Run claimed work to its end, from its stored state.
 
         Raises:
-            LeaseLostError: It is somebody else's by now.
+            LeaseLostError: Another worker has taken the work over.
         """
 
     @abstractmethod
@@ -125,7 +125,7 @@ class LeasedRunner(ABC, Generic[R]):
         """Store that claimed work ends without a result, and why."""
 
     async def run(self, resource_id: str) -> None:
-        """Claim work and see it through, unless it has ended or somebody else has it.
+        """Claim work and run it to its end, unless it has ended or another worker has it.
 
         Cancelling the caller does not cancel the work: the queue's worker may be restarted while
         its sessions go on.
@@ -137,12 +137,12 @@ class LeasedRunner(ABC, Generic[R]):
             await self.take_on(record)
 
     async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
-        """Project and API key that something belongs to; None where it is gone."""
+        """Project and API key that own the work; None where the work was deleted."""
         async with self.leasing.database.reading() as uow:
             return await self._leases(uow).owner_of(resource_id)
 
     async def take_on(self, record: R) -> None:
-        """See claimed work through, for whoever made it."""
+        """Run claimed work to its end, acting for the key that made it."""
         with acting_as(self.kind, record):
             if record.lapses:
                 LEASES_LOST.labels(self.kind).inc()
@@ -151,7 +151,7 @@ class LeasedRunner(ABC, Generic[R]):
                 work = self._refuse(record)
             else:
                 work = self.drive(record)
-            task = asyncio.create_task(work, name=record.id)  # with what is bound here
+            task = asyncio.create_task(work, name=record.id)  # inherits this context
         self._running[record.id] = task
         self._epochs[record.id] = record.lease_epoch
         task.add_done_callback(lambda done: self._forget(record.id, done))
@@ -161,12 +161,12 @@ class LeasedRunner(ABC, Generic[R]):
         await self.fail(record, LeaseLapsedError(_NO_END))
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
-        # After a lease was lost and won again, the name may stand for a newer task.
+        # After a lease was lost and won again, the id may belong to a newer task.
         if self._running.get(resource_id) is done:
             del self._running[resource_id], self._epochs[resource_id]
 
     async def keep_leases(self) -> None:
-        """Renew all leases at every heartbeat; stop what is no longer ours."""
+        """Renew all leases at every heartbeat; stop tasks whose leases were lost."""
         while True:
             await asyncio.sleep(self.leasing.heartbeat_s)
             mine = dict(self._epochs)
@@ -176,10 +176,10 @@ class LeasedRunner(ABC, Generic[R]):
                 async with self.leasing.database.unit_of_work() as uow:
                     kept = await self._leases(uow).renew(mine, lease=self.leasing.lease)
             except DatabaseUnavailableError:
-                # Nobody else can claim anything either; writes are fenced by the epoch.
+                # No other worker can claim anything either; the epoch fences writes.
                 logger.warning("heartbeat_missed", leases=len(mine))
                 continue
-            except Exception:  # it must not take the worker with it
+            except Exception:  # no fault may end the worker
                 logger.exception("heartbeat_failed")
                 continue
             for resource_id in mine.keys() - kept:
@@ -189,7 +189,7 @@ class LeasedRunner(ABC, Generic[R]):
                     task.cancel()
 
     async def stop(self) -> None:
-        """Stop everything and give the leases back, so that other workers go on at once."""
+        """Stop all tasks and release their leases, so that other workers continue at once."""
         leases = dict(self._epochs)
         tasks = list(self._running.values())
         for task in tasks:
@@ -203,22 +203,22 @@ class LeasedRunner(ABC, Generic[R]):
                 logger.warning("leases_not_released", leases=len(leases))
 
     async def drive(self, record: R) -> None:
-        """Go on with claimed work until it ends, or until the lease is lost."""
+        """Run claimed work until it ends, or until the lease is lost."""
         failed = f"{self.kind}_failed"
         try:
             with run_span(self.kind, record.id, record.lease_epoch):
                 await self._run(record)
         except LeaseLostError:
             logger.info("lease_lost", epoch=record.lease_epoch)
-        except Exception as error:  # any fault must end the work, or it is run forever
-            if isinstance(error, SextantError):  # its words may quote an item: not for a log
+        except Exception as error:  # any fault must end the work, or it runs forever
+            if isinstance(error, SextantError):  # its text may quote an item: not logged
                 logger.warning(failed, code=error.code)
             else:
                 logger.exception(failed)
             await self.fail(record, error)
 
     async def fail(self, record: R, error: Exception) -> bool:
-        """End claimed work that cannot go on, with the reason; whether it was still ours."""
+        """End claimed work with the error as reason; return whether the lease was still held."""
         told = error if isinstance(error, SextantError) else SextantError(_FAULT)
 
         async def abandoned() -> None:
@@ -234,10 +234,10 @@ class LeasedRunner(ABC, Generic[R]):
 
     @staticmethod
     async def _write(write: Callable[[], Awaitable[None]]) -> None:
-        """Write under the lease in one transaction, again while Postgres is away.
+        """Write under the lease in one transaction; retry while Postgres is away.
 
         Raises:
-            LeaseLostError: It is somebody else's by now.
+            LeaseLostError: Another worker has taken the work over.
         """
         tries = 0
 
@@ -247,8 +247,8 @@ class LeasedRunner(ABC, Generic[R]):
             try:
                 await write()
             except (AlreadyExistsError, StaleStepError):
-                # Nobody else writes under this lease: it was stored before, and only the word of
-                # its commit was lost with the connection.
+                # Nobody else writes under this lease: an earlier try was committed, and only the
+                # confirmation was lost with the connection.
                 if tries == 1:
                     raise
 

@@ -1,4 +1,4 @@
-"""How a worker sits out what is not its work's fault: no database, a full house, a wrong key."""
+"""Waits for causes outside the work: no database, busy helpers, an unreadable secret."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,22 +14,22 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Pause between attempts while Postgres is away, seconds: first and longest.
+#: First and longest pause between attempts while Postgres is away, seconds.
 _RETRY_S = (0.2, 2.0)
-#: Seconds between two looks whether a stored secret can be read by now.
+#: Seconds between two attempts to read a stored secret.
 _KEY_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Why nothing happens just now.
+    """A wait before the next attempt.
 
     Attributes:
-        until: When the next attempt starts, UTC.
-        reason: What the endpoint said.
-        attempt: The attempt that failed, from 1.
-        error_code: Code of its error.
-        is_repeat: Whether the same wait was told of before, with an earlier `until`.
+        until: Start of the next attempt, UTC.
+        reason: Message of the endpoint, or of the error.
+        attempt: Number of the failed attempt, from 1.
+        error_code: Code of the error of that attempt.
+        is_repeat: Whether the same wait was reported before, with an earlier `until`.
     """
 
     until: datetime
@@ -40,19 +40,19 @@ class Waiting:
 
 
 OnWait = Callable[[Waiting | None], Awaitable[None]]
-"""Told of each wait before it begins, and with `None` when it is over."""
+"""Called before each wait begins, and with `None` when it is over."""
 
 
 async def retry_outages(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None = None) -> T:
-    """Do it again while Postgres is away or helpers are busy: work in hand is worth the wait.
+    """Retry while Postgres is away or helpers are busy: work in hand is worth the wait.
 
     Args:
-        attempt: What is done.
-        on_wait: Told at each look that a stored secret cannot be read by now: it, or the key, may
-            be put right. None: nobody waits for that, the error is raised.
+        attempt: Work to do.
+        on_wait: Called at each failure to read a stored secret, since the secret or its key may
+            be repaired. With None, the failure is raised at once.
 
     Raises:
-        SecretsError: Nobody is told of waits.
+        SecretsError: A stored secret cannot be read, and `on_wait` is None.
     """
     pause, longest = _RETRY_S
     looks = 0

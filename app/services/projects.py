@@ -1,4 +1,4 @@
-"""Projects: made, looked up, changed, removed."""
+"""Creates, finds, changes and deletes projects."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,15 +14,15 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 
-#: For so long a project that was seen is not looked up again, seconds; so many at most.
+#: Seconds for which a seen project is not looked up again, and most such projects.
 _KEPT_S, _MOST_KEPT = 1.0, 1000
 
 
 class ProjectService:
-    """Use cases of projects.
+    """Creates, finds, changes and deletes projects.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: The named project does not exist, in all methods that take a name.
     """
 
     def __init__(self, database: Database) -> None:
@@ -38,10 +38,10 @@ class ProjectService:
         limits: Limits | None = None,
         retention: Retention | None = None,
     ) -> Project:
-        """A new project, which holds nothing.
+        """Create an empty project.
 
         Raises:
-            AlreadyExistsError: Its name is taken.
+            AlreadyExistsError: The name is taken.
         """
         now = datetime.now(UTC)
         project = Project(
@@ -62,17 +62,17 @@ class ProjectService:
             return await uow.projects.find(id_or_name)
 
     async def spend(self, id_or_name: str) -> tuple[Project, DaySpend, int]:
-        """A project, what its calls took of today's budgets, and the bytes that it stores."""
+        """A project, the part of today's budgets that it used, and the bytes that it stores."""
         async with self._database.reading() as uow:
             project = await uow.projects.find(id_or_name)
             today = await uow.spend.today(project.id)
             return project, today, await uow.spend.stored_bytes(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
-        """As `find`, as it was a moment ago: for what asks in every request."""
+        """Like `find`, but up to a second old: for code that asks in every request."""
         known = self._seen.get(id_or_name)
         if known is None:
-            # A hundred requests that begin at once look once.
+            # Simultaneous requests share one look-up.
             known = await self._looking.once(id_or_name, lambda: self.find(id_or_name))
             self._seen[id_or_name] = known
         return known
@@ -81,7 +81,7 @@ class ProjectService:
         """One page of the projects.
 
         Raises:
-            NotFoundError: `request.after` is no project.
+            NotFoundError: `request.after` is not the id of a project.
         """
         async with self._database.reading() as uow:
             return await uow.projects.page(request)
@@ -90,8 +90,8 @@ class ProjectService:
         """Change fields of a project.
 
         Raises:
-            NotFoundError: No such project.
-            PreconditionFailedError: It has changed since.
+            NotFoundError: There is no such project.
+            PreconditionFailedError: The project has changed since `revision`.
             AlreadyExistsError: The new name is taken.
         """
         async with self._database.unit_of_work() as uow:
@@ -100,13 +100,13 @@ class ProjectService:
         return updated
 
     async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
-        """Remove a project that holds nothing, with its keys.
+        """Delete an empty project with its keys, or with `erases` also all that it holds.
 
         Raises:
-            NotFoundError: No such project.
-            PreconditionFailedError: It has changed since.
-            InvalidStateError: It holds something, or is the one that always exists; or, where all
-                is to be erased, something is under way or others measure on its banks.
+            NotFoundError: There is no such project.
+            PreconditionFailedError: The project has changed since `revision`.
+            InvalidStateError: It holds something, or is the default project; or, with `erases`,
+                work of it is in progress, or other projects measure on its banks.
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.projects.find(project, for_update=True)

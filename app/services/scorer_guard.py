@@ -1,4 +1,4 @@
-"""Endpoints that mark the answers of withheld banks: they are told the accepted answers."""
+"""Protects endpoints that score answers to withheld banks and so receive the accepted answers."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, eq=False)
 class ScorerGuard:
-    """Keeps those who may not write banks from becoming, or moving, such an endpoint.
+    """Keeps keys that may not write banks from replacing or changing such an endpoint.
 
-    Else a judge's address could be changed to one's own, or its name taken, and the next answer
-    would bring the texts there.
+    Otherwise such a key could change a judge's address to its owner's, or take its name, and the
+    next answer would send the withheld texts there.
     """
 
     database: Database
@@ -24,12 +24,12 @@ class ScorerGuard:
     async def require_free(
         self, view: View, *names: str | None, endpoint_id: str | None = None
     ) -> None:
-        """Refuse a name or an endpoint by which a withheld bank's answers are marked.
+        """Refuse a name or an endpoint by which answers to a withheld bank are scored.
 
         Raises:
-            NotFoundError: No such endpoint.
-            MissingScopeError: Another key made it, and the caller is no admin; or it marks answers
-                of a withheld bank, and the caller may not write it.
+            NotFoundError: There is no such endpoint.
+            MissingScopeError: Another key made the endpoint, and the caller is no admin; or it
+                scores answers to a withheld bank, and the caller may not write banks.
         """
         wanted = {name for name in names if name is not None}
         if view.is_admin or not (wanted or endpoint_id):
@@ -37,7 +37,7 @@ class ScorerGuard:
         async with self.database.reading() as uow:
             if endpoint_id is not None:
                 endpoint = await uow.endpoints.get(endpoint_id)
-                if endpoint.created_by != maker():  # whoever uses it did not agree to a change
+                if endpoint.created_by != maker():  # its users did not agree to a change
                     raise MissingScopeError(
                         f"Endpoint {endpoint_id} was made by another key: changing or deleting it "
                         "needs that key, or one with the scope 'admin'."
@@ -57,7 +57,7 @@ class ScorerGuard:
 
 
 def _called_by(spec: ScorerSpec) -> tuple[str, ...]:
-    """Endpoints as a scorer names them; one that is not installed any more calls nobody."""
+    """Endpoints that a scorer calls, as it names them; none where it is no longer installed."""
     if spec.name == BY_KIND:
         return ()
     try:

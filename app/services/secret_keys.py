@@ -1,4 +1,4 @@
-"""Whether the present secret key is the one that secrets were stored with, and its rotation."""
+"""Checks that the present secret key decrypts the stored secrets, and rotates the key."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,16 +14,16 @@ _KNOWN_TEXT = "sextant"
 
 @dataclass(slots=True)
 class Rotation:
-    """What was encrypted anew.
+    """Result of a key rotation.
 
     Attributes:
-        endpoints: Endpoints whose secrets are under the newest key now.
-        answers: Likewise, kept answers to repeated calls.
-        webhooks: Likewise, webhooks.
-        unreadable: Endpoints with a secret that no present key opens, and which secrets: they stay
-            as they are.
-        unreadable_answers: Likewise, kept answers; they are forgotten after a day.
-        unreadable_webhooks: Likewise, ids of webhooks: only new ones can take their place.
+        endpoints: Number of endpoints whose secrets the newest key encrypts now.
+        answers: Number of cached answers to repeated calls that the newest key encrypts now.
+        webhooks: Number of webhooks whose secrets the newest key encrypts now.
+        unreadable: Endpoints with secrets that no present key decrypts, and the names of these
+            secrets; they stay unchanged.
+        unreadable_answers: Number of undecryptable cached answers; they expire after a day.
+        unreadable_webhooks: Ids of webhooks with undecryptable secrets; only new webhooks help.
     """
 
     endpoints: int = 0
@@ -36,16 +36,16 @@ class Rotation:
 
 @dataclass(frozen=True, eq=False)
 class SecretKeys:
-    """Use cases of the key that encrypts secrets at rest."""
+    """Checks and rotates the key that encrypts secrets at rest."""
 
     database: Database
     box: SecretBox
 
     async def check(self) -> None:
-        """Find out whether what is stored can be read; a new database notes the present key.
+        """Check that stored secrets can be read; a new database records the present key.
 
         Raises:
-            SecretsError: The key is not the one of before, or lost, or its file cannot be used.
+            SecretsError: The key differs from the recorded one, is lost, or its file is unusable.
         """
         async with self.database.unit_of_work() as uow:
             canary = await uow.secrets.canary()
@@ -68,7 +68,7 @@ class SecretKeys:
         return "ok"
 
     async def _require_own(self, uow: UnitOfWork) -> None:
-        """Of secrets stored before there was a canary, the present key must open one."""
+        """Require that the present key decrypts a secret stored before there was a canary."""
         failure: SecretsError | None = None
         batch = await uow.secrets.endpoints()
         while batch:
@@ -84,9 +84,9 @@ class SecretKeys:
             raise failure
 
     async def rotate(self) -> Rotation:
-        """Encrypt everything anew with the newest key; a key file gets a new one first.
+        """Encrypt all secrets again with the newest key; a key file gets a new key first.
 
-        Cut off at any moment, nothing is lost: old keys go last, and a second run goes on.
+        An interruption at any moment loses nothing: old keys go last, and a second run continues.
 
         Raises:
             SecretsError: The key file cannot be read or written.
@@ -94,7 +94,7 @@ class SecretKeys:
         done = Rotation()
         async with self.database.unit_of_work() as uow:
             await uow.secrets.add_canary(self.box.encrypt(_KNOWN_TEXT))
-            await uow.secrets.canary(for_update=True)  # of two rotations, one after the other
+            await uow.secrets.canary(for_update=True)  # two rotations run one after the other
             self.box.take_new_key()
             await self._renew_endpoints(done)
             await self._renew_answers(done)
@@ -145,7 +145,7 @@ class SecretKeys:
                 done.webhooks += not unreadable
 
     def _renewed(self, ciphers: dict[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
-        """New ciphertexts where they are needed, and which secrets no present key opens."""
+        """New ciphertexts where needed, and the names of secrets that no present key decrypts."""
         renewed: dict[str, bytes] = {}
         unreadable: list[str] = []
         for name, cipher in ciphers.items():

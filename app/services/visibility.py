@@ -1,9 +1,9 @@
-"""Who sees what of a withheld bank: the one place that decides it. docs/withheld.md has the table.
+"""Decides, in one place, who sees which part of a withheld bank. docs/withheld.md has the table.
 
-Whoever may write banks sees everything. Everybody else sees of a withheld bank what its items are
-called (keys, tags, groups), their parameters, and the figures of sessions: outcomes, scores,
-abilities, costs. What an item says, what counts as right, how it is put and marked, and every text
-that came back stay inside: an endpoint may repeat its prompt, and a scripted one knows the answers.
+A caller who may write banks sees everything. All others see the names of a withheld bank's items
+(keys, tags, groups), their parameters, and the figures of sessions: outcomes, scores, abilities,
+costs. They do not see an item's text, its right answers, its prompt and scorer, or any text that
+came back: an endpoint may repeat its prompt, and a scripted one knows the answers.
 
 Reports, exports and response shapes all take their values through a `View`.
 """
@@ -21,7 +21,7 @@ from app.records.leased import StoredEvent
 from app.records.rankings import RankingFigures, RankingRecord
 from app.records.sessions import Closing, Provenance, SessionRecord
 
-if TYPE_CHECKING:  # shapes of services above, which all take their values through here
+if TYPE_CHECKING:  # shapes of services that import this module
     from app.services.results.gates import Gate
     from app.services.sessions.manual import NextItem
     from app.services.sessions.rescoring import Change
@@ -29,13 +29,13 @@ if TYPE_CHECKING:  # shapes of services above, which all take their values throu
 
 T = TypeVar("T")
 
-#: Stands where a text may quote a withheld bank, such as the last answer before a session failed.
+#: Replaces a text that may quote a withheld bank, such as the last answer of a failed session.
 UNTOLD = (
     "Not told: the bank is withheld, and this may quote it. A key with the scope 'banks:write' "
     "sees it."
 )
 
-#: What everybody may know of where a result comes from; anything else may hold the bank's texts.
+#: Fields of a provenance that everybody may see; all others may hold the bank's texts.
 _TOLD_PROVENANCE = frozenset(
     {
         "code_version",
@@ -60,14 +60,14 @@ _TOLD_PROVENANCE = frozenset(
     }
 )
 _TOLD_ASKING = frozenset({"bank_revision", "unparsed_policy"})
-#: Of how an answer was obtained, what says nothing of it.
+#: Fields of a call that say nothing about its answer.
 _OF_CALL = frozenset({"endpoint_revision", "usage"})
-#: Wherever they stand in figures and events: texts out of answers, and sentences that quote them.
+#: Fields of figures and events, at any depth: texts of answers, and sentences that quote them.
 _QUOTES = frozenset({"extracted", "reason"})
 _SENTENCES = frozenset({"detail", "stop_detail", "left_behind"})
-#: Made of numbers alone, their sentences included.
+#: Fields that are made of numbers alone, including their sentences.
 _NUMBERS = frozenset({"estimate", "extrapolation"})
-#: Of these reasons to stop, the sentence beside them quotes an answer, an endpoint or a scorer.
+#: Reasons to stop whose sentence quotes an answer, an endpoint or a scorer.
 _QUOTING_REASONS = frozenset(
     {StopReason.TOO_MANY_FAILURES, StopReason.BUDGET_EXHAUSTED, StopReason.CUSTOM}
 )
@@ -75,35 +75,35 @@ _QUOTING_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one caller sees.
+    """What one caller may see.
 
     Attributes:
-        is_whole: Withheld banks, too: the caller may write banks.
-        is_admin: The caller may change what other keys made.
+        is_whole: Whether withheld banks are shown: the caller may write banks.
+        is_admin: Whether the caller may change what other keys made.
     """
 
     is_whole: bool
     is_admin: bool = False
 
     def shows(self, *, withheld: bool) -> bool:
-        """Whether content is shown."""
+        """Whether the content of a bank or session is shown."""
         return self.is_whole or not withheld
 
     def content_of(self, bank: Bank, value: T) -> T | None:
-        """A value that is a bank's content: scorer and prompt; `None` where it is withheld."""
+        """A value of a bank's content (scorer, prompt); `None` where it is withheld."""
         return value if self.shows(withheld=is_withheld(bank)) else None
 
     def item(self, item: Item, bank: Bank) -> Item:
-        """An item; where it is withheld without content, scorer and hash.
+        """An item; a withheld one without content, scorer and hash.
 
-        Who knows the question could try every answer against the hash.
+        With the hash, a caller who knows the question could try every answer.
         """
         if self.shows(withheld=is_withheld(bank)):
             return item
         return replace(item, content=ItemContent(), scorer=None, content_hash="")
 
     def session(self, record: SessionRecord) -> SessionRecord:
-        """A session: its figures, and of its provenance what names no text."""
+        """A session; of a withheld bank, its figures and the provenance without texts."""
         if self.is_whole or not record.withheld:
             return record
         return replace(
@@ -115,13 +115,13 @@ class View:
         )
 
     def answer(self, asked: "AskedAnswer") -> "AskedAnswer":
-        """An answer: its outcome, score and cost."""
+        """An answer; of a withheld bank, its outcome, score and cost."""
         if self.shows(withheld=asked.withheld) or asked.closing is None:
             return asked
         return replace(asked, closing=_redacted_closing(asked.closing))
 
     def change(self, change: "Change") -> "Change":
-        """The marks of an answer before and after it was marked again."""
+        """The scores of an answer before and after it was scored again."""
         if self.shows(withheld=change.withheld):
             return change
         after = change.after
@@ -132,19 +132,19 @@ class View:
         )
 
     def next_item(self, awaited: "NextItem") -> "NextItem":
-        """The item that a manual session waits for; where it is withheld its key alone."""
+        """The item that a manual session awaits; of a withheld bank, its key alone."""
         if self.shows(withheld=awaited.record.withheld):
             return awaited
         return replace(awaited, item=replace(awaited.item, content=ItemContent()))
 
     def event(self, event: StoredEvent) -> StoredEvent:
-        """Something that happened in a session or a ranking."""
+        """An event of a session or a ranking; of a withheld bank, without texts."""
         if self.shows(withheld=event.withheld):
             return event
         return replace(event, data=_redacted(event.data))
 
     def ranking(self, record: RankingRecord) -> RankingRecord:
-        """A ranking: its figures."""
+        """A ranking; of a withheld bank, its figures."""
         if self.shows(withheld=record.withheld):
             return record
         return replace(
@@ -155,21 +155,21 @@ class View:
         )
 
     def gate(self, gate: "Gate") -> "Gate":
-        """A gate; why its session failed may quote an answer."""
+        """A gate, without the reason of a failed session, which may quote a withheld answer."""
         if self.shows(withheld=gate.session.withheld) or gate.session.status != "failed":
             return gate
         return replace(gate, detail=f"The session failed. {UNTOLD}")
 
     def require_own_scorer(self, record: SessionRecord, *, named: bool) -> None:
-        """Refuse to mark answers to a withheld bank again by a scorer that is not its own.
+        """Refuse to score answers to a withheld bank again with a scorer that is not its own.
 
-        It would be given accepted answers, or a scripted examinee's, which are the same: one that
-        calls out would send them away, and any other tells by its marks, one question at a time,
-        how they are written.
+        A scorer gets the accepted answers, or a scripted examinee's, which are the same. One that
+        calls endpoints would send them away, and the scores of any other reveal, one question at
+        a time, how they are written.
 
         Args:
-            record: The session whose answers are to be marked.
-            named: The caller names the scorer; else those of the session's bank mark.
+            record: The session whose answers are to be scored.
+            named: Whether the caller names the scorer; otherwise the bank's scorers are used.
 
         Raises:
             MissingScopeError: The answers are withheld, and the caller may not write banks.
@@ -190,7 +190,7 @@ class View:
 
 
 def is_withheld(bank: Bank) -> bool:
-    """Whether a bank's content stays inside."""
+    """Whether a bank's content is withheld."""
     return bank.visibility != OPEN
 
 
@@ -208,9 +208,9 @@ def _redacted_provenance(provenance: Provenance) -> Provenance:
 
 
 def _redacted_closing(closing: Closing) -> Closing:
-    """The end of an item without what came back and how it was marked.
+    """The closing of an item without the reply and the way it was scored.
 
-    Nor the scorer's hash: few parameters can be guessed, and tried.
+    The scorer's hash is left out, too: its few parameters could be guessed and tried.
     """
     told = {name: known for name, known in (closing.method or {}).items() if name in _OF_CALL}
     return replace(
@@ -234,13 +234,13 @@ def _sentence(text: str | None, stop_reason: object) -> str | None:
 
 
 def _redacted_summary(summary: RankingFigures) -> RankingFigures:
-    """Figures of a ranking; what a member waits for may quote its endpoint."""
+    """Figures of a ranking, without the reason of a wait, which may quote a member's endpoint."""
     told: RankingFigures = _redacted(summary)
     return {**told, "waiting_reason": UNTOLD} if told.get("waiting_reason") else told
 
 
 def _redacted(value: Any) -> Any:
-    """Figures or an event as everybody may see them, however deep the texts stand."""
+    """Figures or an event as everybody may see them, with texts removed at any depth."""
     match value:
         case dict():
             return {name: _redacted_field(value, name) for name in value}
@@ -254,10 +254,10 @@ def _redacted_field(owner: Mapping[str, Any], name: str) -> Any:
     value = owner[name]
     if name in _NUMBERS:
         return value
-    if name in _QUOTES and "rank_lo" in owner:  # why a member has no rank: it counts its answers
+    if name in _QUOTES and "rank_lo" in owner:  # why a member has no rank: a count of answers
         return value
     if name in _QUOTES:
-        return UNTOLD if "until" in owner else None  # why a session waits is always told
+        return UNTOLD if "until" in owner else None  # a wait always has a reason
     if name in _SENTENCES and isinstance(value, str):
         return _sentence(value, owner.get("stop_reason"))
     return _redacted(value)

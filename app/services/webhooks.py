@@ -1,4 +1,4 @@
-"""Webhooks: kept and listed; the worker sends, see `app.worker.webhooks`."""
+"""Stores webhooks; `app.worker.webhooks` sends to them."""
 
 import base64
 import binascii
@@ -17,19 +17,16 @@ from app.storage.identifiers import new_id
 from app.storage.secrets import SecretBox
 
 _PREFIX: Final = "whsec_"
-#: Of a key, as Standard Webhooks has it.
+#: Bounds on the length of a signing key, from the Standard Webhooks specification.
 _LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
 @dataclass(frozen=True, eq=False)
 class WebhookService:
-    """Use cases of webhooks.
+    """Stores webhooks.
 
     Attributes:
-        calls_private: Whether webhooks made here may lie at loopback and private addresses.
-
-    Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        calls_private: Whether webhooks made here may have loopback and private addresses.
     """
 
     database: Database
@@ -38,17 +35,17 @@ class WebhookService:
     calls_private: bool = field(kw_only=True)
 
     async def create(self, url: str, secret: str, events: Sequence[str]) -> Webhook:
-        """Store a webhook, which is sent `webhook.created` at once.
+        """Store a webhook, to which `webhook.created` is sent at once.
 
         Args:
-            url: Where it is sent to.
-            secret: `whsec_` and the key that signs, in base64.
-            events: Types of events that are sent.
+            url: URL of the receiver.
+            secret: `whsec_`, followed by the signing key in base64.
+            events: Types of events to send.
 
         Raises:
-            InvalidInputError: A URL or a secret that cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
-            InvalidStateError: The project has as many as it may have.
+            InvalidInputError: The URL or the secret cannot be used.
+            BlockedAddressError: The URL names an address that this server does not call.
+            InvalidStateError: The project has as many webhooks as it may have.
         """
         try:
             host = parse_endpoint_url(url).host
@@ -72,10 +69,10 @@ class WebhookService:
 
 
 def signing_key(secret: str) -> bytes:
-    """The key that signs, of a secret as it is given.
+    """The signing key in a secret, as users give it.
 
     Raises:
-        InvalidInputError: It is none.
+        InvalidInputError: The secret has another form.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)

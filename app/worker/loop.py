@@ -1,4 +1,4 @@
-"""One worker process: takes jobs, keeps leases, rescues what others dropped, outlives Postgres."""
+"""One worker process: takes jobs, keeps leases, rescues lost work, and outlives Postgres."""
 
 import asyncio
 import contextlib
@@ -41,26 +41,26 @@ from app.worker.webhooks import WebhookSender
 
 logger = structlog.get_logger(__name__)
 
-#: A second job for a session is not announced, only found by polling.
+#: Seconds between polls, by which alone a second job for a session is found.
 _POLL_S = 0.5
-#: Pause before the queue's worker is started again, seconds: first and longest.
+#: First and longest pause before the queue's worker is started again, seconds.
 _RESTART_S = (0.2, 2.0)
-#: Rankings of one worker process at a time; each asks all its endpoints at once.
+#: Rankings that one worker process runs at a time; each asks all its endpoints at once.
 _RANKINGS = 8
-#: Calibrations of one worker process at a time: each takes all the cores and memory it can use.
+#: Calibrations that one worker process runs at a time; each takes all cores and memory it can.
 _CALIBRATIONS = 1
-#: Installations of one worker process at a time: they wait for others most of the time.
+#: Installations that one worker process runs at a time; they mostly wait for downloads.
 _INSTALLATIONS = 2
 
 
 def worker_name() -> str:
-    """Names this process in leases and logs."""
+    """Name of this process in leases and logs."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @contextlib.asynccontextmanager
 async def running_worker(services: Services) -> AsyncIterator[None]:
-    """A worker that runs while the block does; on exit its leases are given back."""
+    """Run a worker for as long as the block runs, then release its leases."""
     task = asyncio.create_task(work(services), name="worker")
     try:
         yield
@@ -72,7 +72,7 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runners:
-    """Of one process, one a kind of work."""
+    """The runners of one process, one for each kind of work."""
 
     sessions: SessionRunner
     rankings: RankingRunner
@@ -83,7 +83,7 @@ class Runners:
 
 @contextlib.asynccontextmanager
 async def open_runners(services: Services) -> AsyncIterator[Runners]:
-    """The runners of this process; what they run is stopped and given back at the end."""
+    """The runners of this process; at the end their work is stopped and its leases released."""
     settings = services.settings
     leasing = Leasing(
         database=services.database,
@@ -123,7 +123,7 @@ async def open_runners(services: Services) -> AsyncIterator[Runners]:
 
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
-    # Who takes work looks at that of all projects; who does it, at its own's alone.
+    # Taking work looks at all projects; doing it, only at the project that owns it.
     traced = traces_sent(services.settings.traces_endpoint)
     with acting_for(EVERYBODY), doing(None), traced:
         await _work(services)
@@ -161,7 +161,7 @@ def _turns(runner: LeasedRunner[Any], alone: int) -> Turns:
 
 
 async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
-    """Keep a procrastinate worker up: it ends, without an error, when Postgres goes away."""
+    """Restart procrastinate's worker, which ends without an error when Postgres goes away."""
     pause, longest = _RESTART_S
     while True:
         try:
@@ -173,18 +173,18 @@ async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
                 _stop_if_cancelled()
                 await app.run_worker_async(
                     queues=[kind.queue],
-                    # One calibration takes all that there is.
+                    # One calibration takes all cores and memory.
                     concurrency=turns.places if turns.alone > 1 else 1,
                     fetch_job_polling_interval=_POLL_S,
                     install_signal_handlers=False,
-                    # The jobs only wait for what goes on without them.
+                    # The jobs only wait for work that goes on without them.
                     shutdown_graceful_timeout=0,
                     delete_jobs="always",
                 )
-        # Procrastinate's pool lets psycopg's own error through when it cannot be opened in time.
+        # Procrastinate's pool passes on psycopg's own error when it cannot be opened in time.
         except (ConnectorException, psycopg.OperationalError, OSError) as error:
             logger.warning("queue_lost", error=str(error))
-        except Exception:  # any fault must be outlived, or no session is run any more
+        except Exception:  # after any fault, sessions must still be run
             logger.exception("queue_failed")
         _stop_if_cancelled()
         logger.info("queue_worker_restarts", in_s=pause)
@@ -194,9 +194,9 @@ async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
 
 @contextlib.asynccontextmanager
 async def _opened(app: procrastinate.App) -> AsyncIterator[None]:
-    """The queue's connections, closed even where opening them was cut short, as by a cancellation.
+    """The queue's connections, closed even where opening them was interrupted or cancelled.
 
-    Of what is left half open some tasks swallow a cancellation, and the process never ends.
+    Tasks of half-open connections may swallow a cancellation, and the process would never end.
     """
     try:
         await app.open_async()
@@ -207,10 +207,10 @@ async def _opened(app: procrastinate.App) -> AsyncIterator[None]:
 
 
 def _stop_if_cancelled() -> None:
-    """Stop a task that was told to and never heard of it.
+    """Stop the present task if its cancellation was lost.
 
-    What fails on being cancelled hides it, as procrastinate does that cannot sign off; and what is
-    cancelled in the moment in which it is done just goes on, as `asyncio.wait_for` does in which a
+    An error raised during a cancellation hides it, as when procrastinate cannot sign off. A task
+    cancelled at the moment when its wait is done goes on, as in the `asyncio.wait_for` by which a
     pool waits for its connections.
     """
     if (task := asyncio.current_task()) is not None and task.cancelling():

@@ -1,7 +1,7 @@
-"""The job queue: procrastinate as transport, nothing more.
+"""The job queue, for which procrastinate is the transport and nothing more.
 
-A job only says "somebody should run this session", or this calibration. Who may run it is settled
-by the lease in its table, so a job that is lost, doubled or woken too late does no harm.
+A job only says that some worker should run a session or other work. The lease in the work's table
+decides who may run it, so a job that is lost, doubled or late does no harm.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """Work under a lease: the task that runs it, and the queue in which its jobs wait."""
+    """A kind of leased work: the task that runs it, and the queue in which its jobs wait."""
 
     task: str
     queue: str
@@ -30,7 +30,7 @@ SESSION = JobKind("sextant.run_session", "sessions")
 CALIBRATION = JobKind("sextant.run_calibration", "calibrations")
 RANKING = JobKind("sextant.run_ranking", "rankings")
 INSTALLATION = JobKind("sextant.run_installation", "installations")
-#: By what the prefix of an id names.
+#: Prefix of an id -> kind of work.
 _KIND_OF = {"ses": SESSION, "cal": CALIBRATION, "rnk": RANKING, "ins": INSTALLATION}
 
 #: Connections of one worker to the queue: listener, heartbeat, fetch, and some for finishing jobs.
@@ -38,7 +38,7 @@ _POOL_SIZE = 6
 
 
 async def _one_by_one(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Each of the queue's own statements is a transaction: it needs no BEGIN and COMMIT."""
+    """Make each statement of the queue its own transaction, without BEGIN and COMMIT."""
     await connection.set_autocommit(True)
 
 
@@ -53,8 +53,8 @@ def queue_app(database: Database) -> procrastinate.App:
     return procrastinate.App(connector=connector)
 
 
-#: Sessions of the same key that wait or run and were made before: one's tenth comes after
-#: everybody else's ninth. Of very many it does not matter how many there are.
+#: Number of earlier sessions of the same key that wait or run, up to 100. Its negative is a job's
+#: priority, so that the tenth session of one key comes after the ninth of every other key.
 _EARLIER = """
     SELECT count(*) FROM (
         SELECT FROM sessions s JOIN sessions me ON me.id = %(id)s
@@ -66,28 +66,28 @@ _EARLIER = """
 
 
 class JobQueue:
-    """Asks the workers to run a session, a ranking or a calibration."""
+    """Asks the workers to run sessions, rankings, calibrations and installations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._app = queue_app(database)
 
     async def enqueue(self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False) -> None:
-        """Add the job in the unit of work's own transaction: both are stored, or neither.
+        """Add a job in the transaction of the unit of work: both are stored, or neither.
 
-        A job that waits for this resource already is enough.
+        Nothing is added where a job for this resource waits already.
 
         Args:
-            uow: The transaction.
-            resource_id: What is to be run.
-            is_new: It was made in this transaction, so that no job can wait for it.
+            uow: Unit of work with the transaction.
+            resource_id: Id of the work to run.
+            is_new: Whether this transaction created the work, so that no job can wait for it.
 
         Raises:
-            DatabaseUnavailableError: Postgres went away, or has no room.
+            DatabaseUnavailableError: Postgres went away, or has no space.
         """
         kind = _KIND_OF[resource_id.partition("_")[0]]
         connection = await uow.driver_connection()
-        # A savepoint: the refusal of a second job must not undo the caller's own writes.
+        # With a savepoint, the refusal of a second job does not undo the caller's own writes.
         savepoint = contextlib.nullcontext() if is_new else connection.transaction()
         try:
             async with savepoint:
@@ -111,7 +111,7 @@ class JobQueue:
             raise DatabaseUnavailableError(f"The queue cannot be written now: {cause}.") from error
 
     async def enqueue_again(self, resource_ids: Sequence[str]) -> None:
-        """Add jobs for what nobody runs, all of them or none."""
+        """Add jobs for work that no worker runs: all of them, or none."""
         async with self._database.unit_of_work() as uow:
             for resource_id in resource_ids:
                 await self.enqueue(uow, resource_id)

@@ -1,7 +1,7 @@
-"""Whose work comes next in one process: projects take turns, and the keys of a project.
+"""Decides whose work comes next in one process: projects take turns, and the keys of a project.
 
-Of the places that other projects leave, one project takes three quarters at most, and of those one
-key three quarters: however much somebody has asked for, the next one's work begins at once.
+A project takes at most three quarters of the places that other projects leave, and a key at most
+three quarters of those. So work of another owner begins at once, however much one has queued.
 """
 
 import math
@@ -13,22 +13,22 @@ from app.records.projects import SHARE, share_of
 
 
 class Owner(NamedTuple):
-    """Whose work it is."""
+    """Project and API key that own work."""
 
     project_id: str
     key_id: str | None
 
 
 class Turns:
-    """Lets work begin where its owner has not taken too much already; the rest waits.
+    """Lets work begin unless its owner runs too much already; other work waits.
 
-    What waits has no job any more. It begins in the place of what ends here, or, since it stays
-    queued in its table, wherever it is rescued to.
+    Waiting work has no job any more. It begins when other work ends here, or, since it stays
+    queued in its table, in another process that rescues it.
 
     Args:
-        alone: How much one key may run at a time if nobody else wants anything.
-        run: Runs work to its end, by its id.
-        owner_of: Whose it is; None where it is gone.
+        alone: Most work that one key may run at a time while no other key wants any.
+        run: Runs the work with an id to its end.
+        owner_of: Owner of the work with an id; None where the work was deleted.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Turns:
         owner_of: Callable[[str], Awaitable[Owner | None]],
     ) -> None:
         self.alone = alone
-        #: Of all owners together.
+        #: Most work that all owners together run at a time.
         self.places = math.ceil(math.ceil(alone / SHARE) / SHARE)
         self._run = run
         self._owner_of = owner_of
@@ -49,11 +49,11 @@ class Turns:
 
     @property
     def waiting(self) -> list[str]:
-        """What waits here for its turn."""
+        """Ids of the work that waits here for its turn."""
         return [resource_id for line in self._waiting.values() for resource_id in line]
 
     async def run(self, resource_id: str) -> None:
-        """Run work now, and then what waits for its place; or have it wait."""
+        """Run work now, and then the work that waits for its place; or let it wait."""
         owner = await self._owner_of(resource_id)
         if owner is None:
             return
@@ -78,7 +78,7 @@ class Turns:
         return mine < allowed and keys < share_of(allowed - (mine - keys))
 
     def _next(self) -> tuple[Owner, str] | None:
-        """What waits of the owner who has the least, if it may begin."""
+        """Waiting work of the owner that runs least, if any may begin."""
         ready = [owner for owner in self._waiting if self._may_begin(owner)]
         if not ready:
             return None

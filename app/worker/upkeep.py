@@ -1,4 +1,4 @@
-"""What runs beside the work: what dead workers left is queued again, what is too old is removed."""
+"""Upkeep beside the work: queues the work of dead workers again, and removes old data."""
 
 import asyncio
 import math
@@ -25,10 +25,10 @@ _STALLED_WORKER_S = 60.0
 
 
 async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
-    """Queue again what a lost worker ran, or had in line; what is in line here is not lost."""
+    """Queue again the work that a lost worker ran or had in line, but not what waits here."""
     settings = services.settings
     grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
-    #: Leases that ran out while the database was away say nothing about who held them.
+    #: Leases that ran out while the database was away do not count as a worker's lapses.
     counts_from = -math.inf
     while True:
         await asyncio.sleep(settings.heartbeat_s)
@@ -55,12 +55,12 @@ async def rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Tu
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
             counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s
-        except Exception:  # it must not take the worker with it
+        except Exception:  # no fault may end the worker
             logger.exception("rescue_failed")
 
 
 async def sweep(app: procrastinate.App) -> None:
-    """Remove the jobs of workers that died with them; what they ran is rescued by lease."""
+    """Remove the jobs of dead workers, whose work is rescued by its lease."""
     manager = app.job_manager
     for job in await manager.get_stalled_jobs(seconds_since_heartbeat=_STALLED_WORKER_S):
         await manager.finish_job(job, status=Status.FAILED, delete_job=True)
@@ -71,7 +71,7 @@ _PURGE_S = 3600.0
 
 
 async def keep_purging(services: Services) -> None:
-    """Look for what is too old until cancelled, once this worker has been there for a lease."""
+    """Remove old data until cancelled; begin when this worker has run for one lease."""
     pause = services.settings.lease_s
     while True:
         await asyncio.sleep(pause)
@@ -81,19 +81,19 @@ async def keep_purging(services: Services) -> None:
             logger.warning("purge_postponed")
             pause = services.settings.heartbeat_s
             continue
-        except Exception:  # it must not take the worker with it
+        except Exception:  # no fault may end the worker
             logger.exception("purge_failed")
         pause = _PURGE_S
 
 
 async def purge(database: Database) -> None:
-    """Remove what is older than its project, or Sextant, keeps it.
+    """Remove data that are older than the retention of their project, or of Sextant.
 
-    Each statement is committed by itself. Together they would hold rows of one table while they
-    wait for another's, and whoever deletes something meanwhile may hold these and want the others.
+    Each statement is committed by itself. In one transaction they would lock rows of one table
+    while they wait for rows of another, which may deadlock with a simultaneous deletion.
 
     Raises:
-        DatabaseUnavailableError: The rest is to be removed another time.
+        DatabaseUnavailableError: Postgres went away; the rest is removed another time.
     """
     async with database.reading() as uow:
         await uow.idempotency.purge()

@@ -1,8 +1,8 @@
-"""Sends what is queued for webhooks, and again after pauses that grow over a day.
+"""Sends the queued deliveries of webhooks, and retries them with growing pauses over a day.
 
-A delivery is queued by the transaction that stores an end, and its row is all there is of it: when
-the next attempt is due, and how the last one went. An attempt moves that moment before it calls, so
-that one whose worker is killed is made again like one that failed.
+The transaction that stores an end queues its delivery. The delivery's row holds the time of the
+next attempt and the outcome of the last one. An attempt moves that time before it calls, so that
+an attempt whose worker is killed is repeated like a failed one.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from app.services.webhooks import signing_key
 
 logger = structlog.get_logger(__name__)
 
-#: Seconds between two looks for what is due.
+#: Seconds between two looks for due deliveries.
 _LOOK_S: Final = 1.0
-#: For one attempt, to the last byte of the answer.
+#: Seconds for one attempt, up to the last byte of the reply.
 _TIMEOUT_S: Final = 15.0
-#: Calls of a worker at a time: those of sessions need the connections, too.
+#: Most calls of a worker at a time; calls of sessions need HTTP connections, too.
 _MOST_CALLS: Final = 50
 #: Pauses after failed attempts, seconds: a day in all.
 PAUSES_S: Final = (5, 60, 300, 1800, 7200, 18_000, 28_800, 30_235)
@@ -40,22 +40,22 @@ _GONE: Final = 410
 
 @dataclass(frozen=True, eq=False)
 class WebhookSender:
-    """Sends what is due, of all projects."""
+    """Sends the due deliveries of all projects."""
 
     services: Services
     networks: Networks
-    #: Webhook -> deliveries on their way to it.
+    #: Id of a webhook -> number of deliveries in progress to it.
     _busy: dict[str, int] = field(init=False, default_factory=dict)
 
     async def run(self) -> None:
-        """Send until cancelled. A receiver that hangs holds up its own webhook alone.
+        """Send until cancelled. A receiver that hangs delays only its own webhook.
 
-        Where more hang than calls are open, others wait until those have timed out.
+        Where as many receivers hang as there may be calls, others wait until those time out.
         """
         async with asyncio.TaskGroup() as tasks:
             while True:
                 try:
-                    # What is claimed is called at once: its lease is short.
+                    # Only as many are claimed as can be called at once: their lease is short.
                     room = _MOST_CALLS - sum(self._busy.values())
                     async with self.services.database.unit_of_work() as uow:
                         claimed = await uow.webhooks.claim(room, besides=self._busy)
@@ -64,20 +64,20 @@ class WebhookSender:
                         tasks.create_task(self._send_all(webhook, deliveries))
                 except DatabaseUnavailableError:
                     logger.warning("webhooks_postponed")
-                except Exception:  # it must not take the worker with it
+                except Exception:  # no fault may end the worker
                     logger.exception("webhooks_failed")
                 await asyncio.sleep(_LOOK_S)
 
     async def _send_all(self, webhook: Webhook, deliveries: list[Delivery]) -> None:
         try:
             await asyncio.gather(*(self._send(webhook, one) for one in deliveries))
-        except Exception:  # as above; what was not written is sent again
+        except Exception:  # no fault may end the worker; unrecorded deliveries are sent again
             logger.exception("webhooks_failed", webhook_id=webhook.id)
         finally:
             del self._busy[webhook.id]
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> None:
-        """Make an attempt, and write how it went."""
+        """Make an attempt, and store its outcome."""
         status, error = await self._attempt(webhook, delivery)
         again_in = None
         if error is not None and status != _GONE and delivery.attempts <= len(PAUSES_S):
@@ -86,7 +86,7 @@ class WebhookSender:
         WEBHOOK_ATTEMPTS.labels(outcome).inc()
 
         async def record() -> None:
-            # Each statement is a transaction: cut off between them, the next attempt disables it.
+            # Each statement is a transaction; if the second is lost, the next attempt disables it.
             async with self.services.database.reading() as uow:
                 await uow.webhooks.record(
                     delivery, status_code=status, error=error, again_in=again_in
@@ -97,7 +97,7 @@ class WebhookSender:
         await retry_outages(record)
 
     async def _attempt(self, webhook: Webhook, delivery: Delivery) -> tuple[int | None, str | None]:
-        """What the receiver answered, and why that is no delivery."""
+        """Status of the receiver's reply, and the reason if the delivery failed."""
         may_private = webhook.calls_private and self.services.settings.calls_private
         network = self.networks.private if may_private else self.networks.public
         try:
@@ -114,20 +114,20 @@ class WebhookSender:
             )
         except SextantError as error:
             return None, error.detail
-        except Exception:  # any fault must be written, or it is tried forever
+        except Exception:  # any fault must be stored, or it is tried forever
             logger.exception("webhook_failed", delivery_id=delivery.id)
             return None, "An unexpected fault; the server's log has it under this delivery's id."
         is_taken = 200 <= reply.status < 300
         return reply.status, None if is_taken else f"The receiver answered {reply.status}."
 
     async def _data(self, webhook: Webhook, delivery: Delivery) -> dict[str, Any]:
-        """What the event says; of a gate how its session has decided it."""
+        """Data of the event; for a gate, with the decision."""
         if delivery.type != "gate.decided":
             return delivery.data
         with acting_for(Acting(webhook.project_id)):
             try:
                 gate = await self.services.gates.get(delivery.data["id"])
-            except NotFoundError:  # it went with its session
+            except NotFoundError:  # it was deleted with its session
                 return delivery.data
         return {
             **delivery.data,

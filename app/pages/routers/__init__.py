@@ -1,4 +1,4 @@
-"""All pages, in the order in which a path is looked for."""
+"""Routers of all pages, in the order in which paths are matched."""
 
 from app.pages import static
 from app.pages.routers import (
@@ -19,7 +19,7 @@ from app.pages.routers import (
 _MODULES = (
     home,
     sign_in,
-    new_session,  # before what takes any id
+    new_session,  # before the route with any session's id
     sessions,
     banks,
     rankings,

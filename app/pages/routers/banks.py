@@ -1,4 +1,4 @@
-"""Banks, their versions, the items of a version, one item, and who is ahead on a bank."""
+"""Banks, their versions, the items of a version, one item, and a bank's leaderboard."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
-#: Answers that the page of an item shows at once; its curve stands beside the latest.
+#: Answers that an item's page shows at once; its chart shows the latest ones.
 _ANSWERS = 200
-#: Recorded answers behind the calibration that it shows at once.
+#: Recorded answers of the calibration that an item's page shows at once.
 _RECORDED = 100
 PageNumber = Annotated[int, Query(ge=1, le=100_000, alias="page")]
 ItemId = Annotated[str, Path(min_length=1, max_length=64)]
@@ -78,7 +78,7 @@ async def version_page(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """One version: what it can do, what is wrong with it, and how widely tests spread over it."""
+    """One version: its precision, its faults, and how evenly sessions use its items."""
     visit.require("read")
     found = await opened.versions.get(bank, version)
     return await page(
@@ -142,7 +142,7 @@ async def item_page(
     opened: AllServices,
     number: PageNumber = 1,
 ) -> Response:
-    """One item: its text, its curve beside what tests saw, and all answers to it."""
+    """One item: its text, its curve with the scores in sessions, and all answers to it."""
     visit.require("read")
     found = await opened.versions.get(bank, version)
     loaded = await opened.versions.load(found.id)
@@ -159,7 +159,7 @@ async def item_page(
     chart = await asyncio.to_thread(item_curve, loaded, row.item.position, answers=latest)
     recorded = None
     if found.calibration is not None:
-        with contextlib.suppress(NotFoundError):  # of a lent bank: answers are its lender's
+        with contextlib.suppress(NotFoundError):  # a lent bank's answers stay with the lender
             calibration = await opened.calibrations.get(found.calibration["id"])
             recorded = await opened.response_sets.answers_to(
                 calibration.response_set_id,
@@ -199,7 +199,7 @@ async def leaderboard(
     name: Word = None,
     value: Word = None,
 ) -> Response:
-    """Who is ahead on a bank: a result of each endpoint, ties as ties."""
+    """The leaderboard of a bank: a result of each examinee, with ties."""
     visit.require("read")
     found = await opened.leaderboards.of_bank(bank, confidence=confidence)
     shown = [found.board, *found.others]
@@ -229,7 +229,7 @@ async def leaderboard(
 
 
 def _has(metadata: Mapping[str, str], name: str | None, value: str | None) -> bool:
-    """Whether a test's metadata pass the filter; without a value the name is enough."""
+    """Whether a session's metadata pass the filter; without a value, the name is enough."""
     return not name or (name in metadata and value in (None, "", metadata[name]))
 
 

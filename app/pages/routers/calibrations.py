@@ -1,4 +1,4 @@
-"""Calibrations: how far, how well, what was left out; published from the page."""
+"""Calibrations: their progress, fit and exclusions, and their publication."""
 
 import json
 from typing import Annotated
@@ -45,7 +45,7 @@ async def calibration_page(
     feed: Feed,
     seen: Seen = None,
 ) -> Response:
-    """One calibration; while it runs, asked for every other second."""
+    """One calibration; the page polls it every other second while it runs."""
     visit.require("read")
     newest = await feed.newest("calibration", calibration_id)
     if seen == newest:
@@ -57,7 +57,7 @@ async def calibration_page(
 async def cancel(
     calibration_id: CalibrationId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
-    """Ends a calibration."""
+    """Cancel a calibration."""
     visit.require("banks:write")
     await opened.calibrations.cancel(calibration_id)
     return see(request, f"/calibrations/{calibration_id}")
@@ -71,7 +71,7 @@ async def publish(
     form: Form,
     opened: AllServices,
 ) -> Response:
-    """Makes a bank version of it."""
+    """Publish a calibration as a bank version."""
     visit.require("read", "banks:write")
     try:
         given = {name: form[name] for name in ("bank", "notes") if name in form}

@@ -1,4 +1,4 @@
-"""The reference of the API: Swagger UI, which reads what the API says of itself."""
+"""The reference of the API: Swagger UI, which reads the OpenAPI document."""
 
 from fastapi import Request, Response
 
@@ -10,5 +10,5 @@ router = make_router()
 
 @router.get("/docs")
 async def reference(request: Request) -> Response:
-    """Every call, to be tried; open to everybody, as `/openapi.json` is."""
+    """The reference of all calls, which can be tried; public, like `/openapi.json`."""
     return await page(request, "docs.html")

@@ -1,4 +1,4 @@
-"""Endpoints: saved, looked at, probed, deleted."""
+"""Endpoints: the list, one endpoint, and forms that save, probe and delete."""
 
 import json
 from typing import Annotated
@@ -41,7 +41,7 @@ async def endpoint_list(
 
 @router.post("/endpoints")
 async def save(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
-    """Saves an endpoint."""
+    """Save an endpoint."""
     visit.require("read", "run")
     try:
         body = NamedEndpointCreate.model_validate_json(json.dumps(endpoint_in(form)))
@@ -79,7 +79,7 @@ async def endpoint_page(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """One endpoint: its settings, its last tests and what they cost."""
+    """One endpoint: its settings, its last sessions and their cost."""
     visit.require("read")
     return await _page(request, visit, opened.endpoints, opened.sessions, endpoint_id)
 
@@ -91,7 +91,7 @@ async def probe(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """Asks the endpoint what it can do."""
+    """Probe the endpoint for what it supports."""
     visit.require("read", "run")
     try:
         told = await opened.endpoints.probe(endpoint_id)
@@ -110,7 +110,7 @@ async def delete(
     form: Form,
     opened: AllServices,
 ) -> Response:
-    """Takes an endpoint out of use; its tests stay."""
+    """Delete an endpoint; its sessions stay."""
     visit.require("run")
     await opened.scorer_guard.require_free(visit.view, endpoint_id=endpoint_id)
     revision = form.get("revision", "")

@@ -1,4 +1,4 @@
-"""The first page: what runs, what came out last, where to begin."""
+"""The first page: sessions in progress, latest results, and links to start."""
 
 from fastapi import Request, Response
 from markupsafe import Markup
@@ -22,7 +22,7 @@ _SHOWN = 10
 
 @router.get("/")
 async def home(request: Request, visit: Visit, opened: AllServices) -> Response:
-    """What there is to see."""
+    """Sessions in progress, latest results and banks, as far as the visitor may see them."""
     if visit.caller is None:
         visit.require("read")
     running: list[SessionRead] = []

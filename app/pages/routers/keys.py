@@ -1,4 +1,4 @@
-"""API keys: made, listed, revoked."""
+"""API keys: the list, and forms that create and revoke keys."""
 
 import json
 from typing import Annotated
@@ -23,7 +23,7 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
-#: Limits that the form asks for.
+#: Limits that the form offers.
 _LIMITS = ("usd_per_day", "tokens_per_day", "stored_bytes", "open_sessions")
 KeyPath = Annotated[str, Path(pattern=r"^key_[0-9a-z]{26}$")]
 After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
@@ -33,14 +33,14 @@ After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
 async def key_list(
     request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
-    """All keys that the caller looks after, revoked ones included."""
+    """All keys that the visitor administers, including revoked ones."""
     visit.require("admin")
     return await _list(request, opened.api_keys, after)
 
 
 @router.post("/keys")
 async def create(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
-    """Makes a key; its secret is shown this once."""
+    """Create a key; its secret is shown only once."""
     visit.require("admin")
     scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
     try:
@@ -60,7 +60,7 @@ async def create(request: Request, visit: Visit, form: Form, opened: AllServices
 
 @router.post("/keys/{key_id}/revoke")
 async def revoke(key_id: KeyPath, request: Request, visit: Visit, opened: AllServices) -> Response:
-    """Makes a key useless from now on."""
+    """Revoke a key from now on."""
     visit.require("admin")
     await opened.api_keys.revoke(key_id, project_id=visit.administered)
     return see(request, "/keys")

@@ -1,4 +1,4 @@
-"""A new test: whom to ask, what, how exactly; what that will take, before it is paid."""
+"""The form of a new session: model, benchmark, precision, and a forecast of what it takes."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from app.storage.paging import PageRequest
 router = make_router()
 M = TypeVar("M", bound=BaseModel)
 
-#: Simulated tests of a forecast: enough for what is shown, and soon there.
+#: Simulated examinees of a forecast: enough for the figures shown, and fast.
 _EXAMINEES = 30
 _CHOICES = 100
 _DEFAULTS = {"concurrency": str(CONCURRENCY), "kind": "openai_chat", "precision": "normal"}
@@ -44,11 +44,11 @@ _GOALS = ("se", "margin", "max_items")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """One of the choices of how exactly a score is to be known.
+    """One choice of the precision of a score.
 
     Attributes:
-        margin: Half of the score's 95 % interval that ends a test, as a share.
-        max_items: Questions at most; None is all of the bank.
+        margin: Half-width of the score's 95 % interval that ends a session, as a share.
+        max_items: Most questions; None for all of the bank.
     """
 
     label: str
@@ -70,10 +70,10 @@ PRECISIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takes:
-    """What a choice comes to, in the middle of simulated tests; None where not known.
+    """What a precision takes, as medians of simulated sessions; None where unknown.
 
     Attributes:
-        margin: As a share; 0 where all questions are asked.
+        margin: Half-width of the 95 % interval, as a share; 0 where all questions are asked.
     """
 
     margin: float
@@ -84,7 +84,7 @@ class Takes:
 
     @classmethod
     def of(cls, found: SimulationRead) -> "Takes":
-        """As tests by one design come to it."""
+        """The medians of sessions of one design."""
         seconds, usd, tokens = (
             None if one is None else one.median for one in (found.seconds, found.usd, found.tokens)
         )
@@ -94,7 +94,7 @@ class Takes:
 
     @classmethod
     def exact(cls, found: SimulationRead) -> "Takes":
-        """As `TOLD_MARGIN` does by the same law."""
+        """The forecast for the margin `TOLD_MARGIN`, which the simulation reports beside it."""
         takes, every = found.for_3_points, found.for_all
         margin = TOLD_MARGIN if takes.items < every.items else 0.0
         return convert(cls, takes, margin=margin)
@@ -105,8 +105,8 @@ class _Found:
     """What a button of the form has found out.
 
     Attributes:
-        forecast: Of what was set by hand.
-        takes: Of each choice of precision, where nothing was.
+        forecast: Forecast of goals that were set by hand.
+        takes: Forecast of each choice of precision, where no goals were set by hand.
     """
 
     forecast: SimulationRead | None = None
@@ -118,14 +118,14 @@ class _Found:
 
 @router.get("/sessions/new")
 async def new_session(request: Request, visit: Visit, opened: AllServices) -> Response:
-    """The form."""
+    """The form of a new session."""
     visit.require("run")
     return await _form(request, visit, opened, dict(request.query_params), _Found())
 
 
 @router.post("/sessions/new")
 async def send(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
-    """Starts the test, or finds out something about it, by the button that was pressed."""
+    """Start the session, or forecast, probe or preview it, by the button that was pressed."""
     visit.require("run")
     wanted = form.pop("do", "start")
     try:
@@ -190,7 +190,7 @@ async def _forecast(form: Mapping[str, str], opened: Services) -> _Found:
 
 
 async def _known_calls(form: Mapping[str, str], opened: Services) -> Body:
-    """How long a call takes, and on this bank its tokens, by the endpoint's last test."""
+    """Latency of calls, and their tokens on this bank, from the endpoint's last session."""
     endpoint = form.get("endpoint_id", "manual")
     if endpoint == "manual":
         return {}
@@ -241,7 +241,7 @@ async def _form(
 
 
 def _read(model: type[M], body: Body) -> M:
-    """A body as REST would take it, with all of its checks."""
+    """Validate a body with all the checks of REST."""
     return model.model_validate_json(json.dumps(body))
 
 
@@ -257,7 +257,7 @@ def _goals(precision: Precision) -> Body:
 
 
 def _stopping(form: Mapping[str, str]) -> Body:
-    """When to stop, as set by hand."""
+    """Goals of the session that were set by hand."""
     stopping = numbers_in({name: form[name] for name in form if name in ("se", "max_items")})
     return {**stopping, **({} if "se" in stopping else margin_in(form))}
 
@@ -278,7 +278,7 @@ def _endpoint(form: Mapping[str, str]) -> Body:
 
 
 def endpoint_in(form: Mapping[str, str]) -> Body:
-    """The endpoint that a form describes, as REST takes it."""
+    """The endpoint that a form describes, as a body for REST."""
     limits = numbers_in(
         {name: form[name] for name in form if name in ("rpm", "tpm", "usd_per_day")}
     )
@@ -313,7 +313,7 @@ def _simulation(form: Mapping[str, str]) -> Body:
         {name: form[name] for name in form if name in ("latency_ms", "tokens_in", "tokens_out")}
     )
     body = {"bank": _bank(form), "n_examinees": _EXAMINEES, **_design(form), **calls}
-    body.pop("budget", None)  # what it comes to is what is asked here
+    body.pop("budget", None)  # the forecast is of what the session takes without one
     if form.get("endpoint_id", "manual") != "manual":
         return {**body, "endpoint_id": form["endpoint_id"]}
     return {**body, **sections(price=endpoint_in(form).get("price"))}

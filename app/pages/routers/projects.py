@@ -1,4 +1,4 @@
-"""Projects: in which of them a key of all projects works, in this browser."""
+"""Projects: the list, and the choice of the one in which a key of all projects works."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ async def project_list(
 
 @router.post("/projects")
 async def choose(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
-    """Works in another project from now on, in this browser."""
+    """Choose the project in which this browser works from now on."""
     _require_all(visit)
     chosen = await opened.projects.recent(form.get("project", ""))
     response = see(request, "/")

@@ -1,4 +1,4 @@
-"""Rankings: begun, watched, ended."""
+"""Rankings: the list, the form that starts one, and one ranking."""
 
 import json
 from typing import Annotated
@@ -49,7 +49,7 @@ async def ranking_list(
 
 @router.get("/rankings/new")
 async def new_ranking(request: Request, visit: Visit, opened: AllServices) -> Response:
-    """The form of a ranking."""
+    """The form that starts a ranking."""
     visit.require("read", "run")
     return await _form(request, visit, opened, dict(request.query_params))
 
@@ -58,7 +58,7 @@ async def new_ranking(request: Request, visit: Visit, opened: AllServices) -> Re
 async def begin_ranking(
     request: Request, visit: Visit, form: Form, opened: AllServices
 ) -> Response:
-    """Begins a ranking."""
+    """Start a ranking."""
     visit.require("read", "run")
     try:
         body = RankingCreate.model_validate_json(json.dumps(_ranking(form)))
@@ -77,7 +77,7 @@ async def ranking_page(
     feed: Feed,
     seen: Seen = None,
 ) -> Response:
-    """One ranking: the order as it is known by now; while it runs, asked for every second."""
+    """One ranking with its present order; the page polls it every second while it runs."""
     visit.require("read")
     newest = await feed.newest("ranking", ranking_id)
     if seen == newest:
@@ -91,7 +91,7 @@ async def ranking_page(
         ranking=shown,
         names=names,
         running=shown.status not in ENDED,
-        # That a worker has taken it, or waits for longer, is told by no event.
+        # No event says that a worker has taken the ranking, or that a wait became longer.
         seen=newest if shown.status == "running" and not shown.waiting_reason else None,
     )
 
@@ -100,7 +100,7 @@ async def ranking_page(
 async def cancel_ranking(
     ranking_id: RankingId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
-    """Ends a ranking where it stands."""
+    """End a ranking with the answers so far."""
     visit.require("run")
     await opened.rankings.cancel(ranking_id)
     return see(request, f"/rankings/{ranking_id}")

@@ -1,4 +1,4 @@
-"""Results beside each other: two tests; gates."""
+"""Comparisons of two sessions, and gates."""
 
 import json
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A question that two tests marked differently.
+    """A question with different scores in two sessions.
 
     Attributes:
-        first: As the baseline answered it.
-        gain: By how much the second test's mark is higher.
+        first: Answer of the first session.
+        gain: Score in the second session minus score in the first.
     """
 
     first: AnswerRow
@@ -55,10 +55,10 @@ async def compare(
     ticked: Annotated[list[SessionName] | None, Query(alias="session", max_length=100)] = None,
     confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
 ) -> Response:
-    """Two tests: how far apart they are, and on which questions they differ."""
+    """Two sessions: the difference between them, and the questions on which they differ."""
     visit.require("read")
     shown: dict[str, Any] = {"comparison": None, "problem": None, "changed": [], "others": []}
-    if ticked:  # ids begin with their time: the older one is the baseline
+    if ticked:  # ids begin with their time: the older session is first
         first, second = (*sorted(filter(None, ticked)), None, None)[:2]
         if len(ticked) > 2:
             second = None
@@ -87,7 +87,7 @@ async def compare(
 async def _changed(
     opened: Services, view: View, first: SessionRecord, second: SessionRecord
 ) -> list[_Changed]:
-    """Questions of both tests with other marks, the greatest losses first."""
+    """Questions with different scores in both sessions, the greatest losses first."""
     mine, theirs = [
         {
             row.answer.item_id: (row.answer.score, row)
@@ -109,14 +109,14 @@ async def _changed(
 async def gate_list(
     request: Request, visit: Visit, opened: AllServices, after: After = None
 ) -> Response:
-    """Gates and what they said, the newest first."""
+    """Gates and their outcomes, the newest first."""
     visit.require("read")
     return await _gates(request, visit, opened, after, {}, None)
 
 
 @router.post("/gates")
 async def create_gate(request: Request, visit: Visit, form: Form, opened: AllServices) -> Response:
-    """Holds a test against a threshold."""
+    """Compare a session with a threshold."""
     visit.require("read", "run")
     try:
         given: dict[str, str] = {

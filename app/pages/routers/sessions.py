@@ -1,4 +1,4 @@
-"""Tests: the list, one of them as it runs or as it ended, its questions, and what steers it."""
+"""Sessions: the list, one running or ended session, its questions, and its buttons."""
 
 import asyncio
 import contextlib
@@ -32,11 +32,11 @@ router = make_router()
 _live = Live()
 
 _LISTED = 25
-#: Questions that a page shows; the rest is a click away.
+#: Questions that a page shows at once; a link leads to the rest.
 _ANSWERS = 25
 Step = Annotated[int, Path(ge=1, le=10**9)]
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
-#: A form's empty choice.
+#: Empty choice of a form.
 Any_ = Annotated[str | None, Query(max_length=0)]
 
 
@@ -50,7 +50,7 @@ async def session_list(
     bank_id: BankId | None = None,
     after: After = None,
 ) -> Response:
-    """Tests, the newest first."""
+    """Sessions, the newest first."""
     visit.require("read")
     wanted = SessionFilter(status=status or None, endpoint_id=endpoint_id, bank_id=bank_id)
     found = await opened.sessions.list_page(PageRequest(limit=_LISTED, after=after), wanted)
@@ -65,7 +65,7 @@ async def session_page(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """One test: as it runs, or what came out."""
+    """One session: its progress while it runs, or its report."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
     shown = SessionRead.of(record, visit.view)
@@ -79,7 +79,7 @@ async def session_page(
     answers = await answers_of(opened.sessions, opened.versions, visit.view, record, after=first)
     awaited = None
     if record.status == "awaiting_response" and visit.may("run"):
-        with contextlib.suppress(InvalidStateError):  # answered meanwhile
+        with contextlib.suppress(InvalidStateError):  # answered in the meantime
             awaited = visit.view.next_item(await opened.manual_sessions.next_item(session_id))
     return await page(
         request,
@@ -105,7 +105,7 @@ async def session_stream(
     feed: Feed,
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
-    """What changes on the page of a test, as server-sent events of HTML."""
+    """Changes of a session's page, as server-sent events of HTML."""
     visit.require("read")
     await opened.sessions.get(session_id)
     view = visit.view
@@ -136,7 +136,7 @@ async def answer_list(
     only: Annotated[AnswerKind | Literal[""], Query()] = "",
     search: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """The questions of a test in order of asking, a page at a time."""
+    """The questions of a session in order of asking, a page at a time."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
     is_filtered = bool(only or search)
@@ -169,7 +169,7 @@ async def answer_page(
     visit: Visit,
     opened: AllServices,
 ) -> Response:
-    """One question of a test: all of its text, how it was marked, its curve."""
+    """One question of a session: its whole text, how it was scored, and its curve."""
     visit.require("read")
     record = await opened.sessions.get(session_id)
     asked = await opened.sessions.responses(session_id, after_step=step - 1, limit=2)
@@ -208,7 +208,7 @@ def _add_action(action: Callable[[SessionService, str], Awaitable[object]], name
         return see(request, f"/sessions/{session_id}")
 
 
-_add_action(SessionService.cancel, "cancel")  # ends a test where it stands
+_add_action(SessionService.cancel, "cancel")  # ends a session with the answers so far
 _add_action(SessionService.pause, "pause")
 _add_action(SessionService.resume, "resume")
 
@@ -217,7 +217,7 @@ _add_action(SessionService.resume, "resume")
 async def delete(
     session_id: SessionId, request: Request, visit: Visit, opened: AllServices
 ) -> Response:
-    """Removes an ended test."""
+    """Delete an ended session."""
     visit.require("run")
     await opened.sessions.delete(session_id)
     return see(request, "/sessions")
@@ -231,7 +231,7 @@ async def extend(
     form: Form,
     opened: AllServices,
 ) -> Response:
-    """Goes on where an ended test stopped, in a new one."""
+    """Continue an ended session in a new one."""
     visit.require("read", "run")
     try:
         body = SessionExtend.model_validate(_extension(form, await opened.sessions.get(session_id)))
@@ -272,7 +272,7 @@ async def answer_by_hand(
     form: Form,
     opened: AllServices,
 ) -> Response:
-    """Answers the question that a test by hand waits for."""
+    """Answer the question that a session by hand awaits."""
     visit.require("run")
     if "step_token" not in form:
         raise InvalidInputError("The form does not say which question it answers.")

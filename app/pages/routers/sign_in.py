@@ -14,14 +14,14 @@ router = make_router()
 
 @router.get("/login")
 async def login_page(request: Request) -> Response:
-    """Asks for a key."""
+    """Ask for an API key."""
     wanted = own_path(request.query_params.get("next"))
     return await page(request, "login.html", next=wanted, problem=None)
 
 
 @router.post("/login")
 async def log_in(request: Request, form: Form, visit: Visit, opened: AllServices) -> Response:
-    """Exchanges the key for a cookie."""
+    """Exchange the key for a login cookie."""
     wanted = own_path(form.get("next"))
     try:
         token = await opened.logins.open(form.get("key", "").strip())
@@ -36,7 +36,7 @@ async def log_in(request: Request, form: Form, visit: Visit, opened: AllServices
 
 @router.post("/logout")
 async def log_out(request: Request, opened: AllServices) -> Response:
-    """Ends the login, here and wherever its cookie was copied to."""
+    """End the login, here and wherever its cookie was copied to."""
     if token := request.cookies.get(LOGIN_COOKIE):
         await opened.logins.close(token)
     response = see(request, "/login")

@@ -1,1 +1,1 @@
-"""Marks for answers, also by scorers that call out."""
+"""Scores of answers, including those of scorers that call endpoints."""

@@ -1,4 +1,4 @@
-"""Scores answers: what is stored of one in a session, and trials outside any."""
+"""Scores answers: those of a session in the form that is stored, and trials outside sessions."""
 
 import asyncio
 import hashlib
@@ -30,9 +30,9 @@ from app.storage.database import Database
 
 logger = structlog.get_logger(__name__)
 
-#: Pauses before marking is tried again where the server has too much to mark, seconds.
+#: Pauses before scoring is tried again while the server has too much to score, seconds.
 _BUSY_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0)
-#: Characters of a text that are stored at most; answers that are worth something are far below.
+#: Most characters of a stored text; useful answers are far shorter.
 MAX_CHARS: Final = 256 * 1024
 _END: Final = MAX_CHARS // 2
 _CUT = re.compile(r"\n\[\.\.\. [0-9]+ characters left out; SHA-256 of the whole: [0-9a-f]{64}\]\n")
@@ -40,11 +40,11 @@ _CUT = re.compile(r"\n\[\.\.\. [0-9]+ characters left out; SHA-256 of the whole:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A mark, and what is stored with the answer of how it came about.
+    """A score and its origin, as stored with the answer.
 
     Attributes:
-        scorer_hash: Of the scorer that really marked, by `hash_of`.
-        marking: Of scorers that called out; `None` for all others.
+        scorer_hash: Hash of the scorer that was used; see `hash_of`.
+        marking: Evidence and usage of a scorer that called endpoints; `None` for all others.
     """
 
     mark: Mark
@@ -54,7 +54,7 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class AnswerScorer:
-    """Marks the answers of one session, or one answer of a trial."""
+    """Scores the answers of one session, or one answer of a trial."""
 
     calls: ScorerCalls
 
@@ -68,7 +68,7 @@ class AnswerScorer:
         transport: Transport,
         keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> "AnswerScorer":
-        """The marker of a session."""
+        """The scorer of a session's answers."""
         calls = ScorerCalls(
             endpoints=endpoints,
             transport=transport,
@@ -82,12 +82,12 @@ class AnswerScorer:
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
     ) -> Marked:
-        """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
+        """Score `answer` to `item`; `on_wait` is called for each wait for a scorer's endpoint.
 
         Raises:
-            BusyError: Too much is being marked, see `app.scorers.mark`.
-            SecretsError: The key of a scorer's endpoint cannot be decrypted, and nobody is told of
-                waits.
+            BusyError: Too many answers are being scored; see `app.scorers.mark`.
+            SecretsError: The key of a scorer's endpoint cannot be decrypted, and `on_wait` is
+                None.
         """
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
@@ -95,7 +95,7 @@ class AnswerScorer:
         tools = self.calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorer, item.content, answer, tools)
         if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
-            return clean_score(mark, spec_hash)  # settled without a call
+            return clean_score(mark, spec_hash)  # scored without a call
         marking = {
             "scorer": item.scorer.name,
             "version": scorer.version,
@@ -116,19 +116,19 @@ class AnswerScorer:
         repeat: int = 0,
         patient: bool = True,
     ) -> Closing:
-        """The closing for an answer that came, scored or not; what it took is not said.
+        """The closing for a received answer, scored or not; the examinee's usage is left out.
 
         Args:
-            item: What was asked.
+            item: The item that was asked.
             answer: What the examinee wrote.
-            unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
-                outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
-            on_wait: Told of waits.
-            repeat: Which answer to the item it is.
-            patient: What finds no room waits, and in the end is no mark.
+            unparsed_is_wrong: Whether the bank counts unparseable answers as wrong: their outcome
+                stays `unparsed`, and their score of 0 enters the likelihood.
+            on_wait: Called for each wait.
+            repeat: Number of this answer among the answers to the same item.
+            patient: Whether to wait while the server is busy, and at last to give no score.
 
         Raises:
-            BusyError: Too much is being marked, and nobody is patient.
+            BusyError: Too many answers are being scored, and `patient` is false.
         """
         marked = await self._patiently(item, answer, on_wait, repeat, patient=patient)
         mark, error_code = marked.mark, None
@@ -184,7 +184,7 @@ def hash_of(spec: ScorerSpec) -> str:
 
 
 def cut(text: str | None) -> str | None:
-    """A text as it is stored: of one too long both ends, and a hash of the whole."""
+    """The stored form of a text; of a long one, both ends and a SHA-256 of the whole."""
     if text is None or len(text) <= MAX_CHARS:
         return text
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
@@ -194,12 +194,12 @@ def cut(text: str | None) -> str | None:
 
 
 def is_cut(text: str | None) -> bool:
-    """Whether a stored text is not the whole one: it cannot be marked again."""
+    """Whether a stored text was cut, so that the answer cannot be scored again."""
     return text is not None and len(text) > MAX_CHARS and _CUT.match(text, _END) is not None
 
 
 def clean_score(mark: Mark, scorer_hash: str, marking: Marking | None = None) -> Marked:
-    """A mark as it can be stored and shown, whatever those who were called wrote into it."""
+    """The score in a form that can be stored and shown, whatever the called endpoints wrote."""
     if isinstance(mark, Scored):
         mark = replace(mark, extracted=_clean(mark.extracted))
     else:
@@ -208,7 +208,7 @@ def clean_score(mark: Mark, scorer_hash: str, marking: Marking | None = None) ->
 
 
 def _clean(value: Any) -> Any:
-    """JSON-able `value` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
+    """JSON value without what Postgres cannot store: NUL, and halves of surrogate pairs."""
     match value:
         case str():
             return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
@@ -220,12 +220,12 @@ def _clean(value: Any) -> Any:
             return value
 
 
-#: Trials that may wait.
+#: Most trials that may wait.
 _WAITING = 4
 
 
 class ScorerTrials:
-    """Trials of scorers."""
+    """Runs trials of scorers."""
 
     def __init__(
         self, database: Database, endpoints: EndpointService, transport: Transport
@@ -233,15 +233,15 @@ class ScorerTrials:
         self._database = database
         self._endpoints = endpoints
         self._transport = transport
-        # Somebody waits for each: who comes late is told soon.
+        # A person waits for each trial, so the line is short and later ones are refused at once.
         self._turns = FairSemaphore(2, _WAITING, spare=2)
 
     async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
-        """Mark one answer; scorers that call out do so.
+        """Score one answer; a scorer that calls endpoints calls them.
 
         Raises:
-            InvalidInputError: The scorer cannot be used, or its endpoint could not serve.
-            BusyError: Too many trials are under way.
+            InvalidInputError: The scorer or its endpoint cannot be used.
+            BusyError: Too many trials are in progress.
         """
         async with self._turns.turn():
             return await self._mark(spec, content, answer)

@@ -1,4 +1,4 @@
-"""The calls of scorers that call out, within their budgets."""
+"""Calls of scorers to endpoints, within the scorers' budgets."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ from app.services.outages import OnWait, retry_outages
 
 T = TypeVar("T")
 
-#: More than there are judgements of one answer by one judge.
+#: Exceeds the number of judgements that one judge gives of one answer.
 _JUDGEMENTS = 1000
-#: Of calls that take no tokens for an answer.
+#: Parameters of calls whose answers take no tokens.
 _NOTHING_WRITTEN = GenerationParams(max_tokens=0)
 
 
 @dataclass(slots=True, kw_only=True)
 class Spending:
-    """Calls made for marking and what they took; `usd` is `None` once a price is unknown."""
+    """Calls made for scoring, and their usage; `usd` is `None` once a price is unknown."""
 
     calls: int = 0
     tokens_in: int = 0
@@ -41,7 +41,7 @@ class Spending:
     usd: float | None = 0.0
 
     def figures(self) -> CallsFigures:
-        """As it is stored."""
+        """The stored form."""
         return {
             "calls": self.calls,
             "tokens_in": self.tokens_in,
@@ -50,7 +50,7 @@ class Spending:
         }
 
     def add(self, other: "Spending") -> None:
-        """Count `other` in."""
+        """Add the usage of `other`."""
         self.calls += other.calls
         self.tokens_in += other.tokens_in
         self.tokens_out += other.tokens_out
@@ -59,10 +59,10 @@ class Spending:
 
 @dataclass(slots=True)
 class _Purse:
-    """What one scorer has spent in a session, of what it may.
+    """Budget of one scorer in a session, and what it has spent.
 
     Attributes:
-        unmetered: An endpoint did not say what a call took that is capped: the cap cannot be kept.
+        unmetered: Whether an endpoint did not report usage that is capped, so no cap can be kept.
     """
 
     name: str
@@ -74,7 +74,7 @@ class _Purse:
         """Refuse another call once the budget is spent.
 
         Raises:
-            ScorerBudgetError: It is.
+            ScorerBudgetError: The budget is spent, or cannot be kept.
         """
         budget, spent = self.budget, self.spent
         if budget is None:
@@ -95,7 +95,7 @@ class _Purse:
                 )
 
     def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:
-        """Whether what this call took is known, as far as the budget asks."""
+        """Whether the usage of this call is known as far as the budget needs it."""
         budget = self.budget
         if budget is None:
             return True
@@ -107,7 +107,7 @@ class Opened(NamedTuple):
     """A scorer's endpoint, ready to be called.
 
     Attributes:
-        cache: Where its answers are kept; None where they are not.
+        cache: Cache of its answers; None where they are not kept.
     """
 
     limited: RateLimited
@@ -115,16 +115,16 @@ class Opened(NamedTuple):
 
 
 class ScorerCalls:
-    """What the scorers of one session call, and what that took.
+    """Calls of the scorers of one session, and their usage.
 
     Args:
         endpoints: Opens the scorers' endpoints.
-        transport: The client that calls them.
-        resolved: Endpoint as scorers name it -> where it was when the session was made.
-        seed: For the jitter of waits.
-        stored: What earlier answers of the session have stored of their marking: it counts against
-            the budgets.
-        keeping: Keeps what models answer to scorers, and gives kept answers in place of calls.
+        transport: HTTP client of the calls.
+        resolved: Endpoint as scorers name it -> its origin when the session was created.
+        seed: Random seed of the jitter of waits.
+        stored: Scoring records of the session's earlier answers, whose usage counts against the
+            budgets.
+        keeping: Makes the cache that keeps an endpoint's answers and replaces calls by them.
     """
 
     def __init__(
@@ -161,11 +161,11 @@ class ScorerCalls:
         """The calls for one answer.
 
         Args:
-            name: Of the scorer.
-            spec_hash: By which its spending is known.
-            budget: What it may spend in a session.
-            on_wait: Told of waits where its endpoint makes us wait.
-            repeat: Which answer to the item it is: each is judged for itself.
+            name: Name of the scorer.
+            spec_hash: Hash of the scorer, by which its spending is counted.
+            budget: Budget of the scorer in a session.
+            on_wait: Called for each wait for the scorer's endpoint.
+            repeat: Number of this answer among those to the same item; each is judged separately.
         """
         purse = self._purses.get(spec_hash)
         if purse is None:
@@ -175,10 +175,10 @@ class ScorerCalls:
         return AnswerCalls(self, purse, on_wait, repeat)
 
     async def open(self, endpoint: str, on_wait: OnWait | None) -> Opened:
-        """An endpoint as a scorer names it, opened once a session.
+        """Open an endpoint, as a scorer names it, once per session.
 
         Raises:
-            SecretsError: Its key cannot be decrypted, and nobody is told of waits.
+            SecretsError: Its key cannot be decrypted, and `on_wait` is None.
         """
         found = self._opened.get(endpoint)
         if found is None:
@@ -193,11 +193,11 @@ class ScorerCalls:
 
 @dataclass(frozen=True, eq=False)
 class AnswerCalls:
-    """The calls for one answer, counted.
+    """The calls for one answer, and their usage.
 
     Attributes:
-        spent: What they took.
-        saved: What kept answers would have taken.
+        spent: Usage of the calls that were made.
+        saved: Usage that cached answers saved.
     """
 
     calls: ScorerCalls
@@ -211,7 +211,7 @@ class AnswerCalls:
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
-        """An answer in the form of `schema`, from an endpoint."""
+        """Ask an endpoint for an answer in the form of `schema`."""
         limited, cache = await self.calls.open(endpoint, self.on_wait)
         config = limited.next.ready.config
         request = CompletionRequest(messages=messages, params=config.sampling, schema=schema)
@@ -231,7 +231,7 @@ class AnswerCalls:
     ) -> Completion:
         if cache is None:
             return await self._call(limited, lambda: limited.complete(request))
-        # Judgements that the same request is made for are told apart by their number.
+        # Separate judgements with equal requests are cached under separate numbers.
         asked = (limited.next.ready.endpoint.id, request.messages)
         number = self.repeat * _JUDGEMENTS + self._asked[asked]
         self._asked[asked] += 1
@@ -240,7 +240,7 @@ class AnswerCalls:
         return await self._call(limited, lambda: cache.asked(request, number))
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
-        """Vectors of texts."""
+        """Embedding vectors of texts."""
         limited, _ = await self.calls.open(endpoint, self.on_wait)
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
@@ -257,7 +257,7 @@ class AnswerCalls:
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a callback answers."""
+        """The reply of a callback endpoint."""
         limited, _ = await self.calls.open(endpoint, self.on_wait)
 
         async def send(call: Call) -> Mapping[str, Any]:

@@ -1,1 +1,1 @@
-"""Rankings of several endpoints on one budget."""
+"""Rankings of several examinees within one budget."""

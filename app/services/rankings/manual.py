@@ -1,4 +1,4 @@
-"""Rankings by hand: a client asks for items and answers them, each in its member's session."""
+"""Rankings by hand: a client asks for items and answers each in its member's session."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -30,19 +30,19 @@ from app.services.sessions.run import open_run
 class ManualRankings(ManualSessions):
     """Answering by hand, where sessions may be members of rankings.
 
-    A ranking chooses what all its members are asked: no more at a time than its client asks for, so
-    that each item is chosen by all that is known. Whoever answers locks the ranking's row and its
-    members'. Runs are kept from answer to answer as those of sessions are.
+    A ranking chooses the items of all its members. It chooses no more at a time than its client
+    asks for, so that every choice uses all answers so far. An answer locks the rows of the ranking
+    and of its members. Runs are kept between answers, as those of sessions are.
     """
 
     async def ranking_items(self, ranking_id: str, n: int) -> Sequence[NextItem]:
-        """At most `n` items that a ranking waits for, in order of asking.
+        """At most `n` items whose answers a ranking awaits, in order of asking.
 
-        What was not answered in time is closed first; where fewer are awaited, more are chosen.
+        Overdue items are closed first; where fewer than `n` are awaited, more are chosen.
 
         Raises:
-            NotFoundError: No such ranking.
-            InvalidStateError: It is not a ranking by hand, or it has ended.
+            NotFoundError: There is no such ranking.
+            InvalidStateError: The ranking is not by hand, or has ended.
         """
         awaited, _ = await self._ranked(ranking_id, n)
         return await self._items(awaited[:n])
@@ -52,7 +52,7 @@ class ManualRankings(ManualSessions):
         self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
         ranking_id = None
-        if session_id not in self._runs:  # of a member none is kept
+        if session_id not in self._runs:  # no runs are kept for members
             async with self.database.reading() as uow:
                 ranking_id = (await uow.sessions.get(session_id)).ranking_id
         if ranking_id is None:
@@ -68,13 +68,13 @@ class ManualRankings(ManualSessions):
         n: int = 0,
         told: tuple[str, ManualAnswer, Closing | None] | None = None,
     ) -> tuple[list[Awaited], list[Awaited]]:
-        """A ranking after an answer was taken in, and those that are overdue were closed.
+        """Take in an answer, close overdue items and choose new ones.
 
-        As many items are asked as were closed, or as are missing from `n`. `told` is the session,
-        the answer, and how its text was marked.
+        As many items are chosen as were closed, or as are missing from `n` if that is more. `told`
+        is the session's id, the answer, and the closing with its score.
 
         Returns:
-            What it waits for now, and what of that was asked now.
+            All items that the ranking awaits now, and those of them that this step asked.
         """
         turn = self._turns.setdefault(ranking_id, asyncio.Lock())
         async with turn:
@@ -91,7 +91,7 @@ class ManualRankings(ManualSessions):
                         item = asked_with(answer.step_token, record, own)
                         version = held.run.members[0].run.version
                         given[record.id, item.step] = answer.closing(record, version, item, marked)
-                    # Taken out: nobody goes on with it if the step is not stored.
+                    # Removed first: a run whose step was not stored must not be used again.
                     self._runs.pop(ranking_id, None)
                     if held.revision != ranking.event_seq:  # another process was quicker
                         continue
@@ -112,13 +112,13 @@ class ManualRankings(ManualSessions):
             _require_open(ranking)
             records = await uow.sessions.of_ranking(ranking_id)
             asked = [await uow.sessions.administrations(record.id) for record in records]
-        # Loaded once, for thetas compare on one bank only.
+        # Loaded once: thetas of the members compare on one bank only.
         version = await self._version_of(records[0])
         members = [
             Member(record, await open_run(self.versions, record, items, version=version))
             for record, items in zip(records, asked, strict=True)
         ]
-        for member in members:  # figures are told of those, too, that take no step
+        for member in members:  # the ranking needs figures of members without a step, too
             member.run.summary(elapsed_s=0.0)
         plan = RankingPlan.from_dict(ranking.settings)
         run = RankingRun(plan=plan, members=members, seed=ranking.seed)
@@ -127,12 +127,12 @@ class ManualRankings(ManualSessions):
 
 
 def _step_forward(run: RankingRun, given: Mapping[tuple[str, int], Closing], n: int) -> RankingStep:
-    """Take in answers, by session and step, and choose what is asked; or end it."""
+    """Take in answers, keyed by session id and step, then choose items or end the ranking."""
     position = {member.record.id: i for i, member in enumerate(run.members)}
     closed: dict[int, dict[int, Closing]] = {}
     for (session_id, step), closing in given.items():
         i = position[session_id]
-        run.members[i].run.forget_figures()  # told anew, as by a run that was just opened
+        run.members[i].run.forget_figures()  # made anew, as in a run that was just opened
         closed.setdefault(i, {})[step] = run.members[i].run.close(step, closing)
     chosen, stop = run.choose(at_most=max(len(given), n - run.n_pending))
     now = datetime.now(UTC)

@@ -1,6 +1,6 @@
-"""One ranking as it runs: the engine's rules over its members' sessions. No I/O.
+"""State of one running ranking: the engine's rules over its members' sessions. No I/O.
 
-Rebuilt from the members' stored answers it is the same as the one that was lost.
+A run that is rebuilt from the members' stored answers equals the one that was lost.
 """
 
 import math
@@ -40,13 +40,13 @@ from app.services.sessions.figures import MIN_MARKED, no_result
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 
-#: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
+#: Least cost of a member, as a share of the dearest one's: else only free members would be asked.
 _CHEAPEST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPlan:
-    """What a ranking is told, as it is stored."""
+    """Settings of a ranking, as they are stored."""
 
     rules: RankingRules
     budget: RankingBudget
@@ -58,7 +58,7 @@ class RankingPlan:
 
     @classmethod
     def from_dict(cls, stored: RankingSettings) -> "RankingPlan":
-        """From what `to_dict` made."""
+        """Build from the output of `to_dict`."""
         rules = stored["rules"]
         names = {
             "metric": Metric(rules["metric"]),
@@ -73,7 +73,7 @@ class RankingPlan:
         )
 
     def to_dict(self) -> RankingSettings:
-        """As it is stored."""
+        """The settings in their stored form."""
         made: RankingSettings = {
             "rules": asdict(self.rules),
             "budget": asdict(self.budget),
@@ -94,12 +94,12 @@ class Member:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it takes no more items: it was there before somebody else joined."""
+        """Whether its session has ended: it was a member before another one joined."""
         return self.record.status in ENDED
 
 
 class RankingRun:
-    """The state of one ranking in the hands of whoever drives it."""
+    """The state of one ranking, for the runner or the client's calls that drive it."""
 
     def __init__(
         self,
@@ -123,12 +123,12 @@ class RankingRun:
 
     @property
     def members(self) -> Sequence[Member]:
-        """Who is ranked, by position."""
+        """Members of the ranking, by position."""
         return self._members
 
     @property
     def state(self) -> RankingState:
-        """The engine's state."""
+        """State of the engine's ranking."""
         members = tuple(member.run.state for member in self._members)
         state = self._ranking.looked(RankingState(members, self._seen))
         self._seen = state.seen
@@ -136,18 +136,18 @@ class RankingRun:
 
     @property
     def live(self) -> list[int]:
-        """Members that are asked, by position."""
+        """Positions of the members that this run asks."""
         return [i for i in range(len(self._members)) if i not in self._ended]
 
     @property
     def n_pending(self) -> int:
-        """Answers that are awaited."""
+        """Number of answers that are awaited."""
         return sum(len(self._members[i].run.pending) for i in self.live)
 
     def choose(
         self, at_most: float = math.inf
     ) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
-        """As many new items as may be in flight, or are wanted, and why there are no more."""
+        """Items chosen for each member, within concurrency and `at_most`, and why no more are."""
         asked: dict[int, list[SelectedItem]] = {}
         closed = self._closed()
         placed = self._placed(closed)
@@ -179,14 +179,14 @@ class RankingRun:
         stop: Stop | None,
         status: str = "running",
     ) -> RankingStep:
-        """What storage is to write for this step of all members, or for the end of all.
+        """The step of all members, or the end of the ranking, for storage to write.
 
-        What is told of members is told by position; `status` is of those that go on.
+        Mappings are keyed by the member's position; members that go on get `status`.
         """
         members: dict[str, Advance] = {}
         for i in self.live:
             run = self._members[i].run
-            # Who can be asked nothing more ends for that reason.
+            # A member that can be asked nothing more ends for that reason.
             ending = None if stop is None else run.ending(run.blocked() or stop)
             if i in closed or i in asked or ending is not None:
                 members[self._members[i].record.id] = run.step_forward(
@@ -202,7 +202,7 @@ class RankingRun:
         return RankingStep(summary=summary, events=events, end=end, members=members)
 
     def _end(self, stop: Stop) -> RankingEnd:
-        """How the ranking ends for this reason."""
+        """The end of the ranking for this reason."""
         answering = sum(bool(member.run.state.responses) for member in self._members)
         if answering >= 2 or stop.reason is StopReason.BUDGET_EXHAUSTED:
             return RankingEnd(
@@ -220,7 +220,7 @@ class RankingRun:
         )
 
     def summary(self) -> RankingFigures:
-        """The figures of `GET /v1/rankings/{id}` as of now."""
+        """Present figures of `GET /v1/rankings/{id}`."""
         state = self.state
         closed = self._closed()
         placed = self._placed(closed)
@@ -230,12 +230,12 @@ class RankingRun:
         group_of = {
             placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
         }
-        # Who could not be placed may have any rank, and anybody may be above or below.
+        # A member that could not be placed may have any rank, which widens the other rank ranges.
         behind = [i for i in range(len(self._members)) if i not in placed]
         ranks = {
             placed[at]: (lo, hi + len(behind)) for at, (lo, hi) in enumerate(ranked.rank_ranges)
         }
-        # Who has no result has no rank either, and decides nothing about others.
+        # A member without a result has no rank, and decides nothing about others.
         untold = {i for i, test in enumerate(state.members) if no_result(test.n_scored) is not None}
         order: list[RankedFigures] = []
         for position in (*(placed[at] for at in ranked.order), *behind):
@@ -295,15 +295,15 @@ class RankingRun:
         }
 
     def _closed(self) -> frozenset[int]:
-        """Who is asked nothing more."""
+        """Positions of the members that are asked nothing more."""
         blocked = (i for i in self.live if self._members[i].run.blocked() is not None)
         return self._ended.union(blocked)
 
     def _placed(self, closed: frozenset[int]) -> tuple[int, ...]:
-        """Everybody but those who are closed with too few answers to be compared.
+        """Positions of the members to rank: all but those closed with too few answers.
 
-        Nothing can be decided about these. Between two others they would be the neighbour of both,
-        and those two would never be held against each other.
+        Nothing can be decided about such a member. Placed between two others it would be the
+        neighbour of both, and those two would never be compared with each other.
         """
         least = max(self._ranking.rules.min_items, MIN_MARKED)
         placed = tuple(
@@ -314,13 +314,13 @@ class RankingRun:
         return placed if len(placed) >= 2 else tuple(range(len(self._members)))
 
     def _ranks(self, placed: tuple[int, ...], closed: frozenset[int]) -> Ranks:
-        """Of these as it is now; kept until something is asked or answered."""
+        """Present ranks of the placed members; kept until an item is asked or answered."""
         state = self._state_of(placed)
         answers = [(one.n_scored, one.n_asked, len(one.pending)) for one in state.members]
         at = placed, closed, answers
         if self._ranked is None or self._ranked[0] != at:
             ranking = self._among(placed, closed)
-            if isinstance(ranking, Stop):  # nobody is asked any more
+            if isinstance(ranking, Stop):  # no member is asked any more
                 tests = tuple(self._members[i].run.test for i in placed)
                 shut = frozenset(range(len(placed)))
                 ranking = replace(self._ranking, tests=tests, closed=shut)
@@ -335,7 +335,7 @@ class RankingRun:
         )
 
     def _among(self, placed: Sequence[int], closed: frozenset[int]) -> Ranking | Stop:
-        """The ranking of `placed` alone, on what the others have left of the budget."""
+        """The ranking of `placed` alone, on the budget that the other members have left."""
         rest = [self._members[i].run.state for i in range(len(self._members)) if i not in placed]
         whole, rules = self._ranking.budget, self._ranking.rules
         n_asked = sum(state.n_asked for state in rest)
@@ -381,7 +381,7 @@ class RankingRun:
         }
 
     def _costs(self) -> tuple[float, ...]:
-        """Mean cost of an item of each member, once it is known of all; else they count alike."""
+        """Mean cost per item of each member; empty, so all count alike, until all are known."""
         means = []
         for member in self._members:
             state = member.run.state
@@ -394,7 +394,7 @@ class RankingRun:
 
 
 def _event_of(summary: RankingFigures, end: RankingEnd | None) -> SessionEvent:
-    """What those who watch are told after a step, or at the end."""
+    """Event for those who watch, after a step or at the end."""
     shown = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
     if end is None:
         return SessionEvent("ranking.updated", shown)

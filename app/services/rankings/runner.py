@@ -34,10 +34,10 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(eq=False, kw_only=True)
 class RankingRunner(LeasedRunner[RankingRecord]):
-    """Drives claimed rankings of one worker process; asking and marking is the sessions' own.
+    """Runs claimed rankings of one worker process; `SessionRunner` asks and scores the items.
 
-    A member is a session like any other, but for who chooses its items and holds its lease: each
-    step of a ranking is one transaction over all of them.
+    A member is a session like any other, except that the ranking chooses its items and holds its
+    lease. Each step of a ranking is one transaction over all its members.
     """
 
     kind = "ranking"
@@ -84,7 +84,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             await asyncio.gather(*calls, return_exceptions=True)
 
     def _waiting_note(self, record: RankingRecord) -> OnWait:
-        """Shows waits of a ranking before it goes on; its next stored step ends them."""
+        """Callback that stores a wait of a ranking; the next stored step clears it."""
 
         async def note(waiting: Waiting | None) -> None:
             if waiting is None:
@@ -108,12 +108,12 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         return note
 
     async def _prepare(self, record: RankingRecord) -> tuple[RankingRun, dict[int, LiveSession]]:
-        """The ranking as far as it is, and the sessions of who is asked, by position."""
-        # Loaded once, for thetas compare on one bank only.
+        """The ranking in its stored state, and by position the sessions that are still asked."""
+        # Loaded once: thetas of the members compare on one bank only.
         version = await self.versions.load(record.bank_version_id)
         async with self.leasing.database.unit_of_work() as uow:
             records = await uow.sessions.of_ranking(record.id)
-        plan = RankingPlan.from_dict(record.settings)  # by which whoever has not ended is asked
+        plan = RankingPlan.from_dict(record.settings)  # for members that have not ended
         sessions = {}
         for position, member in enumerate(records):
             if member.status in UNDERWAY:
@@ -137,7 +137,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     async def _left_behind(
         self, record: RankingRecord, member: SessionRecord, error: EndpointMovedError
     ) -> SessionRecord:
-        """A member that can be asked nothing more, ended; the others go on without it."""
+        """End a member that can be asked nothing more; the others go on without it."""
         ended = {member.id: abandoned(member, failed(error))}
         step = RankingStep(summary=record.summary, members=ended)
         async with self.leasing.database.unit_of_work() as uow:
@@ -145,7 +145,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             return await uow.sessions.get(member.id)
 
     async def _run_of_member(self, member: SessionRecord, version: LoadedVersion) -> SessionRun:
-        """The ended session of a member who was there before somebody joined."""
+        """The ended session of a member that was there before another one joined."""
         async with self.leasing.database.unit_of_work() as uow:
             answers = await uow.sessions.administrations(member.id)
         closed = [answer for answer in answers if answer.closing is not None]
@@ -160,7 +160,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         asked: Mapping[int, list[SelectedItem]],
         stop: Stop | None,
     ) -> None:
-        """Write one step of all members and of the ranking, or nothing."""
+        """Write one step of the ranking and all its members in one transaction."""
         elapsed_s = {member: session.elapsed_s() for member, session in sessions.items()}
         step = run.step_forward(closed=closed, asked=asked, elapsed_s=elapsed_s, stop=stop)
 

@@ -1,4 +1,4 @@
-"""Rankings: made of several endpoints, watched, cancelled, and gone on with when somebody joins."""
+"""Rankings: created, read, cancelled, deleted, and continued when another examinee joins."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -34,19 +34,19 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 
-#: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
+#: Most endpoints of one ranking: the number of pairs to decide grows with its square.
 MAX_ENDPOINTS = 64
 _SEED_BITS = 31
 
 _WHAT_ANSWERS = ("kind", "base_url", "model", "sampling", "options")
 
 EndpointChoice = str | EndpointSpec | Examinee
-"""The id of a saved endpoint, one that is stored with the ranking, or who answers by hand."""
+"""Id of a saved endpoint, an endpoint to store with the ranking, or an examinee by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingSpec:
-    """A ranking to be created."""
+    """Request to create a ranking."""
 
     endpoints: Sequence[EndpointChoice]
     bank_version_id: str | None = None
@@ -61,7 +61,7 @@ class RankingSpec:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankingService:
-    """Use cases around rankings. Running them is `RankingRunner`'s."""
+    """Creates, continues, reads, cancels and deletes rankings. `RankingRunner` runs them."""
 
     database: Database
     versions: VersionService
@@ -72,15 +72,15 @@ class RankingService:
     async def create(self, spec: RankingSpec, *, is_admin: bool = False) -> RankingRecord:
         """Create a ranking with a session for each endpoint; nothing is spent yet.
 
-        It waits for a worker, or by hand for its client; `is_admin`: who may answer for examinees
-        that other keys named.
+        The ranking waits for a worker, or by hand for its client. With `is_admin`, the caller may
+        answer for examinees that other keys named.
 
         Raises:
-            AlreadyExistsError: Another examinee has the name of one who answers by hand.
-            MissingScopeError: Another key named one.
-            InvalidInputError: Fewer than two endpoints, one of them twice, a budget that does not
-                last for the warm-up, or a design that makes no sense for this bank.
-            NotFoundError: No such endpoint or bank version.
+            AlreadyExistsError: Another examinee has the name of one that answers by hand.
+            MissingScopeError: Another key named an examinee.
+            InvalidInputError: Fewer than two endpoints, the same one twice, a budget below the
+                cost of the warm-up, or a design that makes no sense for this bank.
+            NotFoundError: There is no such endpoint or bank version.
         """
         version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.rules.metric is Metric.THETA:
@@ -118,9 +118,9 @@ class RankingService:
             )
             for position, endpoint in enumerate(endpoints)
         ]
-        # Refuses what can never be.
+        # Raises for settings that no ranking can have.
         Ranking(tests=tuple(each.test for each in members), rules=plan.rules, budget=budget)
-        figures = members[0].run().summary(elapsed_s=0.0)  # of all the same: nobody has answered
+        figures = members[0].run().summary(elapsed_s=0.0)  # equal for all: nobody has answered
         ranking_id = new_id("rnk")
         try:
             async with self.database.unit_of_work() as uow:
@@ -131,7 +131,7 @@ class RankingService:
                     seed=seed,
                     metadata=spec.metadata,
                 )
-                # In one order, so that of two that name the same none waits for the other.
+                # Sorted, so that two requests with the same names cannot wait for each other.
                 fresh = [draft.endpoint for draft in members if draft.endpoint is not None]
                 for endpoint in sorted(fresh, key=lambda one: one.settings.name or ""):
                     await uow.endpoints.add(endpoint)
@@ -144,7 +144,7 @@ class RankingService:
         except AlreadyExistsError:
             if not plan.by_hand:
                 raise
-            # Another request named one of them first, just now: go on as with names that are known.
+            # Another request has just named an examinee: try again, as its name is known now.
             return await self.create(spec, is_admin=is_admin)
 
     async def _member(
@@ -162,15 +162,15 @@ class RankingService:
         *,
         is_admin: bool = False,
     ) -> RankingRecord:
-        """Go on with a completed ranking for one more endpoint: only that one is asked.
+        """Continue a completed ranking with one more endpoint: only that one is asked.
 
         Raises:
-            NotFoundError: No such ranking or endpoint.
+            NotFoundError: There is no such ranking or endpoint.
             InvalidStateError: The ranking is not completed.
-            InvalidInputError: The endpoint is in it, the budget does not last for the warm-up, or
-                an endpoint is to join named examinees, or the other way about.
-            AlreadyExistsError: Another examinee has the name of the one who joins.
-            MissingScopeError: Another key named it.
+            InvalidInputError: The endpoint is a member already, the budget is below the cost of
+                the warm-up, or an endpoint is to join named examinees or the reverse.
+            AlreadyExistsError: Another examinee has the name of the one that joins.
+            MissingScopeError: Another key named the examinee that joins.
         """
         record = await self.get(ranking_id)
         _require_completed(record)
@@ -202,7 +202,7 @@ class RankingService:
             seed=_seed_of(record.seed, len(in_it)),
             markers=await self.sessions.markers_of(version),
         )
-        # Refuses what can never be.
+        # Raises for settings that no ranking can have.
         tests, closed = (draft.test,) * (len(in_it) + 1), frozenset(range(len(in_it)))
         Ranking(tests=tests, rules=plan.rules, budget=budget, closed=closed)
         figures = draft.run().summary(elapsed_s=0.0)
@@ -223,10 +223,10 @@ class RankingService:
             return await uow.rankings.get(ranking_id)
 
     async def get(self, ranking_id: str) -> RankingRecord:
-        """One ranking; why nothing happens where all that are being asked wait.
+        """One ranking; its summary gives the reason where all sessions in progress wait.
 
         Raises:
-            NotFoundError: No such ranking.
+            NotFoundError: There is no such ranking.
         """
         async with self.database.reading() as uow:
             record = await uow.rankings.get(ranking_id)
@@ -251,18 +251,18 @@ class RankingService:
             return await uow.rankings.list_page(request, status=status, bank_id=bank_id)
 
     async def cancel(self, ranking_id: str) -> RankingRecord:
-        """End a ranking where it stands; calls in flight are dropped.
+        """End a ranking with the answers so far; calls in flight are dropped.
 
         Raises:
-            NotFoundError: No such ranking.
-            InvalidStateError: It has ended.
+            NotFoundError: There is no such ranking.
+            InvalidStateError: The ranking has ended.
         """
         detail = "Cancelled on request; the answers so far are kept."
         async with self.database.unit_of_work() as uow:
             return await uow.rankings.cancel(ranking_id, detail=detail)
 
     async def end_idle(self) -> list[str]:
-        """Cancel the rankings whose client was silent for longer than it said it may be."""
+        """Cancel the rankings whose client was silent for longer than its idle timeout."""
         detail = "No answer came within idle_timeout; the answers so far are kept."
         async with self.database.unit_of_work() as uow:
             idle = await uow.rankings.idle()
@@ -271,11 +271,11 @@ class RankingService:
         return idle
 
     async def delete(self, ranking_id: str) -> None:
-        """Remove an ended ranking with its members' sessions.
+        """Delete an ended ranking with its members' sessions.
 
         Raises:
-            NotFoundError: No such ranking.
-            InvalidStateError: It has not ended.
+            NotFoundError: There is no such ranking.
+            InvalidStateError: The ranking has not ended.
         """
         async with self.database.unit_of_work() as uow:
             asked = await uow.removals.endpoints_of(ranking_id)
@@ -285,7 +285,7 @@ class RankingService:
     def _in_common(
         self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]
     ) -> PromptChanges:
-        """The way in which all of them can be asked: letters compare with letters alone."""
+        """Prompt mode that all endpoints support: scores compare within one mode only."""
         if version.prompt_style.mode != LOGLIKELIHOOD or not endpoints[0].is_called:
             return {}
         if all(map(self.endpoints.tells_likelihoods, endpoints)):
@@ -294,14 +294,14 @@ class RankingService:
 
 
 def _seed_of(seed: int, position: int) -> int:
-    """The seed of a member's session."""
+    """Seed of a member's session."""
     return int(np.random.default_rng([seed, position]).integers(2**_SEED_BITS))
 
 
 def _asking(spec: RankingSpec, version: LoadedVersion, budget: RankingBudget) -> SessionPlan:
-    """How each endpoint is asked: a session's plan whose end the ranking decides.
+    """Plan of each member's session, whose end the ranking decides.
 
-    It knows the shared caps, so that an endpoint that hides what it costs cannot exceed them.
+    The plan has the shared caps, so that an endpoint that hides its cost cannot exceed them.
     """
     rules, selection = spec.rules, spec.asking.get("selection") or {}
     preset, usual = Preset.SCORE, {}
@@ -336,16 +336,16 @@ def _require_different(endpoints: Sequence[EndpointSettings]) -> None:
 
 
 def _is_the_same(one: EndpointSettings, other: EndpointSettings) -> bool:
-    """Whether two endpoints would be asked alike; names of their own tell two copies apart."""
+    """Whether two endpoints would be asked alike; copies with different names count as two."""
     if one.name and other.name and one.name != other.name:
         return False
-    if not one.is_called and not other.is_called:  # by name, whatever else is said
+    if not one.is_called and not other.is_called:  # examinees differ by name alone
         return True
     return all(getattr(one, key) == getattr(other, key) for key in _WHAT_ANSWERS)
 
 
 def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence[Price]) -> None:
-    """Refuse a budget that the warm-up is expected to exceed, where items say what they take."""
+    """Refuse a budget that the warm-up is expected to exceed, where items state their tokens."""
     active = np.flatnonzero(version.active)
     tokens_in = version.expected_tokens_in[active]
     tokens_out = version.expected_tokens_out[active]
@@ -378,7 +378,7 @@ def _require_completed(record: RankingRecord) -> None:
 
 
 def _beyond(record: RankingRecord, budget: RankingBudget) -> RankingBudget:
-    """A budget on top of what the ranking has spent."""
+    """`budget` plus what the ranking has spent already."""
     usage, items = record.summary["usage"], record.summary["progress"]["items"]
     tokens = usage["tokens_in"] + usage["tokens_out"]
     return RankingBudget(

@@ -1,1 +1,1 @@
-"""What ended and coming sessions tell: who is better, may it go out, what will it take."""
+"""Comparisons, leaderboards and gates over ended sessions, and forecasts of new sessions."""

@@ -1,4 +1,4 @@
-"""Baselines: results that later ones are held against, by name."""
+"""Baselines: named results that later sessions are compared with."""
 
 from dataclasses import dataclass
 
@@ -17,20 +17,20 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, eq=False)
 class BaselineService:
-    """Use cases of baselines."""
+    """Creates, moves, reads and deletes baselines."""
 
     database: Database
     versions: VersionService
 
     async def put(self, name: str, session_id: str, *, is_admin: bool) -> NamedBaseline:
-        """Name the result of an ended session, or move a name to it.
+        """Name the result of an ended session, or move an existing name to it.
 
         Raises:
-            InvalidInputError: A name that is a session's id.
-            NotFoundError: No such session.
-            InvalidStateError: The session goes on, or has failed.
+            InvalidInputError: The name has the form of a session's id.
+            NotFoundError: There is no such session.
+            InvalidStateError: The session has not ended, or has failed.
             MissingScopeError: Another key made the baseline.
-            StorageFullError: The project, or this key of it, stores all that it may.
+            StorageFullError: The project, or this key of it, has reached its storage limit.
         """
         if may_name(name, "ses_"):
             detail = "expected a name of your own, got the id of a session"
@@ -46,17 +46,17 @@ class BaselineService:
         """One baseline.
 
         Raises:
-            NotFoundError: No such baseline.
+            NotFoundError: There is no such baseline.
         """
         async with self.database.reading() as uow:
             return await uow.baselines.get(name)
 
     async def delete(self, name: str, *, is_admin: bool) -> None:
-        """Forget a name. Gates that were made against it stay as they are.
+        """Delete a baseline. Gates made against it keep their copy of its result.
 
         Raises:
-            NotFoundError: No such baseline.
-            MissingScopeError: Another key made it.
+            NotFoundError: There is no such baseline.
+            MissingScopeError: Another key made the baseline.
         """
         async with self.database.unit_of_work() as uow:
             if (await uow.baselines.get(name)).created_by != maker() and not is_admin:
@@ -64,22 +64,22 @@ class BaselineService:
             await uow.baselines.delete(name)
 
     async def of(self, name: str) -> Baseline:
-        """The baseline of a name, or what the session of an id has found out.
+        """The baseline with a name, or the result of the session with an id.
 
         Raises:
-            NotFoundError: Neither.
-            InvalidStateError: The session goes on, or has failed.
+            NotFoundError: There is neither.
+            InvalidStateError: The session has not ended, or has failed.
         """
         if may_name(name, "ses_"):
             return await self.of_session(name)
         return (await self.get(name)).baseline
 
     async def of_session(self, session_id: str) -> Baseline:
-        """What an ended session has found out, to be kept apart from it.
+        """The result of an ended session in the form that is kept apart from the session.
 
         Raises:
-            NotFoundError: No such session.
-            InvalidStateError: It goes on, or has failed.
+            NotFoundError: There is no such session.
+            InvalidStateError: The session has not ended, or has failed.
         """
         async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
@@ -116,7 +116,7 @@ class BaselineService:
 
 
 async def lineage_of(session: SessionRecord, uow: UnitOfWork) -> tuple[list[str], int]:
-    """Ids of a session and of those it was made from, and how often it was extended."""
+    """Ids of a session and its ancestors, and the number of extensions among them."""
     lineage, extensions, at = [session.id], 0, session
     while at.parent_id is not None:
         extensions += at.relation == EXTEND

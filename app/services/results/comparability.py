@@ -1,4 +1,4 @@
-"""Whether the sessions that a result compares were asked alike."""
+"""Cautions for results that compare sessions which were not asked in the same way."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from app.printable import percent
 from app.records.sessions import Conditions, SessionRecord
 from app.reports.figures import uncounted, unscored
 
-#: What makes two ways of asking different, and how it is told.
+#: Settings in which two ways of asking may differ -> their names in messages.
 _TOLD = {
     "mode": "mode",
     "normalise": "lengths that likelihoods are divided by",
@@ -16,26 +16,26 @@ _TOLD = {
     "scorer": "scorer",
     "unparsed_policy": "what unparseable answers count as",
 }
-#: Different in itself, and told by a hash alone: its values say nothing to people.
+#: Settings whose values are not shown, because a hash tells people nothing.
 _NOT_SHOWN = frozenset({"template_hash"})
 
 
 class Asked(Protocol):
-    """A session, or what was kept of one."""
+    """A session, or the copy of one that a baseline keeps."""
 
     @property
     def provenance(self) -> Conditions:
-        """Of the session."""
+        """Provenance of the session."""
 
     @property
     def withheld(self) -> bool:
-        """Whether its questions are."""
+        """Whether the session's questions are withheld."""
 
 
 def apart(sessions: Sequence[Asked]) -> str | None:
-    """What is to be said where sessions were asked in different ways; None where they were not.
+    """Caution that sessions were asked in different ways; None where they were asked alike.
 
-    Who marks a withheld bank is not told, nor that it differs.
+    The scorers of a withheld bank are neither named nor said to differ.
     """
     if len(sessions) < 2:
         return None
@@ -52,7 +52,7 @@ def apart(sessions: Sequence[Asked]) -> str | None:
         values = {way[name] for way in ways if way.get(name) is not None}
         if len(values) < 2 or (withheld and name == "scorer"):
             continue
-        if name == "template_hash" and said:  # what was said changes it
+        if name == "template_hash" and said:  # the differences named so far change the hash
             continue
         shown = "" if name in _NOT_SHOWN else f" ({', '.join(sorted(map(str, values)))})"
         said.append(words + shown)
@@ -65,7 +65,7 @@ def apart(sessions: Sequence[Asked]) -> str | None:
 
 
 def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
-    """What is to be said where predicted scores are not of all questions of the bank."""
+    """Caution that scores exclude questions of the bank; None where they cover all."""
     known = [session.provenance for session in sessions]
     left_out = max((one.get("n_uncalibrated", 0) for one in known), default=0)
     counted = sorted({one["n_items"] + one.get("n_never_asked", 0) for one in known})
@@ -78,7 +78,7 @@ def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
 
 
 def left_unmarked(sessions: Sequence[SessionRecord]) -> str | None:
-    """What is to be said where abilities leave out many answers; None where none does."""
+    """Caution that abilities leave out many unscored answers; None where none does."""
     shares = {session.id: unscored(session.summary).share_left_out for session in sessions}
     n = sum(share > 0.0 for share in shares.values())
     if not n:

@@ -1,4 +1,4 @@
-"""Two examinees compared: sessions on one scale, or rows of a response set."""
+"""Comparison of two examinees: of sessions on one scale, or of rows of a response set."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -45,18 +45,18 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """First against second.
+    """Differences between two examinees, first minus second.
 
     Attributes:
-        scale: Of the abilities; `None` for a response set.
-        n_common: Items that both have a score on.
-        score: Difference of the scores; of a response set that on the common items. `None` where
-            two sessions are not about the same score, or there are fewer than two such items.
+        scale: Scale of the abilities; `None` for a response set.
+        n_common: Number of items on which both examinees have a score.
+        score: Difference of the scores; for a response set, on the common items. `None` where the
+            sessions' scores cover different questions, or with fewer than two common items.
         common: Mean difference on the common items; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
-        reason: Why two sessions cannot be compared: one has too few marked answers.
-        caution: In which ways two sessions were not asked alike; None where they were.
-        untried: What to keep in mind where nobody knows how far off their abilities are.
+        reason: Why two sessions cannot be compared: one has too few scored answers.
+        caution: How the sessions were asked differently; None where they were asked alike.
+        untried: Caution where a bank was not cross-validated, so errors of abilities are unknown.
     """
 
     first: Compared
@@ -81,7 +81,7 @@ class _Session:
 
 @dataclass(frozen=True, eq=False)
 class ComparisonService:
-    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are."""
+    """Compares examinees. Nothing is stored: sessions and response sets do not change."""
 
     database: Database
     versions: VersionService
@@ -90,10 +90,10 @@ class ComparisonService:
         """Compare two ended sessions on one scale.
 
         Raises:
-            NotFoundError: No such session.
-            InvalidStateError: One goes on, or has failed.
-            ScaleMismatchError: Their thetas are not on one scale.
-            InvalidInputError: Both are the same session.
+            NotFoundError: There is no such session.
+            InvalidStateError: One session has not ended, or has failed.
+            ScaleMismatchError: The thetas are not on one scale.
+            InvalidInputError: Both ids name the same session.
         """
         if first == second:
             raise InvalidInputError("A session cannot be compared with itself.")
@@ -129,7 +129,7 @@ class ComparisonService:
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),
-            # Once all is asked, scores are known.
+            # Asking every item that is left makes both scores known exactly, which decides.
             score=None
             if reasons
             else _within(between_scores(one.measured, other.measured, confidence), left, left),
@@ -149,15 +149,15 @@ class ComparisonService:
     async def examinees(
         self, response_set: str, first: str, second: str, *, confidence: float
     ) -> Comparison:
-        """Compare two examinees of a response set on the items that both have answered.
+        """Compare two examinees of a response set on the items that both answered.
 
         Raises:
-            NotFoundError: No such set, or it has no such examinee.
-            InvalidInputError: Both are the same examinee.
+            NotFoundError: There is no such set, or no such examinee in it.
+            InvalidInputError: Both names are the same examinee.
         """
         if first == second:
             raise InvalidInputError("An examinee cannot be compared with itself.")
-        async with self.database.unit_of_work() as uow:  # a stream needs a transaction
+        async with self.database.unit_of_work() as uow:  # streaming needs a transaction
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
             sheets = [sheet async for sheet in uow.response_sets.sheets(found.id, [first, second])]
@@ -202,7 +202,7 @@ class ComparisonService:
 
 
 def _untried(*sides: _Session) -> str | None:
-    """What is to be said where nothing was learned of how tests on a bank's version err."""
+    """Caution where a session's bank version was not cross-validated; None otherwise."""
     if all(side.measured.version.correction is not None for side in sides):
         return None
     return (
@@ -212,7 +212,7 @@ def _untried(*sides: _Session) -> str | None:
 
 
 def _scores(version: LoadedVersion, administrations: list[Administration]) -> dict[str, float]:
-    """Id of the item -> score, for the items of the test itself."""
+    """Item id -> score, for the scored items that are not in pretest."""
     return {
         version.item_ids[item.position]: item.closing.score
         for item in administrations
@@ -236,7 +236,7 @@ def _side(found: _Session, scores: list[float]) -> Compared:
 
 
 def _within(found: Difference | None, left: int, instead: int | None = None) -> Difference | None:
-    """The same, where the bank has fewer items left than would decide it."""
+    """`found`; with `items_to_decide` set to `instead` where fewer items are `left`."""
     if found is None or found.items_to_decide is None or found.items_to_decide <= left:
         return found
     return replace(found, items_to_decide=instead or None)
@@ -251,7 +251,7 @@ def _difference(
     if len(first) < 2:
         return None
     if groups is not None and None not in groups and len(set(groups)) == 1:
-        return None  # all of one text: they count as one
+        return None  # items on one text count as one observation
     return paired(first, second, groups=groups, confidence=confidence)
 
 

@@ -1,4 +1,4 @@
-"""Gates: may this model go out, judged by one session?"""
+"""Gates: whether a model may be released, decided by one session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,19 +30,19 @@ from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
-#: Parts of a design that say what is asked, and until when.
+#: Parts of a design that say which items are asked, and when the session stops.
 _ASKING = ("preset", "selection", "stopping", "estimator", "prediction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A gate with what its session says by now.
+    """A gate with the present result of its session.
 
     Attributes:
-        value: The metric; `None` where there is none, or not yet.
-        result: The decision; `None` while the session goes on.
-        detail: Why the outcome is what it is, in one sentence, and what speaks against it.
-        extrapolation: Where the examinee stands among those calibrated; None where unknown.
+        value: Value compared with the threshold; `None` where there is none, or not yet.
+        result: The decision; `None` while the session is running.
+        detail: Reason for the outcome in one sentence, followed by cautions.
+        extrapolation: Position of the examinee among the reference models; None where unknown.
     """
 
     record: GateRecord
@@ -55,23 +55,23 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class GateService:
-    """Use cases of gates."""
+    """Creates, decides and lists gates."""
 
     database: Database
     sessions: SessionService
     versions: VersionService
 
     async def create(self, spec: GateSpec, session: str | SessionSpec) -> Gate:
-        """Hold a session against a threshold, or start one for the purpose.
+        """Compare a session with a threshold, or start a session for the gate.
 
-        A session that is started for a threshold on theta stops as soon as the gate is decided; one
-        for a threshold on a score asks what tells most of it, unless it names a criterion or
-        another preset itself. One that is started against a baseline is asked as the baseline was.
+        A session started for a threshold on theta stops as soon as the gate is decided. One for a
+        threshold on a score asks the items that tell most about that score, unless it names a
+        criterion or another preset. One against a baseline is asked as the baseline was.
 
         Raises:
-            NotFoundError: No such session.
-            InvalidInputError: A session that cannot be made, a tag whose score its bank version
-                does not predict, or one of other questions than the baseline.
+            NotFoundError: There is no such session.
+            InvalidInputError: The session cannot be created, its bank version does not predict the
+                score of the tag, or it has other questions or another scale than the baseline.
         """
         if isinstance(session, SessionSpec):
             version = await self.versions.load(session.bank_version_id, bank=session.bank)
@@ -95,7 +95,7 @@ class GateService:
         return await self._decided(record)
 
     async def _check(self, version: LoadedVersion, spec: GateSpec) -> None:
-        """Refuse what sessions on this version do not tell."""
+        """Refuse a tag or baseline that sessions on this version cannot be judged by."""
         _check_tag(version, spec.tag)
         if spec.baseline is None:
             return
@@ -114,7 +114,7 @@ class GateService:
             )
 
     async def _require_others(self, session: SessionRecord, baseline: Baseline) -> None:
-        """Refuse a session that has answers of the baseline's: what they share proves nothing."""
+        """Refuse a session that shares answers with the baseline: shared answers prove nothing."""
         async with self.database.reading() as uow:
             lineage, _ = await lineage_of(session, uow)
         if not set(lineage).isdisjoint(baseline.lineage):
@@ -126,7 +126,7 @@ class GateService:
         """A gate, decided if its session has ended.
 
         Raises:
-            NotFoundError: No such gate.
+            NotFoundError: There is no such gate.
         """
         async with self.database.reading() as uow:
             record = await uow.gates.get(gate_id)
@@ -135,10 +135,10 @@ class GateService:
     async def list_page(
         self, request: PageRequest, *, session_id: str | None = None, bank_id: str | None = None
     ) -> Page[Gate]:
-        """One page of gates that pass every filter given, each decided if its session has ended.
+        """One page of gates that pass all given filters, each decided if its session has ended.
 
         Raises:
-            NotFoundError: `request.after` is no gate.
+            NotFoundError: `request.after` is not the id of a gate.
         """
         async with self.database.reading() as uow:
             found = await uow.gates.list_page(request, session_id=session_id, bank_id=bank_id)
@@ -146,7 +146,7 @@ class GateService:
         return Page(tuple(gates), found.has_more)
 
     async def _decided(self, record: GateRecord) -> Gate:
-        """What the gate's session says by now."""
+        """The gate with its session's present result, decided if the session has ended."""
         async with self.database.reading() as uow:
             session = await uow.sessions.get(record.session_id)
             if session.status not in ENDED:
@@ -206,7 +206,7 @@ class GateService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is held against the threshold, with its 95 % interval; see `gate`."""
+    """Value that is compared with the threshold, and its 95 % interval; see `gate`."""
 
     value: float | None
     lo: float | None
@@ -217,7 +217,7 @@ class _Found:
 
 
 async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) -> _Found:
-    """The metric itself."""
+    """The session's own metric, without any baseline."""
     result = result_of(session)
     if record.metric == "theta":
         lo, hi = await _to_decide(result, session, uow)
@@ -232,7 +232,7 @@ async def _found(record: GateRecord, session: SessionRecord, uow: UnitOfWork) ->
 
 
 def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Found) -> _Found:
-    """The metric less the baseline's; `alone` is the metric itself."""
+    """The session's metric minus the baseline's; `alone` is the session's own metric."""
     if record.metric == "score":
         found = between_scores(one, before, 0.95)
     else:
@@ -255,15 +255,15 @@ def _difference(record: GateRecord, one: Measured, before: Measured, alone: _Fou
 
 
 def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> SessionSpec:
-    """A session asked as the baseline was, as far as it leaves that open.
+    """The session with the baseline's settings wherever it sets none of its own.
 
-    With one seed two models alike are asked mostly the same questions, and what they share of the
-    error cancels from their difference.
+    With the same seed, two similar models are asked mostly the same questions, and the error that
+    they share cancels from their difference.
     """
     plan = session.plan
     if plan.get("preset") is None:
         kept = cast(Plan, {name: part for name, part in baseline.design.items() if name in _ASKING})
-        # A cut was what another gate stopped at.
+        # The baseline's cut score was the threshold of another gate.
         kept["stopping"] = {**kept.get("stopping", {}), "cut_score": None}
         plan = {**kept, **plan}
     is_same_bank = session.bank_version_id is None and version.bank_name == baseline.bank
@@ -278,7 +278,7 @@ def _as(baseline: Baseline, session: SessionSpec, version: LoadedVersion) -> Ses
 
 
 def _unfit(detail: str) -> InvalidInputError:
-    """Why a baseline cannot be held against."""
+    """Error for a baseline that the session cannot be compared with."""
     return InvalidInputError.at("/baseline", f"baseline: {detail.removesuffix('.')}.")
 
 
@@ -301,7 +301,7 @@ def _check_tag(version: LoadedVersion, tag: str | None) -> None:
 
 
 def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
-    """The same session, made to decide this gate as far as it leaves that open."""
+    """The session, designed to decide this gate wherever it sets no design of its own."""
     plan = session.plan
     if spec.metric == "theta":
         stopping = dict(plan.get("stopping") or {})
@@ -320,7 +320,7 @@ def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
 async def _to_decide(
     result: Result, session: SessionRecord, uow: UnitOfWork
 ) -> tuple[float | None, float | None]:
-    """The interval of theta; a wider one of whom nobody knows to be like those calibrated."""
+    """Interval of theta; wider where the examinee may be unlike the reference models."""
     if result.place is None or not result.place.is_open:
         return result.interval
     taught = await uow.versions.learned({session.bank_version_id})
@@ -328,7 +328,7 @@ async def _to_decide(
 
 
 def _is_a_guess(record: GateRecord, results: Sequence[Result]) -> bool:
-    """Whether a score's interval is not made for an examinee unlike those calibrated."""
+    """Whether a score's interval fails because the examinee is unlike the reference models."""
     return record.metric == "score" and any(
         result.extrapolation is not None
         and result.extrapolation["caution"]

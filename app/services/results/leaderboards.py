@@ -1,4 +1,4 @@
-"""A bank's leaderboard: a present result of each examinee, with ties where nothing is decided."""
+"""A bank's leaderboard: the present result of each examinee, with ties where none is decided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from app.services.results.comparability import apart, left_unmarked, scores_left
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
-#: The metric where nothing else is said.
+#: Default metric.
 SCORE = "score"
 _CAUTIONS = (apart, left_unmarked, scores_left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Whose results are wanted; None is everybody's.
+    """Filter of the results that are listed; None accepts all.
 
     Attributes:
-        model: Of this model, whatever drives it.
-        scaffold: Of agents on this scaffold, whatever model they drive.
-        self_reported: Of those who answer by hand, or of endpoints.
+        model: Name of the model, whatever scaffold drives it.
+        scaffold: Scaffold of the agent, whatever model it drives.
+        self_reported: True for examinees that answer by hand, False for endpoints.
     """
 
     model: str | None = None
@@ -34,7 +34,7 @@ class Wanted:
     self_reported: bool | None = None
 
     def takes(self, record: SessionRecord) -> bool:
-        """Whether a session is wanted."""
+        """Whether a session passes the filter."""
         told = (
             (self.model, record.endpoint_model),
             (self.scaffold, record.examinee and record.examinee.scaffold),
@@ -48,12 +48,12 @@ _EVERYBODY = Wanted()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One examinee's present result: the most precise of the last.
+    """Present result of one examinee: the most precise of its latest results.
 
     Attributes:
-        rank_lo: Best rank that the decided pairs leave open; 1 is best.
-        rank_hi: Worst such rank.
-        group: Tie group, from 1: within it nobody is told apart from the next.
+        rank_lo: Best rank that the decided pairs allow; 1 is best.
+        rank_hi: Worst rank that the decided pairs allow.
+        group: Number of the tie group, from 1; neighbours in a group cannot be told apart.
     """
 
     session: SessionRecord
@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unranked:
-    """An endpoint whose last sessions have no result."""
+    """An examinee whose latest sessions have no result."""
 
     session: SessionRecord
     reason: str
@@ -73,11 +73,11 @@ class Unranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Results on one scale, best first, and endpoints without one.
+    """Results on one scale, best first, and examinees without a result.
 
     Attributes:
-        caution: In which ways the sessions were not asked alike, whether many answers have no
-            mark, and of which questions predicted scores say nothing; None where all is well.
+        caution: How the sessions were asked differently, whether many answers are unscored, and
+            how many questions the scores exclude; None where there is nothing to say.
     """
 
     scale: str
@@ -88,10 +88,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """Results on the scale of the bank's latest version, and apart from them those on others.
+    """Results on the scale of the bank's latest version, and separately those on other scales.
 
     Attributes:
-        metric: What ranks: `score`, or `theta`.
+        metric: Metric of the ranks: `score` or `theta`.
     """
 
     bank: Bank
@@ -103,7 +103,7 @@ class Leaderboard:
 
 @dataclass(frozen=True, eq=False)
 class LeaderboardService:
-    """Leaderboards, made of stored sessions."""
+    """Builds leaderboards from stored sessions."""
 
     database: Database
 
@@ -115,10 +115,10 @@ class LeaderboardService:
         confidence: float = 0.95,
         wanted: Wanted = _EVERYBODY,
     ) -> Leaderboard:
-        """The leaderboard of a bank, by its id or name, ranked by score or by ability.
+        """The leaderboard of a bank, given by id or name, ranked by score or ability.
 
         Raises:
-            NotFoundError: No such bank, or it has no version.
+            NotFoundError: There is no such bank, or it has no version.
         """
         async with self.database.reading() as uow:
             found = await uow.banks.find(bank)
@@ -144,7 +144,7 @@ def _board(
     metric: str,
     confidence: float,
 ) -> Board:
-    """Results on one scale; `learned` is of their versions, by id."""
+    """Results on one scale; `learned` maps ids of bank versions to interval corrections."""
     known: list[tuple[SessionRecord, Result]] = []
     unranked: list[Unranked] = []
     stated: list[Stated] = []
@@ -180,7 +180,7 @@ def _board(
 
 
 def _stated(result: Result, learned: IntervalCorrection | None, metric: str) -> Stated | None:
-    """What a result is ranked by; None where it has none."""
+    """Value and error by which a result is ranked; None where it has none."""
     if metric != SCORE:
         return None if result.theta is None else result.ability(learned).stated()
     if (score := result.score) is None:

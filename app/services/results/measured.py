@@ -1,4 +1,4 @@
-"""What two sessions have found out, side by side."""
+"""Results of two sessions, and the differences between them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ class Measured:
     """The result of an ended session, or of one that was kept as a baseline.
 
     Attributes:
-        label: Who was asked.
-        version: What was asked.
-        residuals: Id of each scored item -> score less what the ability lets expect.
+        label: Name of the examinee.
+        version: Bank version of the session.
+        residuals: Item id -> residual (score minus expected score), for each scored item.
     """
 
     session_id: str
@@ -44,10 +44,10 @@ class Measured:
     def of_session(
         cls, record: SessionRecord, version: LoadedVersion, asked: Sequence[Administration]
     ) -> "Measured":
-        """Of a session and what it asked.
+        """Build from a session and the items that it asked.
 
         Raises:
-            InvalidStateError: It goes on, or has failed.
+            InvalidStateError: The session has not ended, or has failed.
         """
         return cls(
             session_id=record.id,
@@ -59,7 +59,7 @@ class Measured:
 
     @classmethod
     def of_baseline(cls, baseline: Baseline, version: LoadedVersion) -> "Measured":
-        """Of what was kept of a session."""
+        """Build from the copy of a session that a baseline keeps."""
         return cls(
             session_id=baseline.session_id,
             label=baseline.label,
@@ -70,7 +70,7 @@ class Measured:
 
     @property
     def score(self) -> MeasuredScore | None:
-        """The score of the whole bank, if it is known."""
+        """Score of the whole bank; None where it is unknown."""
         told = self.result.score
         if told is None:
             return None
@@ -81,16 +81,16 @@ class Measured:
 
     @property
     def ability(self) -> Ability | None:
-        """Theta with all that is known of its error; None where there is none."""
+        """Theta with all that is known about its error; None where there is no theta."""
         return None if self.result.theta is None else self.result.ability(self.version.correction)
 
 
 def between_scores(one: Measured, other: Measured, confidence: float) -> Difference | None:
-    """Difference of the scores; None where one is not known, or they are of other items."""
+    """Difference of the scores; None where one is unknown or they cover different items."""
     first, second = one.score, other.score
     if first is None or second is None or one.version.item_ids != other.version.item_ids:
         return None
-    # Room for answers without a score is none that both share.
+    # The two sessions do not share the error that unscored answers add to an interval.
     scores = [side.result.score for side in (one, other)]
     has_room = any(score is not None and score.get("nonresponse") for score in scores)
     shared = 0.0 if has_room else alike(one, other)
@@ -100,7 +100,7 @@ def between_scores(one: Measured, other: Measured, confidence: float) -> Differe
 def between_abilities(
     one: Measured, other: Measured, confidence: float, factor: float = 1.0
 ) -> Difference | None:
-    """Difference of the thetas; None where one is not known, or they are on other scales."""
+    """Difference of the thetas; None where one is unknown or their scales differ."""
     first, second = one.ability, other.ability
     if first is None or second is None or one.version.bank.scale != other.version.bank.scale:
         return None
@@ -108,14 +108,14 @@ def between_abilities(
 
 
 def alike(one: Measured, other: Measured) -> float:
-    """Correlation of the errors of two scores, see `shared_error`."""
+    """Correlation between the errors of two scores; see `shared_error`."""
     common = [item for item in one.residuals if item in other.residuals]
     first, second = (np.array([side.residuals[x] for x in common]) for side in (one, other))
     return shared_error(first, second, len(one.residuals), len(other.residuals))
 
 
 def _residuals(version: LoadedVersion, asked: Sequence[Administration]) -> dict[str, float]:
-    """By the last theta. Of several abilities none are kept, so that they tell nothing here."""
+    """Item id -> residual at the last theta; empty for banks that measure several abilities."""
     closed = sorted(
         (item.arrival or 0, item.position, item.closing.score, item.closing.theta)
         for item in asked

@@ -1,4 +1,4 @@
-"""Forecasts: what sessions on a bank version will take, from simulated tests."""
+"""Forecasts of what sessions on a bank version will take, from simulated sessions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from app.services.endpoints.service import EndpointService
 from app.services.sessions.drafts import reachable_se
 from app.services.sessions.plan import SessionPlan
 
-#: Items that all simulated tests of one forecast may ask together: a second or two.
+#: Most items that the simulated sessions of one forecast may ask together: a second or two.
 MAX_ITEMS = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSpec:
-    """What is to be forecast."""
+    """Request for a forecast."""
 
     bank_version_id: str | None = None
     bank: str | None = None
@@ -42,16 +42,16 @@ class SimulationSpec:
     seed: int = 0
 
 
-#: Share of simulated tests from which on a forecast's precision is what people will get.
+#: Share of simulated sessions that must reach the asked precision; below it, a caution says so.
 _MOST_REACH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A forecast with what it was made of, and the SE that the whole bank reaches at best.
+    """A forecast, its inputs, and the smallest SE that the whole bank can reach.
 
-    `caution` says how many of the simulated are beyond those calibrated, and whether few tests get
-    as exact as was asked for; None where there is nothing to say.
+    `caution` says how many simulated examinees lie beyond the reference models, and whether few
+    sessions reach the asked precision; None where there is nothing to say.
     """
 
     version: LoadedVersion
@@ -64,20 +64,20 @@ class Simulation:
 
 @dataclass(frozen=True, eq=False)
 class SimulationService:
-    """Use cases of forecasts."""
+    """Makes forecasts."""
 
     versions: VersionService
     endpoints: EndpointService
 
     async def simulate(self, spec: SimulationSpec) -> Simulation:
-        """Forecast items, cost and time of a design.
+        """Forecast the items, cost and time of a design.
 
         Raises:
-            NotFoundError: No such bank, version or endpoint.
+            NotFoundError: There is no such bank, version or endpoint.
             InvalidStateError: The bank has no version.
-            InvalidInputError: A design that makes no sense, a population that is not known, a
-                budget whose cost is not known, more tests than one request may simulate, or ones
-                that take too long.
+            InvalidInputError: The design makes no sense, the population or the cost of the budget
+                is unknown, or the simulated sessions are more than one request may ask for or
+                take too long.
             BusyError: Too many simulations are waiting.
         """
         version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
@@ -116,7 +116,7 @@ def _calls(
 
 
 def _tokens(expected: FloatArray, otherwise: float | None) -> FloatArray | None:
-    """What the bank expects of each item, else what the request says; None where neither does."""
+    """Tokens expected for each item by the bank, else by the request; None where unknown."""
     known = expected if otherwise is None else np.where(np.isnan(expected), otherwise, expected)
     return None if np.isnan(known).any() else known
 
@@ -127,7 +127,7 @@ def _examinees(
     if spec.thetas:
         return "given", spec.thetas
     rng = np.random.default_rng(spec.seed)
-    if version.bank.abilities is not None:  # its population is both
+    if version.bank.abilities is not None:  # both names mean its one population
         drawn_from = spec.population or "reference"
         return drawn_from, prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
     abilities = version.reference_abilities
@@ -142,7 +142,7 @@ def _examinees(
 
 
 def _short(reached: float | None) -> str | None:
-    """That few of the simulated tests get as exact as was asked for."""
+    """Caution that few simulated sessions reach the asked precision; None where enough do."""
     if reached is None or reached >= _MOST_REACH:
         return None
     return (
@@ -152,7 +152,7 @@ def _short(reached: float | None) -> str | None:
 
 
 def _beyond(calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatArray) -> str | None:
-    """How many of the simulated are beyond those calibrated, given the quantiles of these."""
+    """Caution that simulated thetas lie beyond the reference models, given quantiles of theirs."""
     if not calibrated:
         return None
     lo, hi = calibrated[0], calibrated[-1]
