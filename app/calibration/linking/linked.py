@@ -1,4 +1,4 @@
-"""Calibrations onto the scale of a bank that is there already."""
+"""Calibrates items onto the scale of an existing bank."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import ItemParameters
 from app.errors import CalibrationError, InvalidInputError, UnknownNameError
 
-_FAR = 4.0  # logits; the b of an item beyond the examinees is mostly error, which an sd squares
+_FAR = 4.0  # logits; a larger |b| is mostly error, and would dominate the sd that mean-sigma uses
 
 
 class LinkMethod(StrEnum):
@@ -46,10 +46,10 @@ class Linked:
     """A calibration on the scale of another bank.
 
     Attributes:
-        calibration: On the bank's scale.
-        linking: From a scale on which these examinees have mean 0 and sd 1: their sd on the
-            bank's scale is its slope, their mean its intercept.
-        anchors: Items that carried it.
+        calibration: The calibration on the bank's scale.
+        linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is
+            their sd on the bank's scale, and its intercept their mean.
+        anchors: Ids of the items that the linking is based on.
     """
 
     calibration: Calibration
@@ -58,16 +58,16 @@ class Linked:
 
 
 def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
-    """The bank's items that can carry a linking: in both, with a rising curve.
+    """The bank's items that can be anchors: common items whose curve rises.
 
     Args:
-        bank: On the target scale.
-        items: That are calibrated.
-        only: Leaves it to these of them; all where empty.
+        bank: Bank on the target scale.
+        items: Ids of the items to calibrate.
+        only: Ids of the allowed anchors; empty allows all.
 
     Raises:
-        UnknownNameError: One of `only` is not in both.
-        CalibrationError: Fewer than two are left.
+        UnknownNameError: An id in `only` is no common item.
+        CalibrationError: Fewer than two anchors are left.
     """
     common = set(items).intersection(bank.item_ids)
     for item_id in only:
@@ -91,18 +91,18 @@ def calibrate_linked(
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Linked:
-    """Calibrate all items, and land on the scale of the anchors.
+    """Calibrate all items, and link the result to the scale of the anchors.
 
     Args:
-        matrix: Answers.
-        anchors: Items with their parameters on the target scale, see `anchors_of`.
-        method: How.
+        matrix: Answers to calibrate from.
+        anchors: Items with their parameters on the target scale; see `anchors_of`.
+        method: Method of linking.
         settings: How the items are calibrated.
         watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information, or too few anchors.
-        InvalidInputError: Anchors that the family cannot hold.
+        InvalidInputError: The family does not allow the anchors' parameters.
     """
     if method is LinkMethod.FIXED_ANCHOR:
         calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
@@ -118,11 +118,11 @@ def calibrate_linked(
 
 
 def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> Linked:
-    """Move a calibration onto the scale of anchors, by their parameters on both scales.
+    """Move a calibration onto the scale of anchors, by the anchors' parameters on both scales.
 
     Raises:
-        CalibrationError: Fewer than two anchors whose curves rise on both.
-        InvalidInputError: Fixed anchors, which must hold the scale while it is calibrated.
+        CalibrationError: Fewer than two anchors have a rising curve on both scales.
+        InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
     if method is LinkMethod.FIXED_ANCHOR:
         raise InvalidInputError("Fixed anchors take part in the calibration; use another method.")
@@ -166,19 +166,19 @@ def calibrate_onto(
 ) -> Calibration:
     """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
 
-    Items of the matrix that the bank knows keep their parameters and hold the scale; the others
-    are estimated together with mean and sd of this population.
+    Items of the matrix that are in the bank keep their parameters and fix the scale. The other
+    items are estimated, together with the examinees' mean and sd.
 
     Args:
         matrix: Answers to anchor items and new items.
-        anchors: Bank that holds at least two of the items.
-        settings: How; its `scale` is replaced by the bank's.
+        anchors: Bank with at least two of the items.
+        settings: How items are calibrated; the bank's scale replaces its `scale`.
         watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information.
-        InvalidInputError: Fewer than two anchors, or anchors with a slope of 0 or below where
-            `negative_slopes` is off.
+        InvalidInputError: Fewer than two anchors; anchors with a slope of 0 or below where
+            `negative_slopes` is off; or anchors with unequal slopes in the 1PL.
 
     Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
     """
@@ -207,7 +207,7 @@ def calibrate_onto(
 
 
 def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
-    """Anchors at their values; new items at typical ones, from their share of right answers."""
+    """Start values: parameters of the anchors, typical ones by the share right for new items."""
     means = np.clip(matrix.item_means(), 0.02, 0.98)
     x = np.empty((matrix.n_items, N_COORDINATES))
     slope = float(np.median(np.abs(held.a)))
@@ -222,5 +222,5 @@ def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, held: ItemParamet
 
 
 def _own_scale(settings: CalibrationSettings, anchors: ItemBank) -> str:
-    """A name that is not the target's: the calibration is on a scale of its own until linked."""
+    """A scale name other than the anchors', for the calibration until it is linked."""
     return settings.scale if settings.scale != anchors.scale else f"{settings.scale}/unlinked"
