@@ -1,6 +1,6 @@
-"""Scorers: an item and a written answer in, a mark out.
+"""Scorers, which score a written answer to an item.
 
-`build` makes a scorer from its stored description, `mark` marks an answer with it.
+`build` makes a scorer from its stored spec, and `mark` scores an answer with it.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def build(spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
-    """The scorer that `spec` describes; one that calls out marks with `tools` only.
+    """Build the scorer that `spec` describes; a scorer that calls out needs `tools` to score.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
@@ -40,5 +40,5 @@ def build(spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
 
 
 def describe() -> list[dict[str, Any]]:
-    """What is installed: name, description, schema of the parameters, scales, version."""
+    """Installed scorers: name, description, schema of the parameters, scales and version."""
     return default_registry().describe()

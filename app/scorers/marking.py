@@ -1,7 +1,7 @@
-"""One answer, one mark: what no scorer need see is settled first, and long work is done elsewhere.
+"""Scores answers: handles answers that no scorer needs to see, and sends long work to a child.
 
-Scorers read texts that anybody wrote. Of short texts even the most hostile takes milliseconds;
-whatever is longer is read in a child process, see `confined`.
+Scorers read texts that anybody may have written. Even the most hostile short text takes only
+milliseconds; longer texts are read in a child process, see `confined`.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from app.scorers.registry import default_registry
 from app.scorers.remote import mark_of, sent
 from app.scorers.text import is_blank
 
-#: Characters up to which texts are read on the spot.
+#: Most characters of the texts that are read in this process.
 MAX_CHARS_HERE = 1_500
-#: Seconds that it may take to find out whether a scorer can be used.
+#: Seconds that the check of a scorer's parameters may take.
 CHECK_TIMEOUT_S = 5.0
 
 
 async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
-    """Mark `answer` to `item` with `scorer`.
+    """Score `answer` to `item` with `scorer`.
 
-    Cut-off, filtered and empty answers are not marked: they say nothing about ability.
+    Cut-off, filtered and empty answers get no score, because they say nothing about ability.
 
     Raises:
         BusyError: The helper processes have too much to do.
@@ -50,7 +50,7 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
 
 
 async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
-    """As `mark`, in this process whatever the size."""
+    """Score an answer as `mark` does, but in this process whatever the size of the texts."""
     if answer.finish is FinishReason.LENGTH:
         return NotScored(
             outcome=Outcome.TRUNCATED, reason="The answer was cut off at the token limit."
@@ -65,7 +65,7 @@ async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
 
 
 async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> tuple[str, str]:
-    """A right and a wrong answer to `item`, as its scorer marks them; `seed` settles all chance.
+    """A right and a wrong answer to `item` by its scorer; `seed` determines all random choices.
 
     Raises:
         InvalidInputError: The item has no accepted answer, or none that its scorer accepts.
@@ -90,7 +90,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
 
 
 async def check(spec: ScorerSpec) -> None:
-    """Refuse a scorer that cannot be used, with all that takes computing to find out.
+    """Refuse a scorer that cannot be used, after all checks, including those that take computing.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
@@ -115,7 +115,7 @@ async def check(spec: ScorerSpec) -> None:
 
 
 def _spec_of(scorer: Scorer) -> ScorerSpec | None:
-    """How a helper process is told of it; None for one that calls out, or is not installed."""
+    """Spec to send to a helper process; None if the scorer calls out or is not registered."""
     if isinstance(scorer, CallingScorer | Equipped) or not isinstance(scorer, ScorerParams):
         return None
     name = default_registry().name_of(type(scorer))
@@ -123,7 +123,7 @@ def _spec_of(scorer: Scorer) -> ScorerSpec | None:
 
 
 def _size(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> int:
-    """Characters that a scorer may read."""
+    """Number of characters that a scorer may read."""
     texts = [] if item is None else [*item.choices, *item.target]
     if answer is not None:
         texts.append(answer.text)

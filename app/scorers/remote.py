@@ -1,4 +1,4 @@
-"""Work of scorers as a helper process does it, and as it is sent there and back in JSON."""
+"""Functions that score in a helper process, and the JSON form of their arguments and results."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,7 +15,7 @@ from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.registry import default_registry
 
 T = TypeVar("T")
-#: A scorer, an item, an answer or a mark as they are sent.
+#: JSON form in which a scorer, an item, an answer or a mark is sent.
 Sent = dict[str, JsonValue]
 
 _SCORER, _ITEM, _ANSWER = TypeAdapter(ScorerSpec), TypeAdapter(ItemContent), TypeAdapter(Answer)
@@ -23,7 +23,7 @@ _SCORED, _NOT_SCORED = TypeAdapter(Scored), TypeAdapter(NotScored)
 
 
 def sent(value: ScorerSpec | ItemContent | Answer) -> Sent:
-    """An argument of what follows."""
+    """The JSON form of a value, as an argument of `mark`, `examples` or `check`."""
     match value:
         case ScorerSpec():
             return {"name": value.name, "params": dict(value.params)}
@@ -34,12 +34,12 @@ def sent(value: ScorerSpec | ItemContent | Answer) -> Sent:
 
 
 def mark_of(reply: Sent) -> Mark:
-    """The mark that a helper process made."""
+    """The mark in a helper process's reply."""
     return (_SCORED if "score" in reply else _NOT_SCORED).validate_python(reply)
 
 
 def mark(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
-    """Mark an answer."""
+    """Score an answer."""
     from app.scorers.marking import mark_here
 
     scorer = default_registry().build(_SCORER.validate_python(spec))
@@ -48,7 +48,7 @@ def mark(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
 
 
 def examples(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
-    """A right and a wrong answer, or why there are none."""
+    """A right and a wrong answer, or the reason why there are none."""
     try:
         scorer = default_registry().build(_SCORER.validate_python(spec))
         return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
@@ -57,7 +57,7 @@ def examples(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str
 
 
 def check(*, spec: Sent) -> str | None:
-    """What is wrong with a scorer's parameters, if anything is."""
+    """What is wrong with a scorer's parameters; None if nothing is."""
     try:
         _run(default_registry().build_plain(_SCORER.validate_python(spec)).check())
     except ValueError as error:
