@@ -118,8 +118,8 @@ class FilterSettings:
         """
         if self.least_point_biserial is None:
             return np.zeros(correlation.shape, np.bool_)
-        sure = self.point_biserial_confidence or otherwise
-        errors = 0.0 if sure is None else NormalDist().inv_cdf(sure)
+        confidence = self.point_biserial_confidence or otherwise
+        errors = 0.0 if confidence is None else NormalDist().inv_cdf(confidence)
         chance = errors / np.sqrt(np.maximum(n_answers - 1, 1))
         weak: BoolArray = correlation < self.least_point_biserial - chance
         return weak
@@ -242,16 +242,16 @@ def not_the_whole(
     whole, rest = float(item_means[known].mean()), float(item_means[kept].mean())
     if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
         return ()
-    said = (
+    warning = (
         f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
         f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these."
     )
     if left_out > len(constants):
-        said += (
+        warning += (
             " To count the others, too, keep them for the score (--keep-for-score; over REST "
             "`filters.keep_for_score`)."
         )
-    return (said,)
+    return (warning,)
 
 
 def point_biserials(matrix: ScoreMatrix) -> FloatArray:

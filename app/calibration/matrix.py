@@ -189,15 +189,15 @@ def _codes(
 ) -> ByteArray:
     missing = table == MISSING if table.dtype == np.uint8 else np.isnan(table)
     right = table == 1
-    strange = ~(missing | right | (table == 0))
-    if strange.any():
-        places = np.argwhere(strange)
+    invalid = ~(missing | right | (table == 0))
+    if invalid.any():
+        places = np.argwhere(invalid)
         i, j = places[0]
-        between = ((table[strange] > 0.0) & (table[strange] < 1.0)).all()
-        way_out = " The model 'continuous' takes scores in between." if between else ""
+        between = ((table[invalid] > 0.0) & (table[invalid] < 1.0)).all()
+        hint = " The model 'continuous' takes scores in between." if between else ""
         raise InvalidInputError(
             f"Expected scores 0, 1 or missing, got {table[i, j]} for examinee {rows[i]!r}, item "
-            f"{columns[j]!r} ({len(places)} such cells).{way_out}",
+            f"{columns[j]!r} ({len(places)} such cells).{hint}",
             problems=[
                 FieldProblem(f"/{rows[i]}/{columns[j]}", f"score {table[i, j]}")
                 for i, j in places[:_MAX_PROBLEMS]

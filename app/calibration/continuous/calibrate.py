@@ -43,7 +43,7 @@ from app.printable import percent
 _BOUND = 6.0
 _ROUGH_NODES, _MOST_NODES = 121, 961
 _NODE_WIDTH = 1.3  # in standard errors; the trapezoid rule's error is about exp(-2 pi^2 / width^2)
-_NO_ONE = 1e-9  # nodes with fewer expected examinees than this are left out
+_LEAST_MASS = 1e-9  # nodes with fewer expected examinees than this are left out
 _LEAST_K, _MOST_K = 1e-4, 1.0  # no scores in [0, 1] vary more than scores of 0 and 1 (k = 1)
 _LEAST_VARIANCE = 1e-12  # with less variance given theta, no answer to an item is uncertain
 _LEAST_SD = 1e-3  # least standard deviation of slopes or intercepts among the items
@@ -52,9 +52,9 @@ _RIDGE = 1e-6  # keeps the information of an item with one examinee invertible
 _LONGEST_STEP = 1.0
 _NEWTON_STEPS = 2
 _MOSTLY_OWN = 0.8
-_MANY = 50  # with so many answers each, items that still share a dispersion are really alike
-_STILL = 1e-3  # converged: a cycle moves no parameter by more than this many standard errors
-_NEARLY = 0.05  # the same measure, below which the grid of nodes is refined
+_MANY_ANSWERS = 50  # with so many each, items that still share a dispersion are really alike
+_CONVERGED = 1e-3  # converged: a cycle moves no parameter by more than this many standard errors
+_NEARLY_CONVERGED = 0.05  # the same measure, below which the grid of nodes is refined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class _Counts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moved:
+class _MStep:
     """Result of the M-step.
 
     Attributes:
@@ -156,15 +156,15 @@ def calibrate_continuous(
     while True:
         cycle += 1
         counts = _expect(answers, items, density)
-        moved = _maximise(answers, items, counts)
-        after = moved.items.on_standard_theta(counts.mean, counts.sd)
-        distance = _distance(items, after, moved)
+        m_step = _maximise(answers, items, counts)
+        after = m_step.items.on_standard_theta(counts.mean, counts.sd)
+        distance = _distance(items, after, m_step)
         items = after
         if watch is not None:
             watch(cycle, distance)
-        finer = _fine_enough(items, density) if distance < _NEARLY else None
+        finer = _fine_enough(items, density) if distance < _NEARLY_CONVERGED else None
         density = finer or density
-        converged = finer is None and distance < _STILL
+        converged = finer is None and distance < _CONVERGED
         if converged or cycle >= max_cycles:
             break
     return _finished(table, answers, density, items, converged, cycle)
@@ -196,10 +196,10 @@ def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
     mass = weights.sum(axis=0)
     mean = float(mass @ density.nodes / mass.sum())
     sd = float(np.sqrt(mass @ (density.nodes - mean) ** 2 / mass.sum()))
-    there = mass > _NO_ONE
-    weights = weights[:, there]
+    populated = mass > _LEAST_MASS
+    weights = weights[:, populated]
     return _Counts(
-        density.nodes[there],
+        density.nodes[populated],
         weights,
         answers.seen.T @ weights,
         answers.y.T @ weights,
@@ -209,7 +209,7 @@ def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
     )
 
 
-def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _Moved:
+def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _MStep:
     """Take Newton steps for every item, then update the dispersions, then the item population."""
     precision = np.linalg.inv(items.spread)
     x = items.x
@@ -233,8 +233,8 @@ def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _Moved:
     errors = np.asarray(np.linalg.inv(known), dtype=np.float64)
     own_x = x + np.einsum("jab,jb->ja", errors, (x - items.mean) @ precision)
     spread = _spread(own_x - x.mean(axis=0), errors, items.spread)
-    moved = _Items(x, k, x.mean(axis=0), spread)
-    return _Moved(moved, _information(counts, mu, k), covariance, df, df_common, k_common)
+    updated = _Items(x, k, x.mean(axis=0), spread)
+    return _MStep(updated, _information(counts, mu, k), covariance, df, df_common, k_common)
 
 
 def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArray:
@@ -316,10 +316,10 @@ def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatA
     return (weight * common + n * own) / (weight + n), common, weight
 
 
-def _distance(before: _Items, after: _Items, moved: _Moved) -> float:
+def _distance(before: _Items, after: _Items, step: _MStep) -> float:
     """Largest change of a parameter in one cycle, in its standard errors."""
-    errors = np.sqrt(np.einsum("jaa->ja", moved.covariance))
-    of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((moved.df + min(moved.df_common, 1e6)) / 2)
+    errors = np.sqrt(np.einsum("jaa->ja", step.covariance))
+    of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((step.df + min(step.df_common, 1e6)) / 2)
     of_spread = np.abs(np.log(np.diag(after.spread) / np.diag(before.spread)))
     return float(max((np.abs(after.x - before.x) / errors).max(), of_k.max(), of_spread.max()))
 
@@ -343,21 +343,21 @@ def _finished(
     cycles: int,
 ) -> ContinuousCalibration:
     counts = _expect(answers, items, density)
-    at = _maximise(answers, items, counts)
-    leverage = np.einsum("jab,jba->j", at.covariance, at.information)
+    m_step = _maximise(answers, items, counts)
+    leverage = np.einsum("jab,jba->j", m_step.covariance, m_step.information)
     # A new examinee's scores also differ from the curve by the error of the estimated curve.
     k = np.minimum(items.k * (1 + leverage / answers.seen.sum(axis=0)), _MOST_K)
     fitted, bank = (
         ItemBank.from_intercepts(
-            a=items.x[:, 0], intercept=items.x[:, 1], k=of_whom, item_ids=table.items
+            a=items.x[:, 0], intercept=items.x[:, 1], k=dispersions, item_ids=table.items
         )
-        for of_whom in (items.k, k)
+        for dispersions in (items.k, k)
     )
-    covariance = _covariance(answers, items, counts, at)
+    covariance = _covariance(answers, items, counts, m_step)
     se = np.sqrt(np.einsum("jaa->ja", covariance))
     b = bank.b
     direction = np.stack([-b, -np.ones_like(b)], axis=1) / bank.a[:, None]
-    df = at.df + min(at.df_common, 1e9)
+    df = m_step.df + min(m_step.df_common, 1e9)
     n_answers = int(answers.seen.sum())
     return ContinuousCalibration(
         bank=bank,
@@ -366,32 +366,32 @@ def _finished(
         se_b=np.sqrt(np.einsum("ja,jab,jb->j", direction, covariance, direction)),
         se_k=bank.k * np.sqrt(2 / df),
         log_likelihood=log_likelihood(answers, fitted, density),
-        n_parameters=float(leverage.sum() + (at.df / df).sum() + 1),
-        k_common=at.k_common,
+        n_parameters=float(leverage.sum() + (m_step.df / df).sum() + 1),
+        k_common=m_step.k_common,
         conformance=conformance(fitted, table.scores, counts.weights @ counts.nodes),
         n_examinees=len(table.examinees),
         n_answers=n_answers,
         converged=converged,
         cycles=cycles,
-        warnings=_warnings(at, cycles, converged),
+        warnings=_warnings(m_step, cycles, converged),
     )
 
 
-def _warnings(at: _Moved, cycles: int, converged: bool) -> tuple[str, ...]:
-    found = []
+def _warnings(m_step: _MStep, cycles: int, converged: bool) -> tuple[str, ...]:
+    warnings = []
     if not converged:
-        found.append(f"Not converged after {cycles} cycles.")
-    share = float((at.df / (at.df + at.df_common)).mean())
-    if share < _MOSTLY_OWN and at.df.mean() < _MANY:
-        found.append(
+        warnings.append(f"Not converged after {cycles} cycles.")
+    share = float((m_step.df / (m_step.df + m_step.df_common)).mean())
+    if share < _MOSTLY_OWN and m_step.df.mean() < _MANY_ANSWERS:
+        warnings.append(
             f"An item's own answers decide its dispersion to {percent(share)} on average, those to "
             f"all items the rest; slopes vary among the items with a standard deviation of "
-            f"{at.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
+            f"{m_step.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
-def _covariance(answers: Answers, items: _Items, counts: _Counts, at: _Moved) -> FloatArray:
+def _covariance(answers: Answers, items: _Items, counts: _Counts, m_step: _MStep) -> FloatArray:
     """Covariance of the estimated slopes and intercepts, shape (n_items, 2, 2).
 
     Inverts each item's information minus the part missing because thetas are unknown (Louis 1982,
@@ -411,7 +411,7 @@ def _covariance(answers: Answers, items: _Items, counts: _Counts, at: _Moved) ->
         [(left * right).sum(axis=0) for left in (first, last) for right in (first, last)], axis=1
     )
     lost = missing.reshape(-1, 2, 2) / (items.k**2)[:, None, None]
-    known = np.linalg.inv(at.covariance)
+    known = np.linalg.inv(m_step.covariance)
     left = known - lost
     # With few answers, the estimate of the missing information can exceed the information.
     sound = np.linalg.eigvalsh(left)[:, 0] > 1e-3 * np.linalg.eigvalsh(known)[:, 0]

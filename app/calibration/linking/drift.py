@@ -118,8 +118,8 @@ def find_drift(
             them.
     """
     settings = settings or DriftSettings()
-    known = {key: i for i, key in enumerate(bank.item_ids)}
-    columns = [j for j, key in enumerate(matrix.items) if key in known and bank.a[known[key]] != 0]
+    index = {key: i for i, key in enumerate(bank.item_ids)}
+    columns = [j for j, key in enumerate(matrix.items) if key in index and bank.a[index[key]] != 0]
     rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
     if len(columns) < _LEAST_ANCHORS or len(rows) == 0:
         raise CalibrationError(
@@ -127,12 +127,12 @@ def find_drift(
             f"{len(columns)} such items and {len(rows)} examinees who answered them."
         )
     common = matrix.select(rows, np.array(columns))
-    there = np.array([known[key] for key in common.items])
-    open_before = np.zeros(len(there)) if old_se is None else np.nan_to_num(old_se[there])
-    return _Search(common, bank.parameters.take(there), open_before, settings).run()
+    positions = np.array([index[key] for key in common.items])
+    se_before = np.zeros(len(positions)) if old_se is None else np.nan_to_num(old_se[positions])
+    return _Search(common, bank.parameters.take(positions), se_before, settings).run()
 
 
-class _Moved(NamedTuple):
+class _Refit(NamedTuple):
     """One item's curve as estimated from the new answers, compared with the old curve."""
 
     shift: float
@@ -147,7 +147,7 @@ class _Moved(NamedTuple):
 class _Search:
     matrix: ScoreMatrix
     items: ItemParameters
-    open_before: FloatArray
+    se_before: FloatArray
     settings: DriftSettings
 
     @property
@@ -156,36 +156,36 @@ class _Search:
         return difficulties
 
     def run(self) -> Drift:
-        holding = np.ones(self.matrix.n_items, np.bool_)
-        drift = self._look(holding, LatentDensity.normal(n_nodes=N_NODES))
+        anchoring = np.ones(self.matrix.n_items, np.bool_)
+        drift = self._test(anchoring, LatentDensity.normal(n_nodes=N_NODES))
         for _ in range(_MAX_ROUNDS):
-            still = ~drift.drifted
+            undrifted = ~drift.drifted
             # Without items that fix the scale, drift of items and of examinees look the same.
-            if (still == holding).all() or still.sum() < _LEAST_ANCHORS:
+            if (undrifted == anchoring).all() or undrifted.sum() < _LEAST_ANCHORS:
                 break
-            holding = still
+            anchoring = undrifted
             start = LatentDensity.normal(mean=drift.mean, sd=drift.sd, n_nodes=N_NODES)
-            drift = self._look(holding, start)
+            drift = self._test(anchoring, start)
         return drift
 
-    def _look(self, holding: BoolArray, start: LatentDensity) -> Drift:
-        """Re-estimate each item's curve while the other `holding` items keep their parameters."""
-        anchors = self.matrix.select(items=holding)
-        anchor_items = self.items.take(np.flatnonzero(holding))
+    def _test(self, anchoring: BoolArray, start: LatentDensity) -> Drift:
+        """Re-estimate each item's curve while the other `anchoring` items keep their parameters."""
+        anchors = self.matrix.select(items=anchoring)
+        anchor_items = self.items.take(np.flatnonzero(anchoring))
         evidence = _log_likelihoods(anchors, anchor_items, start.nodes)
         density, weights = _population(evidence, start)
         n_answers = self.matrix.answers_per_item()
-        moved = [
-            self._free(j, weights, density.nodes, holds=bool(holding[j]))
+        refits = [
+            self._refit(j, weights, density.nodes, is_anchor=bool(anchoring[j]))
             if n_answers[j] >= self.settings.least_answers
-            else _Moved(*[np.nan] * 5)
+            else _Refit(*[np.nan] * 5)
             for j in range(self.matrix.n_items)
         ]
         shift, se, ratio, distance, easier = (
-            np.array(column) for column in zip(*moved, strict=True)
+            np.array(column) for column in zip(*refits, strict=True)
         )
         # The ratio reflects only the new answers' error; the old difficulty has an error as well.
-        total = np.hypot(se, self.open_before)
+        total = np.hypot(se, self.se_before)
         p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
         drifted = (p_value < self.settings.p_value) & (distance >= self.settings.distance)
         return Drift(
@@ -205,7 +205,7 @@ class _Search:
             sd=density.sd,
         )
 
-    def _free(self, j: int, weights: FloatArray, nodes: FloatArray, *, holds: bool) -> _Moved:
+    def _refit(self, j: int, weights: FloatArray, nodes: FloatArray, *, is_anchor: bool) -> _Refit:
         """Estimate the curve of item `j` from its new answers."""
         items = self.items
         curve = _Curve(
@@ -217,17 +217,17 @@ class _Search:
         )
         old = curve.at(np.zeros(2))
         scores = self.matrix.scores[:, j]
-        given = []
+        by_score = []
         for score, p_old in ((1, old.p), (0, old.q)):
-            among = weights[scores == score]
+            posteriors = weights[scores == score]
             # If the item is an anchor, the posterior includes its own answer: divide it out.
-            others = among / p_old if holds else among
-            given.append(others / others.sum(axis=1, keepdims=True))
-        right, wrong = given
-        fit = _climb(curve, right, wrong)
+            others = posteriors / p_old if is_anchor else posteriors
+            by_score.append(others / others.sum(axis=1, keepdims=True))
+        right, wrong = by_score
+        fit = _maximise(curve, right, wrong)
         seen = np.concatenate([right, wrong]).mean(axis=0)
         gap = curve.at(fit.x).p - old.p
-        return _Moved(
+        return _Refit(
             shift=float(fit.x[0]),
             se=fit.se,
             ratio=2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0),
@@ -309,28 +309,28 @@ class _Fit(NamedTuple):
 _PENALTY = np.array([_SHIFT_SD**-2, _STRETCH_SD**-2])
 
 
-def _climb(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
+def _maximise(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
     """Maximise the posterior by damped Newton steps on the outer product of the gradients."""
     x, damping = np.zeros(2), 1e-3
-    here = curve.at(x)
-    value = _log_likelihood(here, right, wrong)
+    current = curve.at(x)
+    value = _log_likelihood(current, right, wrong)
     for _ in range(_MAX_STEPS):
-        scores = _scores(here, right, wrong)
+        scores = _scores(current, right, wrong)
         curvature = scores.T @ scores + np.diag(_PENALTY)
         gradient = scores.sum(axis=0) - _PENALTY * x
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
         step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
-        there = curve.at(x + step)
-        new = _log_likelihood(there, right, wrong)
+        proposed = curve.at(x + step)
+        new = _log_likelihood(proposed, right, wrong)
         gain = new - value - 0.5 * float(_PENALTY @ ((x + step) ** 2 - x**2))
         if gain < 0:
             damping = max(damping, 1e-2) * 4
             continue
-        x, here, value = x + step, there, new
+        x, current, value = x + step, proposed, new
         damping *= 0.3
         if gain < 1e-7:
             break
-    scores = _scores(here, right, wrong)
+    scores = _scores(current, right, wrong)
     covariance = np.linalg.inv(scores.T @ scores + np.diag(_PENALTY))
     return _Fit(x, float(np.sqrt(covariance[0, 0])), value)
 

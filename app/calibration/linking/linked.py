@@ -133,27 +133,27 @@ def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> L
         if item_id in here and calibration.items.a[here[item_id]] > 0
     ]
     if method is LinkMethod.MEAN_SIGMA:
-        b, b_there = calibration.b, anchors.b
-        pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(b_there[there])) < _FAR]
+        b, anchor_b = calibration.b, anchors.b
+        pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(anchor_b[there])) < _FAR]
     if len(pairs) < 2:
         raise CalibrationError(
             f"A link to scale {anchors.scale!r} needs at least 2 anchors whose curves rise, got "
             f"{len(pairs)}."
         )
-    mine, theirs = (np.array(side) for side in zip(*pairs, strict=True))
+    own, common = (np.array(side) for side in zip(*pairs, strict=True))
     source, target = calibration.scale, anchors.scale
     if method is LinkMethod.MEAN_SIGMA:
         linking = link_mean_sigma(
-            calibration.b[mine], anchors.b[theirs], source=source, target=target
+            calibration.b[own], anchors.b[common], source=source, target=target
         )
     else:
         linking = link_stocking_lord(
-            calibration.items.take(mine),
-            anchors.parameters.take(theirs),
+            calibration.items.take(own),
+            anchors.parameters.take(common),
             source=source,
             target=target,
         )
-    used = tuple(anchors.item_ids[j] for j in theirs)
+    used = tuple(anchors.item_ids[j] for j in common)
     return Linked(calibration.moved(linking), linking, used)
 
 
@@ -184,40 +184,40 @@ def calibrate_onto(
     """
     settings = settings or CalibrationSettings()
     matrix.require_calibratable()
-    known = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
-    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in known]
+    index = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
+    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in index]
     if len(fixed) < 2:
         raise InvalidInputError(
             f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
         )
-    there = np.array([known[matrix.items[j]] for j in fixed])
-    held = anchors.parameters.take(there)
-    if not settings.negative_slopes and (held.a <= 0).any():
-        bad = matrix.items[fixed[int(np.flatnonzero(held.a <= 0)[0])]]
+    positions = np.array([index[matrix.items[j]] for j in fixed])
+    anchor_items = anchors.parameters.take(positions)
+    if not settings.negative_slopes and (anchor_items.a <= 0).any():
+        bad = matrix.items[fixed[int(np.flatnonzero(anchor_items.a <= 0)[0])]]
         raise InvalidInputError(
             f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
         )
-    if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
+    if settings.family is Family.RASCH and np.ptp(anchor_items.a) > 1e-6:
         raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
     problem = settings.problem(fixed=tuple(fixed))
     em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
-    start = _start_with_anchors(matrix, problem, held)
+    start = _start_with_anchors(matrix, problem, anchor_items)
     problem, result = maximise_in_stages(matrix, settings, problem, em, start=start, watch=watch)
     return finished(matrix, settings, problem, result, scale=anchors.scale)
 
 
-def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
+def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, anchors: ItemParameters) -> Curves:
     """Start values: parameters of the anchors, typical ones by the share right for new items."""
     means = np.clip(matrix.item_means(), 0.02, 0.98)
     x = np.empty((matrix.n_items, N_COORDINATES))
-    slope = float(np.median(np.abs(held.a)))
+    slope = float(np.median(np.abs(anchors.a)))
     x[:, SLOPE] = np.log(slope) if problem.log_slope else slope
     x[:, INTERCEPT] = np.log(means / (1 - means))
     x[:, GUESSING:] = (-OFF, OFF)
     for column in problem.family.free:
         if column >= GUESSING:
             x[:, column] = -2.0 if column == GUESSING else 3.0
-    x[list(problem.fixed)] = Curves.from_natural(held, log_slope=problem.log_slope).x
+    x[list(problem.fixed)] = Curves.from_natural(anchors, log_slope=problem.log_slope).x
     return Curves(x, problem.log_slope)
 
 

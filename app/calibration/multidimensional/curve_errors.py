@@ -158,8 +158,8 @@ def _errors(
         answered = ~np.isnan(scores[row])
         if not (answered & active).any():
             continue
-        passed: list[CatState] = []
-        take(test, scores[row], seed=[row], watch=passed.append)
+        states: list[CatState] = []
+        take(test, scores[row], seed=[row], watch=states.append)
         unknown = np.flatnonzero(~answered).tolist()
         for name, weights in targets.items():
             share = float(weights[answered].sum())
@@ -169,7 +169,7 @@ def _errors(
             # All right and all wrong have no logit: the score stays half an answer away from both.
             count = int(np.count_nonzero(weights[answered]))
             truth = logit_of((truth * count + 0.5) / (count + 1.0))
-            for state in passed:
+            for state in states:
                 if state.n_scored in errors[name]:
                     value, sd, position = predictors[name].logit_by_curves(state.responses, unknown)
                     errors[name][state.n_scored].append((value - truth, sd, position))
@@ -185,11 +185,11 @@ def _evenly(rows: IntArray, most: int) -> IntArray:
 
 def _seen(rows: list[tuple[float, float, float]]) -> Seen:
     error, sd, position = np.array(rows).T
-    open_ = sd > _SURE
-    return Seen(error[open_], sd[open_], position[open_])
+    uncertain = sd > _SURE
+    return Seen(error[uncertain], sd[uncertain], position[uncertain])
 
 
-class _OfNothing(GridEstimator):
+class _FixedTheta(GridEstimator):
     """Never updates theta, which a test for a score alone does not need: this saves time."""
 
     @override
@@ -230,7 +230,7 @@ def score_test(
     estimator = ScoreEstimator(explanations, weights, ModelError(), active)
     return AdaptiveTest(
         pool=Pool(index=index_of(bank), active=active),
-        estimator=_OfNothing(),
+        estimator=_FixedTheta(),
         selector=WantedOrSampled(
             estimator=estimator,
             wanted=Randomesque(criterion=criterion),

@@ -82,11 +82,11 @@ class _Layout:
         from scipy.optimize import Bounds
 
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
-        some = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
+        sizes = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
         low, high = np.log(SLOPE_BOUNDS)
         return Bounds(
-            np.repeat([-np.inf, low, -np.inf, 0.0], some),
-            np.repeat([np.inf, high, np.inf, MAX_LOADING], some),
+            np.repeat([-np.inf, low, -np.inf, 0.0], sizes),
+            np.repeat([np.inf, high, np.inf, MAX_LOADING], sizes),
         )
 
 
@@ -141,7 +141,7 @@ class JointLoss:
     @classmethod
     def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> "JointLoss":
         """Make the loss for scores in [0, 1], shape (n_examinees, n_items), NaN without answer."""
-        return cls(_Layout.of(scores, settings), settings, tuple(_cut(scores)))
+        return cls(_Layout.of(scores, settings), settings, tuple(_blocks_of(scores)))
 
     def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Loss and gradient.
@@ -181,7 +181,7 @@ class JointLoss:
         )
 
 
-def _cut(scores: FloatArray) -> Iterator[_Block]:
+def _blocks_of(scores: FloatArray) -> Iterator[_Block]:
     for items in blocks(scores, _CELLS):
         y = scores[:, items]
         seen = ~np.isnan(y)
@@ -215,7 +215,7 @@ def fit_jointly(
         value, gradient = loss(parameters * unit)
         return value, gradient * unit
 
-    def tell(intermediate_result: Any) -> None:  # SciPy passes the result by this name
+    def report(intermediate_result: Any) -> None:  # SciPy passes the result by this name
         nonlocal count
         count += 1
         if watch is not None:
@@ -229,7 +229,7 @@ def fit_jointly(
         jac=True,
         method="L-BFGS-B",
         bounds=layout.bounds(),
-        callback=tell,
+        callback=report,
         options={
             "maxiter": settings.max_iterations,
             "maxfun": 2 * settings.max_iterations,

@@ -30,12 +30,12 @@ def marginal_log_likelihood(
     """
     height = max(_CELLS // max(scores.shape[1], 1), 1)
     return sum(
-        _of_some(items, population, scores[first : first + height], start[first : first + height])
+        _of_block(items, population, scores[first : first + height], start[first : first + height])
         for first in range(0, len(scores), height)
     )
 
 
-def _of_some(
+def _of_block(
     items: Loadings, population: Population, scores: FloatArray, start: FloatArray
 ) -> float:
     n_abilities = items.n_abilities
@@ -63,8 +63,8 @@ def _of_some(
             break
     logit = abilities @ items.across + items.intercept
     answers = np.where(answered, right * logit + log_expit(-logit), 0.0).sum(axis=1)
-    apart = abilities - population.mean
-    prior = -0.5 * np.einsum("ni,ij,nj->n", apart, precision, apart)
+    deviation = abilities - population.mean
+    prior = -0.5 * np.einsum("ni,ij,nj->n", deviation, precision, deviation)
     prior += 0.5 * np.linalg.slogdet(precision)[1]
     width = -0.5 * np.linalg.slogdet(curvature(logit))[1]
     return float(np.sum(answers + prior + width))

@@ -105,10 +105,10 @@ def _general_curves(
     counted = answered.astype(np.float64)
     for _ in range(_STEPS):
         expected = _sigmoid(theta[:, None] * slope + intercept)
-        off = (known - expected) * counted
+        residual = (known - expected) * counted
         weight = expected * (1.0 - expected) * counted
-        by_slope = theta @ off - for_slope * (slope - 1.0)
-        by_intercept = off.sum(axis=0) - for_intercept * intercept
+        by_slope = theta @ residual - for_slope * (slope - 1.0)
+        by_intercept = residual.sum(axis=0) - for_intercept * intercept
         aa = theta**2 @ weight + for_slope
         bb = weight.sum(axis=0) + for_intercept
         ab = theta @ weight
