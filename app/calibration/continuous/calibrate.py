@@ -9,7 +9,7 @@
 
 Maximises the marginal quasi-likelihood, with theta ~ N(0, 1); tests use the same quasi-likelihood
 (`app.engine.models.continuous`). Item parameters come from a population, x ~ N(m, S), whose mean
-and covariance are estimated too; dispersions are shrunk in the same way. Where an item's own
+and covariance are estimated too; dispersions are shrunk to a common one. Where an item's own
 answers say little, its parameters thus come from all items: with 8 examinees, slopes and
 dispersions are nearly common; with 500, each item has its own. No threshold has to be chosen.
 
