@@ -1,7 +1,7 @@
 """Runs scorers' work that may hang in a child of the sandbox: patterns, algebra, long answers.
 
 Such work cannot be interrupted within its process: a power tower is computed in C, and a
-catastrophic regular expression holds the interpreter lock. A child is killed after its time.
+catastrophic regular expression holds the interpreter lock. A child is killed at its time limit.
 """
 
 import asyncio

@@ -243,6 +243,6 @@ def _whole(value: object, *, of: int) -> int | None:
         return int(match[1]) if match and int(match[2] or of) == of else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, int):  # is_integer would fail with too many digits
+    if isinstance(value, int):  # it may have any number of digits
         return value
     return int(value) if value.is_integer() else None

@@ -393,7 +393,7 @@ def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures |
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean cost of an item of an ended session, and the latency percentiles of its answers."""
+    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
     usage, items = figures["usage"], figures["progress"]["items"]
     usd = usage["usd"]
     return {
