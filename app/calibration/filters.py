@@ -1,8 +1,8 @@
-"""What is left out before a calibration, each piece with its reason.
+"""Drops items and examinees before a calibration, and records the reason for each.
 
-The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation. Published
-for thousands of examinees, they compare estimates with them; a correlation among a few dozen says
-so little that most items below the threshold are there by chance. A confidence allows for that.
+The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation. They were
+published for thousands of examinees and apply to the estimates. With a few dozen examinees, most
+correlations below the threshold are there by chance; `point_biserial_confidence` allows for this.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
 
 Table = TypeVar("Table")
-#: Share of the items that may be left out, and by how much the mean score may move, without a word.
+#: Without a warning, this share of the items may be left out, and the mean may move by this much.
 _FEW, _NEAR = 0.05, 0.01
 
 
@@ -39,7 +39,7 @@ class DropReason(StrEnum):
     NO_PRIOR = "no_prior"
 
 
-#: Why an item says too little of ability, and counts in scores all the same.
+#: Reasons for which an item says too little about ability but can still count in scores.
 _OF_ABILITY = frozenset(
     {
         DropReason.CONSTANT,
@@ -57,16 +57,16 @@ class FilterSettings:
 
     Attributes:
         least_sd: Items whose scores have a smaller standard deviation are dropped.
-        greatest_mean: Items that a larger share gets right are dropped.
-        least_mean: Items that a smaller share gets right are dropped.
+        greatest_mean: Items with a larger mean score are dropped.
+        least_mean: Items with a smaller mean score are dropped.
         least_point_biserial: Items whose score correlates less with the rest are dropped.
-        point_biserial_confidence: How sure it must be, one-sided, that a correlation is less; 0.5
-            to 0.999. None takes the estimate of right and wrong answers for the truth, which is the
-            published rule, and is 0.95 for continuous scores.
+        point_biserial_confidence: One-sided confidence, 0.5 to 0.999, with which a correlation must
+            be below the threshold. None means 0.95 for continuous scores; for right and wrong
+            answers it compares the estimate itself, which is the published rule.
         least_percentile: Examinees whose share of right answers is below this percentile of all
             examinees are dropped; 0 to 100.
-        keep_for_score: Items that say too little of ability stay in the bank and count in scores;
-            False drops them, which is the published procedure.
+        keep_for_score: Whether items that say too little about ability stay in the bank and count
+            in scores. False drops them, which is the published procedure.
 
     Raises:
         InvalidInputError: A threshold outside its range.
@@ -95,7 +95,7 @@ class FilterSettings:
 
     @classmethod
     def none(cls) -> "FilterSettings":
-        """Only what cannot be calibrated is left out."""
+        """Settings that drop only what cannot be calibrated."""
         return cls(
             least_sd=None, greatest_mean=None, least_point_biserial=None, least_percentile=None
         )
@@ -106,20 +106,20 @@ class FilterSettings:
         n_answers: IntArray,
         otherwise: float | None = None,
     ) -> BoolArray:
-        """Whether each item correlates less with the rest than it must.
+        """Mask of the items whose correlation with the rest is too low, shape (n_items,).
 
-        A NaN passes: a correlation that cannot be computed is no evidence against the item.
+        A NaN passes, because an unknown correlation is no evidence against the item.
 
         Args:
-            correlation: Shape (n_items,).
-            n_answers: How many answers each comes from, shape (n_items,); uncorrelated, its
-                standard error is 1 / sqrt(n_answers - 1).
-            otherwise: The confidence where none is set; None takes the estimate for the truth.
+            correlation: Correlation of each item with the rest, shape (n_items,).
+            n_answers: Number of answers of each item, shape (n_items,); the standard error of a
+                correlation of 0 is 1 / sqrt(n_answers - 1).
+            otherwise: Confidence if the settings have none; None compares the estimate itself.
         """
         if self.least_point_biserial is None:
             return np.zeros(correlation.shape, np.bool_)
-        sure = self.point_biserial_confidence or otherwise
-        errors = 0.0 if sure is None else NormalDist().inv_cdf(sure)
+        confidence = self.point_biserial_confidence or otherwise
+        errors = 0.0 if confidence is None else NormalDist().inv_cdf(confidence)
         chance = errors / np.sqrt(np.maximum(n_answers - 1, 1))
         weak: BoolArray = correlation < self.least_point_biserial - chance
         return weak
@@ -127,27 +127,27 @@ class FilterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One item or examinee that takes no part, or an item that counts in scores alone."""
+    """An item or examinee that takes no part, or an item that counts in scores only."""
 
     name: str
     reason: DropReason
     value: float | None
-    """What was compared with the threshold: sd, mean, correlation or score."""
+    """The value that was compared with the threshold: sd, mean, correlation or score."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Filtered(Generic[Table]):
-    """What is left, and what is not.
+    """The filtered answers, and everything that was dropped.
 
     Attributes:
-        matrix: The answers that are calibrated.
-        items: Dropped items, constant ones among them.
-        score_only: Items of the matrix that a threshold would have dropped: they say little of
-            ability, and are asked and predicted for the score.
+        matrix: Answers to calibrate.
+        items: Dropped items, including constant ones.
+        score_only: Items of the matrix below a threshold; they say little about ability, but are
+            asked and predicted for the score.
         examinees: Dropped examinees.
-        constants: Item -> the one score everybody got; such an item adds a known constant to a
-            predicted score.
-        warnings: What leaving them out means for what is told of the rest.
+        constants: Score that everybody got, by constant item; such an item adds a known constant
+            to a predicted score.
+        warnings: Effects of the dropped items on predicted scores.
     """
 
     matrix: Table
@@ -166,10 +166,10 @@ class Filtered(Generic[Table]):
 def apply_filters(
     matrix: ScoreMatrix, settings: FilterSettings | None = None
 ) -> Filtered[ScoreMatrix]:
-    """Drop weak examinees first, then items; an item goes by the first reason that fits.
+    """Drop weak examinees first, then items; an item gets the first reason that applies.
 
     Raises:
-        CalibrationError: One examinee alone, or no item is left that says something of ability.
+        CalibrationError: Fewer than two examinees, or no item passes the filters.
     """
     settings = settings or FilterSettings()
     matrix.require_two_examinees()
@@ -207,14 +207,14 @@ def apply_filters(
 def kept_for_score(
     names: Sequence[str], found: Sequence[Dropped]
 ) -> tuple[BoolArray, list[Dropped], list[Dropped]]:
-    """What stays where all questions are kept in the score.
+    """Split filtered items into those that are dropped and those that stay for the score.
 
     Args:
-        names: Of all items.
-        found: Those that filters found.
+        names: Ids of all items.
+        found: Items that the filters would drop.
 
     Returns:
-        Mask of the items that stay, those that go, and those that stay for the score alone.
+        Mask of the items that stay, the dropped items, and the items kept only for the score.
     """
     weak = [item for item in found if item.reason in _OF_ABILITY]
     gone = [item for item in found if item.reason not in _OF_ABILITY]
@@ -225,15 +225,15 @@ def kept_for_score(
 def not_the_whole(
     item_means: FloatArray, kept: BoolArray, constants: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """A warning where scores on the items that are left are not those on all.
+    """A warning where the mean score on the kept items may differ from that on all items.
 
-    Those that go badly with the rest, or that hardly anybody fails, are no random sample: a score
-    predicted on the others may be far from that of the whole benchmark.
+    Dropped items are no random sample: they correlate little with the rest, or hardly anybody fails
+    them. A score predicted on the kept items may be far from the score on the whole benchmark.
 
     Args:
-        item_means: Mean score of each item, shape (n_items,), NaN where it has none.
-        kept: Whether it is left, shape (n_items,).
-        constants: Items that everybody answers alike, which no setting keeps.
+        item_means: Mean score of each item, shape (n_items,), NaN without answers.
+        kept: Mask of the kept items, shape (n_items,).
+        constants: Score by constant item; no setting keeps these items.
     """
     known = ~np.isnan(item_means)
     n, left_out = int(known.sum()), int((known & ~kept).sum())
@@ -242,23 +242,23 @@ def not_the_whole(
     whole, rest = float(item_means[known].mean()), float(item_means[kept].mean())
     if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
         return ()
-    said = (
+    warning = (
         f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: models "
         f"score {percent(whole, 1)} on all and {percent(rest, 1)} on these."
     )
     if left_out > len(constants):
-        said += (
+        warning += (
             " To count the others, too, keep them for the score (--keep-for-score; over REST "
             "`filters.keep_for_score`)."
         )
-    return (said,)
+    return (warning,)
 
 
 def point_biserials(matrix: ScoreMatrix) -> FloatArray:
     """Correlation of each item's score with the mean of the examinee's other scores.
 
-    Each score is taken minus its item's mean, so that examinees who saw different items compare;
-    an item does not correlate with itself. NaN where an item is constant.
+    The item's mean is subtracted from each score, which makes examinees who saw different items
+    comparable. The result, shape (n_items,), is NaN where an item is constant.
     """
     means = np.nan_to_num(matrix.item_means())
     sums = np.zeros((6, matrix.n_items))
@@ -284,7 +284,7 @@ def _filter_examinees(
     silent = np.isnan(means)
     low = np.zeros_like(silent)
     if settings.least_percentile is not None and not silent.all():
-        # Without interpolation, which would drop the lowest of any small group.
+        # Interpolation would drop the lowest examinee of any small group.
         low = means < np.percentile(means[~silent], settings.least_percentile, method="lower")
     dropped = [
         Dropped(matrix.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
@@ -299,10 +299,10 @@ def _filter_examinees(
 def filter_items(
     matrix: ScoreMatrix, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
-    """Items that stay, those that do not with their reasons, and the constant score of some."""
+    """Mask of the kept items, the dropped items, and the score of each constant item."""
     means = matrix.item_means()
     sd = np.sqrt(means * (1 - means))
-    # An item's own filters come before the correlation, which the items dropped take no part in.
+    # These come before the correlation filter, because dropped items must not enter the rest score.
     rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
         (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
         (DropReason.CONSTANT, (means == 0) | (means == 1), means),

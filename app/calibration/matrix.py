@@ -14,9 +14,9 @@ ByteArray = NDArray[np.uint8]
 BoolArray = NDArray[np.bool_]
 
 MISSING = 255
-"""Code of an answer that was never given; missing is not wrong."""
+"""Code of a missing answer; a missing answer does not count as wrong."""
 
-_BLOCK_CELLS = 2_000_000  # cells converted to float64 at a time: 16 MB
+_BLOCK_CELLS = 2_000_000  # cells converted to float64 at a time, 16 MB
 _MAX_PROBLEMS = 20
 
 
@@ -24,7 +24,7 @@ _MAX_PROBLEMS = 20
 class ScoreMatrix:
     """Right, wrong and missing answers of examinees (rows) to items (columns).
 
-    Kept as bytes, since a float64 matrix of 3,467 x 5,600 answers alone would take 155 MB.
+    Scores are bytes: as float64, a matrix of 3,467 x 5,600 answers would take 155 MB.
 
     Attributes:
         scores: 1 right, 0 wrong, `MISSING`; shape (n_examinees, n_items), read-only.
@@ -44,11 +44,11 @@ class ScoreMatrix:
         examinees: Sequence[str] | None = None,
         items: Sequence[str] | None = None,
     ) -> "ScoreMatrix":
-        """Matrix from numbers: 1 right, 0 wrong, NaN missing (or bytes with `MISSING`).
+        """Make a matrix from numbers: 1 right, 0 wrong, NaN missing (or bytes with `MISSING`).
 
         Raises:
-            InvalidInputError: Not a table of numbers, another value than 0, 1 and missing (each
-                place is listed, up to a cap), names that repeat or do not fit the shape.
+            InvalidInputError: The input is no table of numbers, or has values other than 0, 1 and
+                missing (places are listed, up to 20), or names repeat or do not fit the shape.
         """
         table = _table(scores)
         rows = _names("examinee", examinees, table.shape[0])
@@ -77,7 +77,7 @@ class ScoreMatrix:
         examinees: IntArray | BoolArray | None = None,
         items: IntArray | BoolArray | None = None,
     ) -> "ScoreMatrix":
-        """Some rows and columns, by position or mask."""
+        """Select rows and columns by position or mask."""
         rows = np.arange(self.n_examinees)[slice(None) if examinees is None else examinees]
         columns = np.arange(self.n_items)[slice(None) if items is None else items]
         part = self.scores[np.ix_(rows, columns)]
@@ -89,9 +89,9 @@ class ScoreMatrix:
         )
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray, FloatArray | None]]:
-        """Rows in blocks: their slice, right answers as 0/1, given answers as 0/1.
+        """Blocks of rows: their slice, right answers as 0/1, and given answers as 0/1.
 
-        The third is None in a block without missing answers.
+        The given answers are None in a block without missing answers.
         """
         height = max(1, _BLOCK_CELLS // self.n_items)
         for start in range(0, self.n_examinees, height):
@@ -104,31 +104,31 @@ class ScoreMatrix:
                 yield rows, block.astype(np.float64), None
 
     def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
-        """Scores of some examinees, by position, as numbers; NaN where there is no answer."""
+        """Scores of the examinees at some positions as floats, NaN where there is no answer."""
         codes = self.scores[examinees]
         scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
         return scores
 
     def answers_per_item(self) -> IntArray:
-        """Given answers of each item, shape (n_items,)."""
+        """Number of given answers to each item, shape (n_items,)."""
         counts: IntArray = np.count_nonzero(self.scores != MISSING, axis=0)
         return counts
 
     def answers_per_examinee(self) -> IntArray:
-        """Given answers of each examinee, shape (n_examinees,)."""
+        """Number of given answers of each examinee, shape (n_examinees,)."""
         counts: IntArray = np.count_nonzero(self.scores != MISSING, axis=1)
         return counts
 
     def item_means(self) -> FloatArray:
-        """Share of right answers among the given ones, NaN where none; shape (n_items,)."""
+        """Share of right answers among the given ones, shape (n_items,); NaN without answers."""
         return _ratio(np.count_nonzero(self.scores == 1, axis=0), self.answers_per_item())
 
     def examinee_means(self) -> FloatArray:
-        """Share of right answers among the given ones, NaN where none; shape (n_examinees,)."""
+        """Share of right answers among the given ones, shape (n_examinees,); NaN without any."""
         return _ratio(np.count_nonzero(self.scores == 1, axis=1), self.answers_per_examinee())
 
     def require_two_examinees(self) -> None:
-        """Refuse a matrix of one row.
+        """Refuse a matrix with one row.
 
         Raises:
             CalibrationError: Fewer than two examinees.
@@ -189,15 +189,15 @@ def _codes(
 ) -> ByteArray:
     missing = table == MISSING if table.dtype == np.uint8 else np.isnan(table)
     right = table == 1
-    strange = ~(missing | right | (table == 0))
-    if strange.any():
-        places = np.argwhere(strange)
+    invalid = ~(missing | right | (table == 0))
+    if invalid.any():
+        places = np.argwhere(invalid)
         i, j = places[0]
-        between = ((table[strange] > 0.0) & (table[strange] < 1.0)).all()
-        way_out = " The model 'continuous' takes scores in between." if between else ""
+        between = ((table[invalid] > 0.0) & (table[invalid] < 1.0)).all()
+        hint = " The model 'continuous' takes scores in between." if between else ""
         raise InvalidInputError(
             f"Expected scores 0, 1 or missing, got {table[i, j]} for examinee {rows[i]!r}, item "
-            f"{columns[j]!r} ({len(places)} such cells).{way_out}",
+            f"{columns[j]!r} ({len(places)} such cells).{hint}",
             problems=[
                 FieldProblem(f"/{rows[i]}/{columns[j]}", f"score {table[i, j]}")
                 for i, j in places[:_MAX_PROBLEMS]

@@ -1,6 +1,6 @@
-"""Scorers: an item and a written answer in, a mark out.
+"""Scorers, which score a written answer to an item.
 
-`build` makes a scorer from its stored description, `mark` marks an answer with it.
+`build` makes a scorer from its stored spec, and `mark` scores an answer with it.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def build(spec: ScorerSpec) -> Scorer:
-    """The scorer that `spec` describes.
+    """Build the scorer that `spec` describes.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
@@ -40,5 +40,5 @@ def build(spec: ScorerSpec) -> Scorer:
 
 
 def describe() -> list[dict[str, Any]]:
-    """What is installed: name, description, schema of the parameters, scales, version."""
+    """Installed scorers: name, description, schema of the parameters, scales and version."""
     return default_registry().describe()

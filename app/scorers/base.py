@@ -1,4 +1,4 @@
-"""The scorer's contract: item and answer in, mark out. No HTTP, no SQL, no theta."""
+"""The interface of scorers: they score an answer to an item. No HTTP, no SQL, no theta here."""
 
 import math
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from app.scorers.confined import Failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A mark that enters the likelihood.
+    """A score that enters the likelihood.
 
     Attributes:
-        score: In [0, 1]; 1 is best.
-        extracted: The part of the answer that was marked.
-        extractor: Which extractor found it.
-        evidence: What the mark rests on besides, JSON-able: judgements, the judge's version.
+        score: Score in [0, 1]; 1 is best.
+        extracted: The part of the answer that was scored.
+        extractor: Name of the extractor that found this part.
+        evidence: Further grounds of the score as JSON: judgements, the judge's version.
     """
 
     score: float
@@ -37,14 +37,14 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotScored:
-    """No mark: kept, counted, never estimated on.
+    """An answer without a score: it is stored and counted, but does not enter the likelihood.
 
     Attributes:
-        outcome: Any outcome but `SCORED`.
+        outcome: Any outcome except `SCORED`.
         reason: One sentence for the person who reads the result.
-        code: Names a failure of the scorer itself (`judge_timeout`); `None` where the answer was
-            at fault.
-        evidence: As for `Scored`.
+        code: Code of a failure of the scorer itself (`judge_timeout`); `None` where the cause is
+            the answer.
+        evidence: Further grounds as JSON, as in `Scored`.
     """
 
     outcome: Outcome
@@ -55,18 +55,18 @@ class NotScored:
 
 Mark = Scored | NotScored
 
-#: Seconds for marking one long answer; an honest one takes a tenth.
+#: Seconds allowed for scoring one long answer; an ordinary one takes a tenth of this.
 WORK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What a scorer measures, before it becomes a mark in [0, 1] of which 1 is best.
+    """Scale of the measured value, before it becomes a score in [0, 1] where 1 is best.
 
     Attributes:
-        min: Lowest value; `None` where there is none.
-        max: Highest value; `None` where there is none.
-        higher_is_better: Its direction.
+        min: Lowest value; `None` if the scale has none.
+        max: Highest value; `None` if the scale has none.
+        higher_is_better: Whether higher values are better.
     """
 
     min: float | None = 0.0
@@ -75,18 +75,18 @@ class Scale:
 
 
 def fault_of(error: ErrorDetails) -> str:
-    """What is wrong by one of pydantic's errors, without its "Value error, " in front."""
+    """Message of one of pydantic's errors, without its prefix "Value error, "."""
     return str(error["msg"]).removeprefix("Value error, ")
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Marks one answer. Implementations are small frozen objects built by the registry."""
+    """Scores one answer. Implementations are small frozen objects that the registry builds."""
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Mark `answer` to `item`.
+        """Score `answer` to `item`.
 
-        A cut-off or filtered answer never reaches a scorer: `app.scorers.mark` settles those first.
+        Scorers never get cut-off or filtered answers: `app.scorers.mark` handles these first.
         """
         ...
 
@@ -106,11 +106,11 @@ class ScorerParams(BaseModel):
     scorer is one class with fields, `score` and `examples`.
 
     Attributes:
-        version: Changed whenever the same answer may be marked differently than before.
-        measure: What it measures; marks are always in [0, 1].
-        searches: Whether it runs what its user wrote, which may never end: in a child process.
-        libraries: Modules that scoring needs and that take long to import: in children alone.
-        memory: Bytes that scoring takes in a child; above `SMALL_MEMORY` it is always in one.
+        version: Version of the scorer; changes whenever the same answer may get another score.
+        measure: Scale of the measured value; scores are always in [0, 1].
+        searches: Whether it runs a user's pattern, which may never end, and so needs a child.
+        libraries: Modules that scoring needs; they import slowly, so only children import them.
+        memory: Bytes that scoring takes; above `SMALL_MEMORY` it always runs in a child process.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -123,41 +123,41 @@ class ScorerParams(BaseModel):
 
     @property
     def inner(self) -> "ScorerParams":
-        """Whose `work_s`, libraries and memory it takes: its own, or of what it builds on."""
+        """The scorer whose `work_s`, `libraries` and `memory` apply: itself or the one it uses."""
         return self
 
     @property
     def work_s(self) -> float:
-        """Seconds that marking one answer may take in a helper process."""
+        """Seconds that scoring one answer may take in a helper process."""
         return WORK_S
 
     async def check(self) -> None:
-        """Find out what takes computing to find out, beyond the fields' own validation.
+        """Check the parameters beyond the fields' validation, where a check takes computing.
 
         Raises:
-            ValueError: The parameters make no sense; says why.
+            ValueError: The parameters make no sense; the message says why.
             BusyError: The helper processes have too much to do.
         """
 
     def unmarkable(self, item: ItemContent) -> str | None:
-        """What is expected of a target where none of the item's could be any answer's; else None.
+        """Kind of target that the scorer needs if no answer can match the item's; else None.
 
-        Looks at short texts only, so that it may be asked of many items in a row.
+        Only short texts are checked, so that a check of many items is fast.
         """
         del item
         return None
 
     def unmarked(self, failed: Failed) -> NotScored:
-        """The mark of an answer to which the helper processes gave none.
+        """Result for an answer that the helper processes did not score.
 
-        An answer whose helper is lost was not read: it is no answer that cannot be read.
+        If the helper was lost, nobody has read the answer: the result must not be unparsed.
         """
         if failed.is_lost:
             return ScorerParams.gave_up(self, failed.reason)
         return self.gave_up(failed.reason)
 
     def gave_up(self, reason: str) -> NotScored:
-        """The mark of an answer that could not be marked in time."""
+        """Result for an answer that could not be scored in time."""
         return NotScored(
             outcome=Outcome.ERROR,
             reason=f"The answer could not be scored: {reason}.",

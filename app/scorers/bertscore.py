@@ -1,6 +1,6 @@
-"""How much of a reference's meaning an answer repeats, by the embeddings of a language model.
+"""BERTScore: similarity of an answer to references, by the embeddings of a language model.
 
-The models are the operator's: each is a folder below `SEXTANT_NEURAL_MODELS`, and a scorer names
+The operator provides the models: each is a folder below `SEXTANT_NEURAL_MODELS`, and a scorer names
 one. Nothing is downloaded, and nothing is unpickled.
 """
 
@@ -18,7 +18,7 @@ from app.scorers.base import Mark
 from app.scorers.overlap import TextMetric
 from app.settings import Settings
 
-#: Weights in formats that may run code when they are read.
+#: File formats of weights that may run code when they are read.
 _PICKLED = {".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"}
 _NO_EXTRA = (
     "BERTScore needs the extra neural: uv sync --extra neural, or pip install "
@@ -29,15 +29,15 @@ _NO_EXTRA = (
 class BertScore(TextMetric):
     """BERTScore F1 of the answer and its nearest target, by a model of the operator. Scale 0 to 1.
 
-    Each token is matched with the most alike one of the other text, by the cosine of their
-    embeddings. All tokens weigh the same and nothing is rescaled, as the `bert-score` package does
-    it by default. The first 512 tokens of a text count. Needs the extra `neural`.
+    Each token is matched with the most similar token of the other text, by the cosine of their
+    embeddings. Tokens have equal weights and nothing is rescaled, the defaults of the `bert-score`
+    package. Only the first 512 tokens of a text count. Needs the extra `neural`.
 
     Source: Zhang et al. (2020), "BERTScore: Evaluating Text Generation with BERT".
 
     Attributes:
         model: Name of a folder below the server's `SEXTANT_NEURAL_MODELS`.
-        layer: Layer whose embeddings are compared: 40 of deberta-xlarge-mnli, 17 of roberta-large.
+        layer: Layer of the compared embeddings: 40 for deberta-xlarge-mnli, 17 for roberta-large.
     """
 
     libraries: ClassVar[tuple[str, ...]] = ("pandas", "app.scorers.libraries.bert_models")
@@ -49,7 +49,7 @@ class BertScore(TextMetric):
     @property
     @override
     def work_s(self) -> float:
-        return 120.0  # for a few texts of 512 tokens, a large model and one thread
+        return 120.0  # enough for a few texts of 512 tokens with a large model on one thread
 
     @override
     async def check(self) -> None:
@@ -68,7 +68,7 @@ class BertScore(TextMetric):
 
     @override
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
-        """In helper processes alone, which have loaded the models."""
+        """Compute the similarity; call this only in helper processes, which load the models."""
         from app.scorers.libraries.bert_models import f1
 
         references = [target for target in targets if target.strip()]
@@ -78,7 +78,7 @@ class BertScore(TextMetric):
 
 
 def folders() -> dict[str, Path]:
-    """The operator's models by name."""
+    """Folders of the operator's models by name."""
     within = Settings().neural_models
     if within is None or not within.is_dir():
         return {}
@@ -86,7 +86,7 @@ def folders() -> dict[str, Path]:
 
 
 def fault_of(model: str, layer: int = 1) -> str | None:
-    """Why a layer of a model cannot be used; None where it can."""
+    """The reason why a layer of a model cannot be used; None if it can."""
     if not all(map(find_spec, ("bert_score", "torch", "transformers"))):
         return _NO_EXTRA
     folder = folders().get(model)

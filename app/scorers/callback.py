@@ -1,4 +1,4 @@
-"""A scorer of your own, anywhere, over HTTP."""
+"""Scores with a scorer of the user's own, which runs anywhere and is reached over HTTP."""
 
 import math
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
 class Callback(CallingScorer):
     """POSTs item and answer to an endpoint of kind `callback`, which replies with a score.
 
-    The scale is declared here; the mark is the score's place on it, and a score outside of it is no
-    mark. See the docs for request, signature and reply.
+    The parameters declare the scale of the reply's score, which is rescaled to [0, 1]. A score
+    outside this scale does not count. The docs describe request, signature and reply.
 
     Attributes:
         endpoint: Id or name of an endpoint of kind `callback`.
-        lowest: Lowest score on its scale.
-        highest: Highest score.
-        higher_is_better: Direction of the scale.
-        params: Sent along, for the scorer to read.
+        lowest: Lowest score on the scale.
+        highest: Highest score on the scale.
+        higher_is_better: Whether higher scores are better.
+        params: Parameters that are sent to the callback with each request.
     """
 
     version: ClassVar[str] = "1"
@@ -102,7 +102,7 @@ class Callback(CallingScorer):
 
 
 class _Reply(BaseModel):
-    """What a callback replies: a score, or an outcome where it could not give one."""
+    """Reply of a callback: a score, or an outcome if it could not give one."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
 

@@ -1,6 +1,6 @@
-"""Scorers that call out: what they need from outside, what they may spend, how they fail.
+"""Scorers that call endpoints: the tools they need, what they may spend, how they fail.
 
-No HTTP here. A scorer names endpoints; whoever marks hands it `Tools` that reach them.
+No HTTP here. A scorer names endpoints; its caller passes `Tools` that reach them.
 """
 
 from abc import abstractmethod
@@ -18,18 +18,18 @@ from app.scorers.base import Mark, NotScored, ScorerParams
 #: An endpoint's id or name; names are resolved when a session is created.
 EndpointName = Annotated[str, Field(min_length=1, max_length=200)]
 
-#: What an endpoint offers a scorer.
+#: Kinds of service that an endpoint offers to a scorer.
 Need = Literal["completions", "embeddings", "callback"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What an endpoint wrote.
+    """Reply of a language model.
 
     Attributes:
-        text: Its visible answer.
-        finish: Why it stopped.
-        model: The model that wrote, as the endpoint names it.
+        text: The visible answer.
+        finish: Why the model stopped writing.
+        model: Name that the endpoint gives to its model.
     """
 
     text: str
@@ -39,31 +39,31 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors of some texts, in their order, and the model that made them."""
+    """Embedding vectors of texts, in the order of the texts, and the model that made them."""
 
     vectors: Sequence[Sequence[float]]
     model: str
 
 
 class Tools(Protocol):
-    """Calls for one answer. Retries, rate limits and the budget are in here, not in scorers.
+    """Calls for one answer. Tools handle retries, rate limits and the budget; scorers do not.
 
-    Every method raises `ExamineeError` when there is no usable reply in the end, and
-    `ScorerBudgetError` when the scorer's budget is spent.
+    Every method raises `ExamineeError` if no try gives a usable reply, and `ScorerBudgetError` if
+    the scorer's budget is spent.
     """
 
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Json]
     ) -> Written:
-        """Have a language model write; `schema` is asked for where the endpoint knows how to."""
+        """Get a reply of a language model, by the JSON `schema` if the endpoint supports this."""
         ...
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
-        """Vectors of `texts`."""
+        """Get embedding vectors of `texts`."""
         ...
 
     async def post(self, endpoint: str, payload: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Send `payload`, signed, to a callback endpoint; the JSON object that it replies."""
+        """Send `payload`, signed, to a callback endpoint, and return the JSON object it replies."""
         ...
 
 
@@ -93,9 +93,9 @@ class CallingScorer(ScorerParams):
     """Base of the scorers that call out.
 
     Attributes:
-        failure_prefix: Begins the codes of its failures: `judge_timeout`.
-        needs: What its endpoints must offer.
-        budget: What may be spent on marking in one session; when it is gone, the session ends.
+        failure_prefix: Prefix of the scorer's failure codes, such as `judge` in `judge_timeout`.
+        needs: Kind of service that the endpoints must offer.
+        budget: Budget for scoring in one session; when it is spent, the session ends.
     """
 
     failure_prefix: ClassVar[str]
@@ -105,14 +105,14 @@ class CallingScorer(ScorerParams):
 
     @abstractmethod
     def endpoints(self) -> tuple[str, ...]:
-        """Ids or names of the endpoints it calls, at least one."""
+        """Ids or names of the endpoints that the scorer calls, at least one."""
 
     @abstractmethod
     async def score_with(self, tools: Tools, item: ItemContent, answer: Answer) -> Mark:
-        """Mark `answer`, calling out."""
+        """Score `answer` with calls to endpoints."""
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Not without tools.
+        """Refuse to score, because this scorer has no tools.
 
         Raises:
             InvalidInputError: Always; `app.scorers.mark` takes the tools.
@@ -123,16 +123,16 @@ class CallingScorer(ScorerParams):
         )
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:  # noqa: ARG002
-        """A right and a wrong answer, see `Scorer`; by default needing no chance."""
+        """A right and a wrong answer; see `Scorer`."""
         if not item.target:
             raise InvalidInputError("Simulated examinees need a target to answer with.")
         return item.target[0], "Something else altogether."
 
     def failed(self, error: ExamineeError | ScorerBudgetError) -> NotScored:
-        """No mark, for a failure that is ours and not the examinee's."""
+        """Result without a score, for a failure of the scorer and not of the examinee."""
         code = f"{self.failure_prefix}_{error.code.removeprefix('endpoint_')}"
         return self.missing(code, error.detail)
 
     def missing(self, code: str, reason: str) -> NotScored:
-        """No mark, and why."""
+        """Result without a score, with a code and a reason."""
         return NotScored(outcome=Outcome.ERROR, reason=reason, code=code)

@@ -1,7 +1,7 @@
-"""Multiple choice over free text: which option does the answer name?
+"""Multiple choice over free text: finds the option that an answer names.
 
-Extractors run in a fixed order of strength and the first that fires decides. An extractor that
-finds two different options with an equal claim settles the answer as unparsed: no guess.
+Extractors run in order of strength, and the first that finds an option decides. If it finds two
+different options with equal claims, the answer is unparsed; the scorer does not guess.
 """
 
 import re
@@ -34,39 +34,39 @@ MAX_OPTIONS = 26
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Several options with an equal claim."""
+    """Several options with equal claims to be the answer."""
 
     letters: tuple[str, ...]
 
 
 Claim = str | Ambiguous | None
-"""The letter an extractor found, an unresolved tie, or nothing."""
+"""The letter that an extractor found, a tie, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one item as extractors need them."""
+    """The options of one item in the form that extractors need."""
 
     letters: str
     texts: tuple[str, ...]
 
     @classmethod
     def of(cls, choices: tuple[str, ...]) -> "Options":
-        """The options of an item, first one A."""
+        """Make the options of an item; the first one is A."""
         letters = "".join(choice_letter(i) for i in range(len(choices)))
         return cls(letters=letters, texts=tuple(_normalise(text) for text in choices))
 
     def named_by(self, text: str) -> str | None:
-        """Letter of the one option whose whole text is `text`."""
+        """Letter of the option whose whole text is `text`, if there is exactly one."""
         wanted = _normalise(text)
         found = [letter for letter, t in zip(self.letters, self.texts, strict=True) if t == wanted]
         return found[0] if wanted and len(found) == 1 else None
 
     def mentioned_in(self, text: str) -> tuple[str, ...]:
-        """Letters of the options whose text stands in `text`, longer options before shorter ones.
+        """Letters of the options whose text occurs in `text`, in order of their first mention.
 
-        A mention inside a longer mention ("York" in "New York") and one under a negation
-        ("not Paris") do not count.
+        A mention inside a longer mention ("York" in "New York") does not count, nor does a negated
+        one ("not Paris").
         """
         haystack = _normalise(text)
         pairs = sorted(zip(self.texts, self.letters, strict=True), key=lambda pair: -len(pair[0]))
@@ -93,14 +93,14 @@ _NEGATED_AFTER = re.compile(
     r"couldn't|could\s+not|wouldn't|fails|:\s*(?:wrong|incorrect|false|no)\b)",
     re.IGNORECASE,
 )
-#: Letters of Latin words only: in "答えはBです" the B stands alone.
+#: Characters of Latin words only, so that the B in "答えはBです" stands alone.
 _WORD = r"0-9A-Za-z_À-ɏ"
-#: One letter that stands alone: not in a word, not "C++", "A's", "U.S.", "°C", "A4", "x-A".
+#: A letter that stands alone; not one in a word, "C++", "A's", "U.S.", "°C", "A4" or "x-A".
 _ALONE = (
     rf"(?<![{_WORD}'°$&+\-/.\\])[(\[]?([{{letters}}])[)\]]?"
     rf"(?![{_WORD}'+#°&]|-[{_WORD}]|\.[{_WORD}]|/[{_WORD}])"
 )
-#: The same with brackets around it, or a bracket or point after it: marked as an option.
+#: A letter marked as an option: it stands in brackets, or a bracket follows it.
 _MARKED = r"(?<![\w'°&+\-/.\\])(?:[(\[]\s*([{letters}])\s*[)\]]|(?<!\S)([{letters}])\))(?![\w'])"
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])(?:[)\]]|[.:](?=\s|$))[)\].:]*\s*(.*)$")
 _FILLER = re.compile(
@@ -109,7 +109,7 @@ _FILLER = re.compile(
     r"die|la|le|el|opción|opción|buchstabe|lettre|letra|选项|選項)\b\s*[:,]?|\s*[:,]\s*)*\s*",
     re.IGNORECASE,
 )
-#: After "A" or "I", a following word makes it an article or a pronoun, unless it is one of these.
+#: "A" or "I" before a word is an article or a pronoun, unless one of these follows.
 _NOT_AN_ARTICLE = re.compile(
     r"^\s*(?:$|[.,;:!?)\]\"'$\-–—=]|(?:because|since|as|and|or|is|for|which|with|but|due|so|given|"
     r"from|in|by|not|rather|und|oder|weil|et|ou|y|o|e)\b)",
@@ -134,7 +134,7 @@ _CHOOSING = re.compile(
 
 
 def _claimed(claim: str, options: Options) -> Claim:
-    """The option that an explicit claim ("B", "(B) Paris", "Paris") names."""
+    """The option that an explicit claim names: "B", "(B) Paris" or "Paris"."""
     by_text = options.named_by(claim)
     if by_text is not None and len(_normalise(claim)) > 1:
         return by_text
@@ -160,7 +160,7 @@ def _filler_end(claim: str) -> int:
 
 
 def _letter_and_rest(letter: str, rest: str, options: Options) -> Claim:
-    """`letter`, unless what follows it names another option by letter or by text."""
+    """`letter`, or a tie if `rest` names another option by letter or by text."""
     second = re.match(_SECOND_LETTER.replace("{letters}", options.letters), rest)
     if second is not None and second[1] != letter:
         return Ambiguous((letter, second[1]))
@@ -182,7 +182,7 @@ def _boxed(text: str, options: Options) -> Claim:
 
 
 def _statement(text: str, options: Options) -> Claim:
-    """The last "the answer is B", "Answer: B", "B is correct" or "I choose B"."""
+    """The option of the last statement such as "the answer is B", "Answer: B", "B is correct"."""
     text = without_emphasis(text)
     for claim in reversed(statements(text)):
         found = _claimed(claim, options)
@@ -198,7 +198,7 @@ def _statement(text: str, options: Options) -> Claim:
 
 
 def _line(text: str, options: Options) -> Claim:
-    """The whole answer, its last line or its first line is an option: "B", "(B)", "B) Paris"."""
+    """The option that is the whole answer, its last or its first line: "B", "(B)", "B) Paris"."""
     text = without_emphasis(text).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     bare = re.compile(rf"[(\[\"'$]*([{options.letters}])[)\]\"'$.:!]*", re.IGNORECASE)
@@ -216,7 +216,7 @@ def _line(text: str, options: Options) -> Claim:
         if by_text is not None:
             return by_text
         label = _LABEL.match(line)
-        # An answer that lists several options claims none of them by listing it.
+        # An answer that lists several options does not claim any of them by this.
         if (
             label is not None
             and label[1] in options.letters
@@ -237,12 +237,12 @@ def _line(text: str, options: Options) -> Claim:
 
 
 def _text(text: str, options: Options) -> Claim:
-    """Exactly one option's text stands in the answer."""
+    """The only option whose text occurs in the answer."""
     found = options.mentioned_in(text)
     return found[0] if len(found) == 1 else None
 
 
-#: "Hence B." A verb after the letter makes it something else ("thus C is the speed of light").
+#: "Hence B." With a verb after it, the letter is no answer ("thus C is the speed of light").
 _CONCLUDING = (
     r"(?:\b(?:so|hence|thus|therefore)\b[,:]?|[→⇒✅✓✔]|=>)\s*[\"'$]?"
     + _ALONE
@@ -251,7 +251,7 @@ _CONCLUDING = (
 
 
 def _preference(text: str, options: Options) -> Claim:
-    """Weaker than a statement: "I'd go with B", "it must be B", "option B", "hence B."."""
+    """The option of a phrase weaker than a statement: "I'd go with B", "option B", "hence B."."""
     text = without_emphasis(text)
     alone = re.compile(r"[\s:]*(?:option\s+|choice\s+)?" + _ALONE.format(letters=options.letters))
     found = []
@@ -274,7 +274,7 @@ def _preference(text: str, options: Options) -> Claim:
 
 
 def _mention(text: str, options: Options) -> Claim:
-    """The only letter set off as an option, "(B)", "B)" or in bold, anywhere in the answer."""
+    """The only letter that is marked as an option ("(B)", "B)" or bold) anywhere in the answer."""
     text = re.sub(r"(?:\*\*|__|`|\*)\s*[(\[]?([A-Z])[)\].:]?\s*(?:\*\*|__|`|\*)", r"(\1)", text)
     found = []
     for match in re.finditer(_MARKED.format(letters=options.letters), text):
@@ -298,10 +298,10 @@ class Choice(ScorerParams):
     r"""Multiple choice: the option named by letter or by its text.
 
     Attributes:
-        extractors: Which extractors run, strongest first. `boxed`: `\boxed{B}`. `statement`: "the
-            answer is B", "Answer: B", "B is correct"; the last one wins. `line`: the whole, last
-            or first line is an option. `preference`: "I'd go with B", "option B". `mention`: the
-            only letter set off as an option. `text`: exactly one option's text occurs.
+        extractors: Extractors to run, strongest first. `boxed`: `\boxed{B}`. `statement`: "the
+            answer is B", "Answer: B", "B is correct"; the last one counts. `line`: the answer, its
+            last or its first line is an option. `preference`: "I'd go with B", "option B".
+            `mention`: the only letter marked as an option. `text`: one option's text occurs.
     """
 
     version: ClassVar[str] = "2"
@@ -318,7 +318,7 @@ class Choice(ScorerParams):
         return value
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """1 for a right option, 0 for another, unparsed where no single option is named."""
+        """Score 1 for a right option and 0 for another; unparsed where no single one is named."""
         right = item.target_letters
         if not right or len(item.choices) > MAX_OPTIONS:
             return NotScored(

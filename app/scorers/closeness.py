@@ -1,4 +1,4 @@
-"""How near an answer's number comes to the right one."""
+"""Scores how near the number of an answer is to the target."""
 
 from decimal import Decimal
 from typing import Annotated, ClassVar, Self
@@ -18,12 +18,12 @@ from app.scorers.text import no_answer
 class Closeness(ScorerParams):
     r"""Nearness of the answer's number to the target: 1 at the target, 0 from the limit on.
 
-    The mark falls in a straight line with the error, whose limit is `abs_limit` or `rel_limit`
-    times the target's size, the larger of those given. The number is found as by `numeric`.
+    The score falls linearly with the error. The limit is the larger of `abs_limit` and `rel_limit`
+    times the target's absolute value. The number is found as by `numeric`.
 
     Attributes:
-        rel_limit: Error from which the mark is 0, as a share of the target's size.
-        abs_limit: The same as an absolute difference.
+        rel_limit: Error from which the score is 0, as a share of the target's absolute value.
+        abs_limit: Error from which the score is 0, as an absolute difference.
     """
 
     version: ClassVar[str] = "1"
@@ -38,7 +38,7 @@ class Closeness(ScorerParams):
         return self
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """By the nearest target; unparsed where no number, or more than one, is stated."""
+        """Score by the nearest target; unparsed where no number or several are stated."""
         targets = [number for text in item.target if (number := whole_number(text)) is not None]
         if not any(self._limit(target.value) for target in targets):
             return NotScored(
@@ -74,7 +74,7 @@ class Closeness(ScorerParams):
         return max(self.abs_limit or 0.0, (self.rel_limit or 0.0) * abs(float(wanted)))
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """The first target, and a number at the limit of every one."""
+        """The first target, and a number beyond the limit of every target."""
         targets = [number for text in item.target if (number := whole_number(text)) is not None]
         if not targets:
             raise InvalidInputError("A closeness item needs a number as target.")

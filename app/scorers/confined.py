@@ -1,7 +1,7 @@
-"""Work of scorers that may hang, done in a child of the sandbox: patterns, algebra, long answers.
+"""Runs scorers' work that may hang in a child of the sandbox: patterns, algebra, long answers.
 
-None of it can be interrupted inside a process: a power tower is computed in C, a catastrophic
-regular expression holds the interpreter lock. The child is killed when its time is up.
+Such work cannot be interrupted within its process: a power tower is computed in C, and a
+catastrophic regular expression holds the interpreter lock. A child is killed at its time limit.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from app.sandbox.pool import SMALL_MEMORY, Limits, LostError, Sandbox
 
 R = TypeVar("R")
 
-#: Pieces of work that may wait: each of many sessions may have several answers to score.
+#: Most waiting tasks; many sessions may have several answers to score each.
 _WAITING = 256
-#: Places for keys that have no work under way, however slow the work of others.
+#: Places kept free for keys without running work, however slow the work of others.
 _SPARE = 2
 _OUTPUT_BYTES = 1 << 20
 
@@ -28,11 +28,11 @@ _is_child = False
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The work gave no result.
+    """Failure of work that gave no result.
 
     Attributes:
-        reason: Why, in words.
-        is_lost: Its process was lost, which tells nothing of the work.
+        reason: Why the work failed, in words.
+        is_lost: Whether the process was lost, which says nothing about the work itself.
     """
 
     reason: str
@@ -46,14 +46,14 @@ async def confined(
     libraries: tuple[str, ...] = (),
     memory: int = SMALL_MEMORY,
 ) -> R | Failed:
-    """What a function makes of its arguments; in a child, unless this is one already.
+    """Call a function in a child process, or directly if this process is a child already.
 
     Args:
-        work: A function on the top level of a module of ours, with arguments by name. Both these
-            and its result are JSON: a tuple comes back as a list.
-        timeout_s: Seconds that it may take; waiting for its turn does not count.
-        libraries: Modules that it needs and that take long to import.
-        memory: Bytes that it may take beyond what these take.
+        work: A top-level function of one of our modules, with keyword arguments. Arguments and
+            result are JSON: a tuple comes back as a list.
+        timeout_s: Seconds that the work may take; waiting for its turn does not count.
+        libraries: Modules that the work needs and that take long to import.
+        memory: Bytes that the work may take beyond those of the libraries.
 
     Raises:
         BusyError: Too much other work is waiting.
@@ -105,6 +105,6 @@ _made: list[Sandbox] = []
 
 
 async def aclose() -> None:
-    """End the helper processes, if any run. The next use starts new ones."""
+    """End all helper processes. The next use starts new ones."""
     for sandbox in _made:
         await asyncio.to_thread(sandbox.close)

@@ -1,4 +1,4 @@
-"""Nearer to the right references than to the wrong ones?"""
+"""Scores by whether an answer is nearer to the right references than to incorrect ones."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,15 +22,15 @@ IncorrectReferences = Annotated[
 class Differential(ScorerParams):
     """Similarity to the nearest target less that to the nearest incorrect reference.
 
-    The difference lies in -1 to 1, higher is better; the mark is (1 + difference) / 2, so that 0.5
-    is an answer equally near to both. Belongs on an item, whose incorrect references it names.
+    The difference lies in [-1, 1]; higher is better. The score is (1 + difference) / 2: 0.5 if the
+    answer is equally near to both. Belongs on an item, because it names incorrect references.
 
     Source: Lin, Hilton and Evans (2022), "TruthfulQA", the `diff` form of its metrics.
 
     Attributes:
-        incorrect: Wrong answers, as people give them.
-        metric: Any text metric by its name.
-        params: Its parameters.
+        incorrect: Wrong answers that people typically give.
+        metric: Name of a text metric.
+        params: Parameters of the metric.
     """
 
     version: ClassVar[str] = "1"
@@ -58,7 +58,7 @@ class Differential(ScorerParams):
         return _METRICS[self.metric].model_validate(self.params)
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """The difference of two similarities; whatever the metric cannot mark, neither can this."""
+        """Score the difference of two similarities; no score where the metric gives none."""
         metric = self.inner
         mark = await metric.score(item, answer)
         if not isinstance(mark, Scored):
@@ -69,11 +69,11 @@ class Differential(ScorerParams):
         )
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """The first target, and the first incorrect reference."""
+        """The metric's right answer, and the first incorrect reference."""
         right, _ = self.inner.examples(item, rng)
         return right, self.incorrect[0]
 
 
 def share(right: float, wrong: float) -> float:
-    """The difference of two similarities as a mark."""
+    """The difference of two similarities as a score in [0, 1]."""
     return min(1.0, max(0.0, (1 + right - wrong) / 2))

@@ -1,4 +1,4 @@
-"""Likeness in meaning, as an embedding model sees it."""
+"""Scores similarity in meaning by the vectors of an embedding model."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from app.scorers.text import MAX_CHARS, declined
 class Embedding(CallingScorer):
     """Cosine of the answer's vector and the nearest target's, by an endpoint's `/embeddings`.
 
-    The cosine lies in -1 to 1, higher is better. Texts without anything in common often have a
-    cosine well above 0, by the model: the mark is 0 up to `floor` and 1 at 1, in a straight line.
-    With incorrect references it is that of `differential`: (1 + right - wrong) / 2.
+    The cosine lies in [-1, 1]; higher is better. By some models, unrelated texts have a cosine well
+    above 0, so the score is 0 up to `floor` and rises linearly to 1 at a cosine of 1. With
+    incorrect references, the score is (1 + right - wrong) / 2, as for `differential`.
 
     Attributes:
         endpoint: Id or name of an endpoint that speaks OpenAI's API; its model makes the vectors.
-        floor: Cosine up to which two texts count as unlike.
-        incorrect: Wrong answers to be far from.
+        floor: Cosine up to which two texts count as unrelated.
+        incorrect: Wrong answers; similarity to them lowers the score.
     """
 
     version: ClassVar[str] = "1"

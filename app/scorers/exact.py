@@ -1,4 +1,4 @@
-"""The answer is one of the accepted texts, after a stated normalisation."""
+"""Compares the stated answer with the accepted texts after a declared normalisation."""
 
 import re
 import unicodedata
@@ -23,7 +23,7 @@ from app.scorers.text import (
 )
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-#: Signs that belong to a number or a date stay: -3 is not 3, 2.5 is not 25.
+#: Signs of a number or a date are kept: -3 is not 3, 2.5 is not 25.
 _NUMBER_SIGN = re.compile(r"(?<=\d)[.:/\-](?=\d)|(?<![\w)])[-+](?=[\d.])")
 _SENTENCE = re.compile(r"(?<=[^\d\s])[.!?](?:\s|$)")
 
@@ -31,14 +31,14 @@ _SENTENCE = re.compile(r"(?<=[^\d\s])[.!?](?:\s|$)")
 class Exact(ScorerParams):
     r"""The stated answer equals one of the accepted answers.
 
-    The answer is what stands in `\boxed{}`, else after "the answer is", else all of a one-line
-    answer, else what is in bold on the last line, else the last line.
+    The stated answer is the text in `\boxed{}`, else after "the answer is", else in bold on the
+    last line, else the last line itself.
 
     Attributes:
-        ignore_case: Upper and lower case are one.
-        ignore_whitespace: Runs of white space count as one blank.
-        ignore_punctuation: Punctuation does not count, but for signs inside numbers.
-        ignore_articles: "a", "an" and "the" do not count.
+        ignore_case: Whether case is ignored.
+        ignore_whitespace: Whether runs of white space count as one blank.
+        ignore_punctuation: Whether punctuation is ignored, except for signs inside numbers.
+        ignore_articles: Whether "a", "an" and "the" are ignored.
     """
 
     version: ClassVar[str] = "2"
@@ -49,7 +49,7 @@ class Exact(ScorerParams):
     ignore_articles: bool = False
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """1 if the stated answer is an accepted one, else 0; refused where it declines."""
+        """Score 1 if the stated answer is an accepted one, else 0; refused where it declines."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         accepted = {self._normalise(target) for target in item.target}
@@ -102,7 +102,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def stated_answer(text: str) -> tuple[str, str]:
-    """Name of the extractor and the text that counts as the answer."""
+    """Name of the extractor, and the text that counts as the answer."""
     boxed = last_boxed(text)
     if boxed is not None:
         return "boxed", boxed

@@ -1,4 +1,4 @@
-"""What patterns find in an answer, compared as lm-eval's filters and `exact_match` compare it."""
+"""Compares what a pattern finds in an answer as lm-eval's filters and `exact_match` do."""
 
 import re
 import string
@@ -22,18 +22,18 @@ _Regex = Annotated[str, Field(min_length=1, max_length=2000)]
 class Extract(ScorerParams):
     """What a pattern finds equals an accepted answer, once what does not count is out of both.
 
-    So lm-eval marks: a `regex` filter with its `group_select`, then `exact_match` with
-    `regexes_to_ignore`, `ignore_case`, `ignore_punctuation` and `ignore_numbers`.
+    lm-eval scores in the same way: a `regex` filter with its `group_select`, then `exact_match`
+    with `regexes_to_ignore`, `ignore_case`, `ignore_punctuation` and `ignore_numbers`.
 
     Attributes:
-        pattern: Python syntax; the match is its first group that is not empty, or all of it where
-            it has no group. Without one, the whole answer counts.
-        match: Which match counts: 0 the first, -1 the last.
-        remove: Patterns whose matches are taken out of answer and targets, one after the other.
-        ignore_case: Upper and lower case are one, when answer and targets are compared.
-        ignore_punctuation: ASCII punctuation does not count.
-        ignore_numbers: Digits do not count.
-        timeout_s: Seconds the search may take; then the answer is unparsed.
+        pattern: Regular expression in Python syntax. Its first group that is not empty counts, or
+            the whole match if it has no group. Without a pattern, the whole answer counts.
+        match: Which match counts: 0 for the first, -1 for the last.
+        remove: Patterns whose matches are removed from answer and targets, one after the other.
+        ignore_case: Whether the comparison of answer and targets ignores case.
+        ignore_punctuation: Whether ASCII punctuation is ignored.
+        ignore_numbers: Whether digits are ignored.
+        timeout_s: Seconds that the search may take; after these the answer is unparsed.
     """
 
     version: ClassVar[str] = "1"
@@ -67,7 +67,7 @@ class Extract(ScorerParams):
         return NotScored(outcome=Outcome.UNPARSED, reason=f"The patterns gave no result: {reason}.")
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Mark by what is found; unparsed where the pattern is not found, or not in time."""
+        """Score what the pattern finds; unparsed where it finds nothing, or not in time."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         work = self._work([answer.text[-MAX_CHARS:]], item)
@@ -85,7 +85,7 @@ class Extract(ScorerParams):
         return partial(extract, texts=texts, targets=list(item.target), **said)
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A target in a phrasing that the pattern matches, and one that it does not accept."""
+        """A target in a phrasing that the pattern matches, and another such text that is wrong."""
         noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
         stems = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?", "Z")
         texts = [
@@ -116,7 +116,7 @@ def extract(
     ignore_punctuation: bool,
     ignore_numbers: bool,
 ) -> list[tuple[str | None, bool]]:
-    """What `pattern` finds in each of `texts`, and whether it is one of `targets`."""
+    """What `pattern` finds in each of `texts`, and whether that equals one of `targets`."""
     compiled = None if pattern is None else re.compile(pattern)
     removed = [re.compile(each) for each in remove]
     dropped = "" if not ignore_punctuation else string.punctuation

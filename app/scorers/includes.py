@@ -1,4 +1,4 @@
-"""The answer contains one of the accepted texts."""
+"""Scores whether an answer contains one of the accepted texts."""
 
 import re
 from typing import ClassVar
@@ -15,8 +15,8 @@ class Includes(ScorerParams):
     """One of the accepted answers occurs anywhere in the answer, last without a "not".
 
     Attributes:
-        ignore_case: Upper and lower case are one.
-        whole_words: "cat" does not occur in "concatenate", nor 25 in 125 or 2.25.
+        ignore_case: Whether case is ignored.
+        whole_words: Whether only whole words match: not "cat" in "concatenate", nor 25 in 2.25.
     """
 
     version: ClassVar[str] = "2"
@@ -25,7 +25,7 @@ class Includes(ScorerParams):
     whole_words: bool = True
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """1 if a target occurs, else 0; refused where the examinee declines instead."""
+        """Score 1 if a target occurs, else 0; refused if the examinee declines instead."""
         if not any(map(_squeeze, item.target)):
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         text = _squeeze(settled(plain(answer.text)))

@@ -1,4 +1,4 @@
-"""A language model marks the answer by a rubric."""
+"""Scores answers by a rubric that language models apply."""
 
 import asyncio
 import hashlib
@@ -36,13 +36,13 @@ _DEFAULT_RUBRIC = (
 )
 _CLOSING_TAG = re.compile(r"</\s*answer", re.IGNORECASE)
 _MAX_REASON_CHARS = 2000
-#: Objects looked at in one reply: a judge that writes in a loop writes thousands.
+#: Most objects read in one reply; a judge that writes in a loop writes thousands.
 _MAX_OBJECTS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
-    """What one judge said once; without a score where nobody could read it."""
+    """One judgement by one judge; its score is None where it could not be read."""
 
     endpoint: str
     model: str | None
@@ -54,20 +54,20 @@ class _Judgement:
 class Judge(CallingScorer):
     """One or more language models score the answer by a rubric, on a scale of whole numbers.
 
-    The mark is the mean of all judgements that can be read, as a share of the scale. A judgement
-    that cannot be read is asked for again, and in the end missing, never the lowest score. What
-    each judge said is kept with the answer, with its model and the hash of its prompt.
+    The score is the mean of all readable judgements, rescaled to [0, 1]. An unreadable judgement is
+    requested again; after all attempts it is missing, and never counts as the lowest score. Each
+    judgement is stored with the answer, with the judge's model and the hash of its prompt.
 
     Attributes:
         judges: Ids or names of the judges' endpoints.
-        rubric: What a good answer is.
+        rubric: Description of a good answer.
         references: Whether judges see the item's targets.
-        incorrect: Wrong answers that judges see, too; belongs on an item.
+        incorrect: Wrong answers that judges see as well; they belong on an item.
         lowest: Worst score.
         highest: Best score.
-        judge_refusals: Whether an answer that declines is judged, too; else it is no answer.
-        repeats: Judgements by each judge; give its endpoint a temperature for more than one.
-        attempts: Times that one judgement is asked for until it can be read.
+        judge_refusals: Whether judges also score refusals; else a refusal gets no score.
+        repeats: Judgements by each judge; for more than one, give its endpoint a temperature.
+        attempts: Most requests for one readable judgement.
     """
 
     version: ClassVar[str] = "1"
@@ -93,7 +93,7 @@ class Judge(CallingScorer):
 
     @property
     def prompt_hash(self) -> str:
-        """SHA-256 over everything that judges are told besides item and answer."""
+        """SHA-256 of everything in the prompt except item and answer."""
         templates = (_SYSTEM, _QUESTION, _REFERENCES, _RUBRIC, _ANSWER)
         told = [*templates, self.rubric, self.references, self.lowest, self.highest]
         if self.incorrect:
@@ -143,7 +143,7 @@ class Judge(CallingScorer):
     async def _judgement(
         self, tools: Tools, endpoint: str, messages: tuple[Message, ...]
     ) -> _Judgement:
-        """One judgement, asked for again while it cannot be read."""
+        """Request one judgement, again while it is unreadable and attempts are left."""
         model, reason = None, ""
         try:
             for _ in range(self.attempts):
@@ -172,7 +172,7 @@ class Judge(CallingScorer):
             parts.append(_REFERENCES.format(references=_listed(item.target)))
         if self.incorrect:
             parts.append(_INCORRECT.format(references=_listed(self.incorrect)))
-        # An answer cannot end its own quotation and go on as the grader's instructions.
+        # Otherwise an answer could end its quotation and add instructions to the judge.
         quoted = _CLOSING_TAG.sub("<\\\\/answer", answer.text[-MAX_CHARS:])
         parts.append(_ANSWER.format(answer=quoted))
         system = _SYSTEM.format(lowest=self.lowest, highest=self.highest)
@@ -190,7 +190,7 @@ class Judge(CallingScorer):
         }
 
     def _read(self, text: str) -> tuple[int, str] | None:
-        """Score and reason of the last JSON object in `text` that has a score on the scale."""
+        """Score and reason of the last JSON object in `text` with a score on the scale."""
         found = None
         for candidate in _objects(text[-MAX_CHARS:]):
             score = _whole(candidate.get("score"), of=self.highest)
@@ -211,7 +211,7 @@ def _question(item: ItemContent) -> str:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Json]]:
-    """JSON objects with a score that stand in `text`, whatever is around them."""
+    """Yield the JSON objects with a score in `text`, whatever surrounds them."""
     decoder = json.JSONDecoder()
     start = text.find("{")
     for _ in range(_MAX_OBJECTS):
@@ -230,12 +230,12 @@ def _objects(text: str) -> Iterator[Mapping[str, Json]]:
 
 
 def _whole(value: object, *, of: int) -> int | None:
-    """A whole number, also as 7.0, "7" or "7/10" of ten; anything else is none."""
+    """`value` as a whole number: 7, 7.0, "7" or, if `of` is 10, "7/10"; None for anything else."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d{1,4})(?:\.0+)?\s*(?:/\s*(\d{1,4})\s*)?", value)
         return int(match[1]) if match and int(match[2] or of) == of else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, int):  # however many digits it has
+    if isinstance(value, int):  # it may have any number of digits
         return value
     return int(value) if value.is_integer() else None

@@ -1,7 +1,7 @@
-"""One answer, one mark: what no scorer need see is settled first, and long work is done elsewhere.
+"""Scores answers: handles answers that no scorer needs to see, and sends long work to a child.
 
-Scorers read texts that anybody wrote. Of short texts even the most hostile takes milliseconds;
-whatever is longer is read in a child process, see `confined`.
+Scorers read texts that anybody may have written. Even the most hostile short text takes only
+milliseconds; longer texts are read in a child process, see `confined`.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from app.scorers.registry import default_registry
 from app.scorers.text import is_blank
 
 T = TypeVar("T")
-#: A scorer, an item, an answer or a mark as they are sent.
+#: A scorer, an item, an answer or a mark, in the form that is sent to a helper process.
 Sent = dict[str, JsonValue]
 
-#: Characters up to which texts are read on the spot.
+#: Most characters of the texts that are read in this process.
 MAX_CHARS_HERE = 1_500
-#: Seconds that it may take to find out whether a scorer can be used.
+#: Seconds that the check of a scorer's parameters may take.
 CHECK_TIMEOUT_S = 5.0
 
 
 async def mark(
     scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
-    """Mark `answer` to `item` with `scorer`; one that calls out needs `tools` for it.
+    """Score `answer` to `item` with `scorer`; a scorer that calls out needs `tools`.
 
-    Cut-off, filtered and empty answers are not marked: they say nothing about ability.
+    Cut-off, filtered and empty answers get no score, because they say nothing about ability.
 
     Raises:
         BusyError: The helper processes have too much to do.
@@ -61,7 +61,7 @@ async def mark(
 async def mark_here(
     scorer: Scorer, item: ItemContent, answer: Answer, tools: Tools | None = None
 ) -> Mark:
-    """As `mark`, in this process whatever the size."""
+    """Score an answer as `mark` does, but in this process whatever the size of the texts."""
     if answer.finish is FinishReason.LENGTH:
         return NotScored(
             outcome=Outcome.TRUNCATED, reason="The answer was cut off at the token limit."
@@ -81,7 +81,7 @@ async def mark_here(
 
 
 async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> tuple[str, str]:
-    """A right and a wrong answer to `item`, as its scorer marks them; `seed` settles all chance.
+    """A right and a wrong answer to `item` by its scorer; `seed` determines all random choices.
 
     Raises:
         InvalidInputError: The item has no accepted answer, or none that its scorer accepts.
@@ -106,7 +106,7 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
 
 
 async def check(spec: ScorerSpec) -> None:
-    """Refuse a scorer that cannot be used, with all that takes computing to find out.
+    """Refuse a scorer that cannot be used, after all checks, including those that take computing.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
@@ -131,7 +131,7 @@ async def check(spec: ScorerSpec) -> None:
 
 
 def _size(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> int:
-    """Characters that a scorer may read."""
+    """Number of characters that a scorer may read."""
     texts = [] if item is None else [*item.choices, *item.target]
     if answer is not None:
         texts.append(answer.text)
@@ -168,18 +168,18 @@ def _mark_of(reply: Sent) -> Mark:
     return (_SCORED if "score" in reply else _NOT_SCORED).validate_python(reply)
 
 
-# What follows runs in helper processes.
+# The functions below run in helper processes.
 
 
 def mark_sent(*, spec: Sent, item: Sent, answer: Sent) -> Sent:
-    """Mark an answer."""
+    """Score an answer."""
     scorer = default_registry().build(_SCORER.validate_python(spec))
     told = _ITEM.validate_python(item), _ANSWER.validate_python(answer)
     return asdict(_run(mark_here(scorer, *told)))
 
 
 def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str, str]:
-    """A right and a wrong answer, or why there are none."""
+    """A right and a wrong answer, or the reason why there are none."""
     try:
         scorer = default_registry().build(_SCORER.validate_python(spec))
         return scorer.examples(_ITEM.validate_python(item), np.random.default_rng(seed))
@@ -188,7 +188,7 @@ def examples_sent(*, spec: Sent, item: Sent, seed: list[int]) -> str | tuple[str
 
 
 def check_sent(*, spec: Sent) -> str | None:
-    """What is wrong with a scorer's parameters, if anything is."""
+    """The fault of a scorer's parameters; None if they are valid."""
     try:
         _run(default_registry().build_plain(_SCORER.validate_python(spec)).check())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Numbers as people and models write them: separators, fractions, powers, percent, units."""
+"""Reads numbers as people and models write them: separators, fractions, powers, percent, units."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from math import prod
 
 from app.scorers.text import is_denied, plain, settled
 
-#: No trap is set: an impossible operation gives NaN, which `numbers_in` leaves out.
+#: Without traps, an impossible operation gives NaN, which `numbers_in` leaves out.
 _CONTEXT = Context(prec=60, traps=[])
 
 _GROUP_SPACE = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’_]|\\[,;:!]|\{,\})(?=\d{3}(?!\d))")
@@ -57,23 +57,23 @@ _FACTORS = (
 )
 _SCALES = {word: Decimal(by) for word, by in re.findall(r"(\S+)=(\S+)", _FACTORS)}
 _WORD = re.compile(r"%|[A-Za-z]+")
-#: The question may have asked for a percentage; K, M and B are units as well.
+#: These scales may not apply: a question may ask for a percentage, and K, M and B are also units.
 _LOOSE = re.compile(r"(?:%|per\s?cent|[KMB])$")
-#: What sticks to a number and is no factor: SI symbols but A, C, F, N, T, d, t, which are variables
-#: more often, abbreviations in use, ordinals, powers of ten.
+#: Suffixes that are no algebraic factor: SI symbols, common abbreviations, ordinals, powers of ten.
+#: A, C, F, N, T, d and t are missing, because they are more often variables.
 _UNIT = (
     r"(?:[numcdkMGT]?(?:m|g|s|l|L|W|Wh|V|J|Hz|Pa|eV|mol)|h|K|kN|[numk]A|[kMGT]i?B|k?cal|[kMB]|bn|"
     r"st|nd|rd|th|am|pm|(?i:usd|eur|gbp|chf|jpy|rs|cts?|mins?|secs?|hrs?|day|wk|mo|yrs?|in|ft|yd|"
     r"mi|oz|lbs?|gal|ha|bar|atm|mph|kph|kmh|rpm|bps|fps|px|pts?|dpi|ppm|pp|rad|deg|db))[23]?"
     r"(?![A-Za-z\d])"
 )
-#: 2x, 5 a, 2(x + 1), n - 1, 2/x: in a target it is no number.
+#: 2x, 5 a, 2(x + 1), n - 1, 2/x: a target with one of these is a formula.
 _FORMULA = re.compile(
     rf"\d[)}}{{]?(?:\\[,;: ]|\s(?=\w\W*$))?(?!{_UNIT}|[eE][+-]?\d|x\s*10)"
     r"(?:[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]+\(|(?:alpha|beta|theta|lambda|omega)\b)|\d\([a-z]\b|"
     r"(?<![\w\\'])[a-zA-Z]\s*[-+]\s*\d|\d\s*[-+*/]\s*(?![mgshl]\b)[a-z](?!\w)"
 )
-#: An asterisk is a product only where it is not markdown: "3*4", "3 * 4", but not "**4**".
+#: An asterisk is a product only where it is no markdown: "3*4" and "3 * 4", but not "**4**".
 _OPERATOR_BEFORE = re.compile(
     r"(?:[\^/×·√]|[\w)]\*{1,2}|[\d)][ ]\*{1,2}(?=[ ])|[\w)}\]][ \t]*\+|[\d)}\]][ \t]*-|"
     r"\\[a-z]+[ ]*\{?|sqrt\()[ \t]*$"
@@ -90,11 +90,11 @@ class Number:
     """A number found in a text.
 
     Attributes:
-        value: As written, without what `scale` stands for.
-        scale: What the word or sign after it multiplies by: 0.01 for %, 10^6 for "million", else 1.
-        text: The characters it was read from.
-        start: Where they stand in the prepared text.
-        in_expression: Whether an operator stands beside it: then it is a part, not the whole.
+        value: Value as written, without the factor `scale`.
+        scale: Factor of the word or sign after the number: 0.01 for %, 10^6 for "million", else 1.
+        text: The characters of the number.
+        start: Position of these characters in the prepared text.
+        in_expression: Whether an operator stands beside the number, so that it is only a part.
     """
 
     value: Decimal
@@ -104,14 +104,14 @@ class Number:
     in_expression: bool
 
     def equals(self, other: "Number", *, abs_tol: float, rel_tol: float) -> bool:
-        """Whether both mean one number, within the larger of the two tolerances.
+        """Whether both numbers are equal within the larger of the two tolerances.
 
-        Where only one carries a %, K, M or B, both readings count. Words always multiply.
+        Where the scales differ, a %, K, M or B may be ignored. Words always multiply.
         """
         return any(_close(x, y, abs_tol, rel_tol) for x, y in self.readings(other))
 
     def readings(self, other: "Number") -> list[tuple[Decimal, Decimal]]:
-        """Values of this number and of `other` that may be meant together, see `equals`."""
+        """Pairs of values that this number and `other` may stand for; see `equals`."""
         if self.scale == other.scale:
             return [(self.value, other.value)]
         mine, theirs = (
@@ -128,17 +128,17 @@ def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
 
 
 def prepare(text: str) -> str:
-    """`text` with separators in numbers, currency and LaTeX fractions made plain, and settled."""
+    """`text` with plain numbers (separators, currency, LaTeX fractions), without retracted text."""
     text = settled(plain(_GROUP_SPACE.sub("", text)))
     text = _BEFORE_FACTOR.sub(r" \2\1", _CURRENCY.sub("", text))
     return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
 
 
 def numbers_in(text: str) -> Iterator[Number]:
-    """The numbers of a prepared text, in order.
+    """Yield the numbers of a prepared text, in order.
 
     Times (3:45), dates, ranges (5-10), versions (1.2.3) and digits inside words are no numbers.
-    What is denied ("not 5", "5 is wrong") is left out.
+    Denied numbers ("not 5", "5 is wrong") are left out.
     """
     for match in _NUMBER.finditer(text):
         value = _value(match)
@@ -166,7 +166,7 @@ def numbers_in(text: str) -> Iterator[Number]:
 
 
 def _is_sign(sign: str, before: str) -> bool:
-    """Whether `sign` belongs to the number: not in "5 - 3", in "x-3", or as a list's mark."""
+    """Whether `sign` belongs to the number; not so in "5 - 3", in "x-3" and as a list marker."""
     stripped = before.rstrip(" \t")
     if not stripped:
         return True
@@ -199,12 +199,12 @@ def _value(match: re.Match[str]) -> Decimal | None:
 
 
 def is_formula(text: str) -> bool:
-    """Whether letters that are no unit stick to a number: 2x, 5a, 3n + 1."""
+    """Whether letters other than units follow a number directly: 2x, 5a, 3n + 1."""
     return _FORMULA.search(prepare(text)) is not None
 
 
 def whole_number(text: str) -> Number | None:
-    """The number that all of `text` states, units aside; `None` for an expression or prose."""
+    """The number of a text with only one, which may have a unit; else, or in a formula, `None`."""
     found = list(numbers_in(prepare(text)))
     if is_formula(text) or len(found) != 1 or found[0].in_expression:
         return None

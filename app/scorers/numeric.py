@@ -1,7 +1,7 @@
-"""A number or a formula, compared by value.
+"""Compares a number or a formula with the targets by value.
 
-Plain numbers are compared here, exactly and at once. Only where an answer or a target is a formula
-does symbolic algebra decide, in a helper process that is killed when it takes too long.
+Plain numbers are compared here, exactly and at once. If the answer or a target is a formula,
+symbolic algebra decides in a helper process, which is killed when it takes too long.
 """
 
 import re
@@ -29,28 +29,28 @@ _MATHS = re.compile(
 )
 _INLINE = re.compile(r"\$\$?([^$\n]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _RUN = re.compile(r"[-+(√\d][\d\s.,+\-*/^×·()√]*")
-#: "25 boxes (5 in each)": what stands in brackets after a word is an aside.
+#: Text in brackets after a word is an aside: "25 boxes (5 in each)".
 _ASIDE = re.compile(r"(?<=[\w%*]) \([^()]*\)")
 _ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]?", re.IGNORECASE)
 #: In an explicit claim, "1 000" is one number.
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
-#: Symbolic algebra on more than this is no answer to an item.
+#: Most characters of a formula; no sensible answer is longer.
 _MAX_EXPRESSION = 500
 _NOTHING_TO_COMPARE = "The item's targets hold no number or formula to compare with."
-#: Each doubles the distance: after so many it is beyond any tolerance.
+#: Each step doubles the distance from the target; after this many it exceeds any tolerance.
 _MAX_STEPS = 1100
 
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """A formula whose value is not plain to see."""
+    """A formula whose value takes symbolic algebra."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Numbers with an equal claim: "25 or 26", "between 20 and 30"."""
+    """Two numbers with equal claims to be the answer: "25 or 26", "between 20 and 30"."""
 
     texts: tuple[str, str]
 
@@ -61,15 +61,15 @@ _Content = Number | _Expression | Several
 class Numeric(ScorerParams):
     r"""A number or formula, compared by value within a tolerance; units are ignored.
 
-    A target in which letters that are no unit stick to a number ("2x", "5a") is a formula.
+    A target is a formula if letters other than units follow a number directly ("2x", "5a").
 
     The number that counts is the one in `\boxed{}`, after `####`, after "the answer is", in bold
     on the last line, or else the last one of the answer.
 
     Attributes:
-        abs_tol: Largest absolute difference that still counts as equal.
-        rel_tol: The same relative to the target; the larger of the two holds.
-        timeout_s: Seconds that symbolic comparison may take; then the answer is unparsed.
+        abs_tol: Largest absolute difference that counts as equal.
+        rel_tol: Largest difference relative to the target; the larger of the two tolerances holds.
+        timeout_s: Seconds that symbolic comparison may take; after these the answer is unparsed.
     """
 
     version: ClassVar[str] = "2"
@@ -80,9 +80,9 @@ class Numeric(ScorerParams):
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """1 if the answer equals any target, 0 if not, unparsed where no number can be found.
+        """Score 1 if the answer equals any target, else 0; unparsed if no number is found.
 
-        An error where no target is a number or formula: no answer could be the right one.
+        The outcome is an error if no target is a number or formula: no answer could be right.
         """
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
@@ -108,7 +108,7 @@ class Numeric(ScorerParams):
             return Scored(score=1.0, extracted=content.text, extractor=extractor)
         if isinstance(content, Number) and None not in targets:
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
-        # Of "3d" algebra makes 3: no number is asked whether it equals a formula, but for 2pi.
+        # Algebra reads "3d" as 3, so a number is not compared with formulas, except those with pi.
         alike = {*formulas} if isinstance(content, Number) else set()
         others = [t for t in item.target if t not in alike or "pi" in t]
         return await self._compare(content.text, others, extractor)
@@ -177,18 +177,18 @@ class Numeric(ScorerParams):
 
 
 def compare(*, answer: str, targets: list[str]) -> tuple[bool, str | None, list[str | None]] | None:
-    """See `algebra.compare`."""
+    """Call `algebra.compare`, which only helper processes import."""
     from app.scorers.libraries import algebra
 
     return algebra.compare(answer, targets)
 
 
 def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
-    """The number or formula that the answer states, and which extractor found it.
+    """Name of the extractor that found the stated number or formula, and what it found.
 
     Args:
         text: The prepared answer.
-        formulas: Whether a target is a formula, so that a bare formula is looked for as well.
+        formulas: Whether a target is a formula; only then can a bare formula be the answer.
     """
     claims = [("boxed", last_boxed(text))]
     if "####" in text:
@@ -210,7 +210,7 @@ def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
 
 
 def _states(claim: str, formula: str) -> bool:
-    """Whether `claim` ends in `formula`, or adds a reason; blanks and case do not count."""
+    """Whether `claim` ends in `formula`, or adds only a reason; blanks and case do not matter."""
     wanted = r"[\s*$\\]*".join(map(re.escape, re.sub(r"[\s*$\\]", "", prepare(formula))))
     after = r"[\s*$]*(?:$|[.;](?!\d)|,\s(?!or\b|and\b)[a-z]{2})"
     found = re.search(rf"(?<![\w.+*/^(-])(?<![+*/^-]\s)({wanted}){after}", claim, re.IGNORECASE)
@@ -218,19 +218,19 @@ def _states(claim: str, formula: str) -> bool:
 
 
 def _is_comparable(target: str) -> bool:
-    """Whether an answer that states `target` would be read at all."""
+    """Whether an answer that states `target` could be parsed."""
     if whole_number(target) is not None:
         return True
     return _content(prepare(target), formulas=True, prose=False) is not None
 
 
 def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
-    """What an explicit claim states.
+    """The number, formula or alternatives that an explicit claim states.
 
     Args:
-        claim: The text that was set off as the answer.
-        formulas: Whether a formula is expected, so that a number in one is not the answer.
-        prose: Whether `claim` may be emphasised prose: then a number must fill it.
+        claim: The text that is marked as the answer.
+        formulas: Whether a target is a formula; a number within a formula is then not the answer.
+        prose: Whether `claim` may be emphasised prose, in which a number must stand alone.
     """
     claim = _GROUPED_BY_BLANK.sub("", _after_equals(claim))
     numbers = list(numbers_in(claim))

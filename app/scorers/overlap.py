@@ -1,7 +1,7 @@
-"""How much of a reference an answer repeats: ROUGE-L, BLEU, chrF, token F1, string similarity.
+"""Overlap of an answer with references: ROUGE-L, BLEU, chrF, token F1, string similarity.
 
-Made for answers in free text, where no two good ones are equal. All of them compare surfaces: a
-right answer in other words scores low. Banks of such items have a continuous response model.
+These metrics are for free-text answers, where no two good ones are equal. All of them compare the
+wording: a right answer in other words scores low. Banks of such items need a continuous model.
 """
 
 import re
@@ -29,22 +29,22 @@ class TextMetric(ScorerParams):
     """Base of the scorers that compare an answer with the item's targets; the best one counts.
 
     Attributes:
-        part: `whole` compares all of the answer; `stated` the answer that it states, as `exact`
-            reads it.
+        part: Part to compare: `whole` is the entire answer, `stated` the answer that it states, as
+            `exact` reads it.
     """
 
     part: Literal["whole", "stated"] = "whole"
 
     @abstractmethod
     def similarity(self, text: str, targets: Sequence[str]) -> float | None:
-        """In [0, 1], 1 is best; `None` where the targets hold nothing to compare with."""
+        """Similarity in [0, 1], 1 is best; `None` where targets have nothing to compare with."""
 
     def comparable(self, targets: Sequence[str]) -> bool:
-        """Whether the targets hold anything to compare with."""
+        """Whether the targets have anything to compare with."""
         return self.similarity(targets[0], targets) is not None
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """The similarity to the nearest target; refused where the answer declines."""
+        """Score the similarity to the nearest target; refused where the answer declines."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         if refusal := declined(answer.text, item.target):
@@ -60,7 +60,7 @@ class TextMetric(ScorerParams):
         return Scored(score=min(1.0, max(0.0, value)), extracted=text, extractor=extractor)
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """The first target, and words that nobody ever wrote."""
+        """The first target, and random words."""
         if not item.target or not self.comparable(item.target):
             raise InvalidInputError("An item for a text metric needs a target with words.")
         words = ("".join(map(chr, rng.integers(ord("a"), ord("z"), 9))) for _ in range(4))
@@ -71,7 +71,7 @@ class RougeL(TextMetric):
     """ROUGE-L F-measure: the longest common subsequence of words. Scale 0 to 1.
 
     Words are runs of a-z and 0-9 in lower case, without stemming, so that the value equals that of
-    the `rouge-score` package. A target without any such word cannot be compared with.
+    the `rouge-score` package. Targets without any such word are skipped.
 
     Source: Lin (2004), "ROUGE: A Package for Automatic Evaluation of Summaries".
     """
@@ -90,7 +90,7 @@ class RougeL(TextMetric):
 
 
 class SacrebleuMetric(TextMetric):
-    """A metric of sacrebleu over all targets at once. Its 0 to 100, divided by 100."""
+    """A metric of sacrebleu over all targets at once; its value of 0 to 100 is divided by 100."""
 
     measure: ClassVar[Scale] = Scale(min=0.0, max=100.0)
 
@@ -110,13 +110,13 @@ class SacrebleuMetric(TextMetric):
 class Bleu(SacrebleuMetric):
     """Sentence BLEU by sacrebleu over all targets at once. sacrebleu's 0 to 100, divided by 100.
 
-    Exponential smoothing and effective n-gram order, which are sacrebleu's defaults for sentences.
+    It has exponential smoothing and effective n-gram order, sacrebleu's defaults for sentences.
 
     Source: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
 
     Attributes:
         tokenize: sacrebleu's tokenisation: `13a`, `intl`, `zh` or `char`.
-        lowercase: Upper and lower case are one.
+        lowercase: Whether case is ignored.
     """
 
     tokenize: Literal["13a", "intl", "zh", "char"] = "13a"
@@ -132,8 +132,8 @@ class Chrf(SacrebleuMetric):
     Source: Popović (2015), "chrF: character n-gram F-score"; (2017) for chrF++.
 
     Attributes:
-        word_order: 0 is chrF, 2 is chrF++.
-        lowercase: Upper and lower case are one.
+        word_order: Order of word n-grams: 0 is chrF, 2 is chrF++.
+        lowercase: Whether case is ignored.
     """
 
     word_order: Annotated[int, Field(ge=0, le=2)] = 0
@@ -146,8 +146,8 @@ class Chrf(SacrebleuMetric):
 class TokenF1(TextMetric):
     """F1 of the words that answer and target share, as SQuAD counts it. Scale 0 to 1.
 
-    Case, punctuation and articles do not count; a target that is nothing but these is met by an
-    answer that is, too.
+    Case, punctuation and articles are ignored. Where a target has nothing else, an answer that has
+    nothing else either scores 1.
 
     Source: Rajpurkar et al. (2016, 2018); the official evaluation script of SQuAD 2.0.
     """
@@ -161,18 +161,18 @@ class TokenF1(TextMetric):
 class SpanF1(ScorerParams):
     """F1 of the set of spans that an answer lists against all targets of the item. Scale 0 to 1.
 
-    For items that ask for several things (entities, labels): each target is one of them, and all
-    are wanted. Spans are equal when they are after SQuAD's normalisation.
+    This is for items that ask for several things (entities, labels): each target is one of them,
+    and all are wanted. Spans are compared after SQuAD's normalisation.
 
     Attributes:
-        separator: What parts the spans; by default a JSON list if there is one, else lines, else
-            semicolons, else commas.
+        separator: Text between the spans. By default spans are read from a JSON list if there is
+            one, else from lines, else between semicolons, else between commas.
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=10)] | None = None
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """F1 of the spans; refused where the answer declines."""
+        """Score the F1 of the spans; refused where the answer declines."""
         wanted = {squad_normal(target) for target in item.target} - {""}
         if not wanted:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
@@ -188,7 +188,7 @@ class SpanF1(ScorerParams):
         )
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """All targets, and something else."""
+        """All targets, and a random word."""
         if not item.target:
             raise InvalidInputError("A span item needs targets.")
         wrong = "".join(map(chr, rng.integers(ord("a"), ord("z"), 12)))
@@ -199,11 +199,11 @@ class Similarity(TextMetric):
     """Likeness of two texts letter by letter. Scale 0 to 1, 1 is equal.
 
     Attributes:
-        method: `levenshtein`: 1 - edits / longer length; `indel`: the same without replacements,
-            of the lengths' sum; `jaro_winkler`: favours a common beginning; `token_sort`: indel
-            after sorting the words; `token_set`: 1 as soon as one holds all words of the other.
-            Articles and the like alone are like nothing but themselves.
-        ignore_case: Upper and lower case are one.
+        method: `levenshtein`: 1 - edits / longer length. `indel`: 1 - insertions and deletions /
+            sum of the lengths. `jaro_winkler`: favours a common beginning. `token_sort`: indel
+            after sorting the words. `token_set`: 1 if one text has all words of the other. An
+            answer of only articles and the like scores 0, unless the targets are such, too.
+        ignore_case: Whether case is ignored.
     """
 
     version: ClassVar[str] = "2"
@@ -246,12 +246,12 @@ _JSON_TEXT = re.compile(r"\"((?:[^\"\\]|\\.)*)\"")
 
 
 def squad_normal(text: str) -> str:
-    """Lower case, no punctuation, no articles, single blanks: SQuAD's `normalize_answer`."""
+    """SQuAD's `normalize_answer`: lower case, no punctuation, no articles, single blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def f1(found: Sequence[str], wanted: Sequence[str]) -> float:
-    """F1 of two bags of words; 1 when both are empty, as SQuAD 2.0 has it."""
+    """F1 of two bags of words; 1 if both are empty, as in SQuAD 2.0."""
     if not found or not wanted:
         return float(found == wanted)
     shared = sum((Counter(found) & Counter(wanted)).values())
@@ -275,7 +275,7 @@ def _spans(text: str, separator: str | None) -> list[str]:
 
 @cache
 def _bleu(tokenize: str, lowercase: bool) -> Any:
-    from sacrebleu.metrics.bleu import BLEU  # takes a fifth of a second, and few banks need it
+    from sacrebleu.metrics.bleu import BLEU  # this import takes 0.2 s, and few banks need it
 
     return BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
 

@@ -1,4 +1,4 @@
-"""A regular expression of the bank's own."""
+"""Scores answers by a regular expression that the bank gives."""
 
 import re
 import warnings
@@ -15,9 +15,9 @@ from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.confined import Failed, confined
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer, settled, stands
 
-#: Seconds; an honest pattern is compiled in thousandths.
+#: Seconds that compiling may take; an ordinary pattern takes thousandths of a second.
 COMPILE_TIMEOUT_S = 2.0
-#: How answers are stated, where one is made up that a pattern matches.
+#: Phrasings for simulated answers, one of which the pattern should match.
 PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### {}", "({})")
 
 
@@ -25,10 +25,10 @@ class Pattern(ScorerParams):
     """A regular expression: a match is right, or a group of it is compared with the targets.
 
     Attributes:
-        pattern: Python syntax, searched for in the whole answer; the last match counts.
+        pattern: Regular expression in Python syntax, to find in the answer; the last match counts.
         group: Number or name of the group that holds the answer. Without one, any match is right.
-        ignore_case: Upper and lower case are one.
-        timeout_s: Seconds the search may take; then the answer is unparsed.
+        ignore_case: Whether case is ignored.
+        timeout_s: Seconds that the search may take; after these the answer is unparsed.
     """
 
     version: ClassVar[str] = "2"
@@ -64,7 +64,7 @@ class Pattern(ScorerParams):
         return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """Mark by the last match; unparsed where a wanted group is not found in time."""
+        """Score the last match; unparsed if `group` is set and nothing matches, or not in time."""
         if self.group is not None and not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         text = answer.text[-MAX_CHARS:]
@@ -96,7 +96,7 @@ class Pattern(ScorerParams):
         return text.casefold() if self.ignore_case else text
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A target in a phrasing that the pattern matches, and one that it does not accept."""
+        """A target in a phrasing that the pattern matches, and another such text that is wrong."""
         accepted = [self._fold(target) for target in item.target]
         noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
         wrongs = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?")
@@ -124,7 +124,7 @@ class Pattern(ScorerParams):
 def search(
     *, pattern: str, ignore_case: bool, group: int | str, texts: list[str]
 ) -> list[str | None]:
-    """The last match of `pattern` in each of `texts`."""
+    """The wanted group of the last match of `pattern` in each of `texts`; None without a match."""
     compiled = _compiled(pattern, ignore_case=ignore_case)
 
     def last(text: str) -> str | None:
@@ -137,7 +137,7 @@ def search(
 
 
 def compile_pattern(*, pattern: str, ignore_case: bool) -> str | tuple[int, list[str]]:
-    """How many groups `pattern` has, and their names; or what is wrong with it."""
+    """Number of groups in `pattern` and their names, or the error if it does not compile."""
     try:
         compiled = _compiled(pattern, ignore_case=ignore_case)
     except (re.error, OverflowError, RecursionError) as exc:

@@ -1,4 +1,4 @@
-"""How easy an answer is to read; its content is not looked at."""
+"""Scores how easy an answer is to read, whatever its content."""
 
 import re
 from typing import Annotated, ClassVar, Self
@@ -11,25 +11,25 @@ from app.scorers.base import Mark, Scale, Scored, ScorerParams
 from app.scorers.text import MAX_CHARS, declined, no_answer, without_emphasis
 
 _WORD = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ]+(?:['’][A-Za-z]+)?|\d+(?:[.,]\d+)*")
-#: Each run of stops is looked at once: text without sense may hold thousands of them in a row.
+#: A run of stops matches only as a whole, because nonsense may have thousands in a row.
 _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=[\"'”’)\]]*(?:\s|$))|\n\s*(?:\n|[-*•]|\d+[.)])")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _VOWELS = re.compile(r"[aeiouyà-öø-ÿ]+")
-#: Endings with an e that is not spoken: "made", "makes", "asked", but not "table" or "wanted".
+#: Endings with a silent e: "made", "makes", "asked", but not "table" or "wanted".
 _SILENT = re.compile(r"(?:(?<![l])e|(?<=[aeiouy])le|(?<![sxzcgh])es|(?<![td])ed)$")
 
 
 class Readability(ScorerParams):
     """Flesch-Kincaid grade level of an English answer against a grade that was asked for.
 
-    The metric has no bounds and lower is easier: the mark is 1 up to grade `goal` and falls in a
-    straight line to 0 at grade `limit`. Syllables are counted by rule, as readability tools do.
+    The grade has no bounds; lower is easier to read. The score is 1 up to grade `goal` and falls
+    linearly to 0 at grade `limit`. Syllables are counted by rule, as in other readability tools.
 
     Source: Kincaid et al. (1975): 0.39 words / sentences + 11.8 syllables / words - 15.59.
 
     Attributes:
-        goal: School grade up to which the mark is 1.
-        limit: Grade from which it is 0.
+        goal: School grade up to which the score is 1.
+        limit: School grade from which the score is 0.
     """
 
     version: ClassVar[str] = "1"
@@ -49,7 +49,7 @@ class Readability(ScorerParams):
         item: ItemContent,  # noqa: ARG002  (Scorer's signature; content is not looked at)
         answer: Answer,
     ) -> Mark:
-        """By the grade level of the whole answer; unparsed without any word."""
+        """Score the grade level of the whole answer; unparsed without any word."""
         if refusal := declined(answer.text, ()):
             return refusal
         grade = grade_level(answer.text[-MAX_CHARS:])
@@ -65,13 +65,13 @@ class Readability(ScorerParams):
         item: ItemContent,  # noqa: ARG002  (as above)
         rng: np.random.Generator,
     ) -> tuple[str, str]:
-        """A plain sentence, and one that no school reads."""
+        """Simple sentences, and a sentence of very long words."""
         long = "Institutional intercontinental incomprehensibilities notwithstanding "
         return "It is so. We see it. You can, too.", long * int(rng.integers(3, 6)) + "."
 
 
 def grade_level(text: str) -> float | None:
-    """Flesch-Kincaid grade level; `None` for a text without words."""
+    """Flesch-Kincaid grade level of `text`; `None` without words."""
     text = "\n".join(line.strip() for line in without_emphasis(text).split("\n"))
     text = _BLANK_LINES.sub("\n\n", text)
     words = _WORD.findall(text)
@@ -83,6 +83,6 @@ def grade_level(text: str) -> float | None:
 
 
 def syllables(word: str) -> int:
-    """Syllables of an English word by rule: its groups of vowels, silent endings taken off."""
+    """Number of syllables of an English word: its groups of vowels, without silent endings."""
     word = word.lower()
     return max(1, len(_VOWELS.findall(_SILENT.sub("", word))))

@@ -1,4 +1,4 @@
-"""Scorer name -> class, from this package and from entry points of installed packages."""
+"""Registry of scorer classes by name: this package's, and entry points of installed packages."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,12 +13,12 @@ from app.items import ScorerSpec
 from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
 
 ENTRY_POINT_GROUP = "sextant.scorers"
-#: Every mark, whatever was measured.
+#: The scale of every score, whatever a scorer measures.
 MARKS = Scale(min=0.0, max=1.0, higher_is_better=True)
 
 
 class ScorerRegistry:
-    """Scorer classes by name. A name is given once; a second claim on it is refused."""
+    """Scorer classes by name. A name that is already taken is refused."""
 
     def __init__(self, classes: Mapping[str, type[ScorerParams]]) -> None:
         self._classes: dict[str, type[ScorerParams]] = {}
@@ -31,7 +31,7 @@ class ScorerRegistry:
 
         Raises:
             AlreadyExistsError: The name is taken.
-            InvalidInputError: Not a `ScorerParams` class with the methods of `Scorer`.
+            InvalidInputError: `scorer_class` is no `ScorerParams` class with `Scorer`'s methods.
         """
         if not (
             isinstance(scorer_class, type)
@@ -54,8 +54,8 @@ class ScorerRegistry:
         """Add the scorers of installed packages.
 
         Raises:
-            AlreadyExistsError: One claims a name that is taken.
-            InvalidInputError: One cannot be imported, or is not a scorer.
+            AlreadyExistsError: The name of a scorer is taken.
+            InvalidInputError: An entry point cannot be imported, or is not a scorer.
         """
         for point in points:
             try:
@@ -67,11 +67,11 @@ class ScorerRegistry:
             self.register(point.name, loaded)
 
     def build(self, spec: ScorerSpec) -> Scorer:
-        """The scorer that `spec` describes.
+        """Build the scorer that `spec` describes.
 
         Raises:
-            UnknownNameError: No scorer of that name.
-            InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
+            UnknownNameError: No scorer has that name.
+            InvalidInputError: Parameters are unknown or have wrong values; each is a problem.
         """
         scorer_class = self._classes.get(spec.name)
         if scorer_class is None:
@@ -94,14 +94,14 @@ class ScorerRegistry:
         return scorer
 
     def build_plain(self, spec: ScorerSpec) -> ScorerParams:
-        """As `build`, by its class."""
+        """Build the scorer, typed as `ScorerParams`."""
         scorer = self.build(spec)
         if not (isinstance(scorer, ScorerParams) and isinstance(scorer, Scorer)):
             raise TypeError(f"{scorer!r} is not a ScorerParams")  # `register` has checked the class
         return scorer
 
     def name_of(self, scorer_class: type) -> str | None:
-        """The name that a class is installed under."""
+        """The name under which a class is registered; None if it is not."""
         return self._names.get(scorer_class)
 
     def describe(self) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _where(scorer_class: type) -> str:
 
 @cache
 def default_registry() -> ScorerRegistry:
-    """The scorers of this package and of every installed one, looked up once a process."""
+    """Scorers of this package and of all installed packages; they are loaded once per process."""
     from app.scorers.shipped import SCORERS
 
     registry = ScorerRegistry(SCORERS)

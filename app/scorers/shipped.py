@@ -1,4 +1,4 @@
-"""The scorers of this package by name; helper processes import them once for all their work."""
+"""The scorers of this package by name; a helper process imports them once for all its work."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Reading a written answer: plain text out of markup, explicit statements, refusals.
+"""Reads written answers: plain text without markup, explicit statements, refusals.
 
-What several scorers share. Everything here takes any unicode text and never raises.
+Several scorers share these functions. All of them accept any unicode text and never raise.
 """
 
 import re
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from app.items import Outcome
 from app.scorers.base import NotScored
 
-#: Longer answers are read from their end: the conclusion is there, and patterns stay cheap.
+#: Only the last characters of a longer answer are read: they conclude it, and patterns stay fast.
 MAX_CHARS = 20_000
 
 _LATEX_TEXT = re.compile(
     r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|operatorname)\s*\{([^{}]*)\}"
 )
 
-#: "The answer is", "Final answer:", and the same in other languages. "The answer is not 3" is none,
-#: "the answer is not 3 but 4" is one that begins after "but".
+#: "The answer is", "Final answer:", and the same in other languages. "The answer is not 3" does not
+#: match; "the answer is not 3 but 4" matches, and its claim begins after "but".
 _STATEMENT = re.compile(
     r"""
     (?<!\w)(?:
@@ -50,14 +50,14 @@ _STATEMENT = re.compile(
 _MAX_CLAIMS = 20
 _MAX_CLAIM_CHARS = 1000
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
-#: An answer in bold is short; without a limit, text full of unclosed marks takes quadratic time.
+#: Answers in bold are short. Without a limit, text full of unclosed marks takes quadratic time.
 _EMPHASIS = re.compile(
     r"(?<![\w*])\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*(?![\w*])"
     r"|(?<!\w)__(.{1,500}?)__(?!\w)|`([^`\n]+)`"
 )
-#: Runs are looked at once, as a whole: text without sense may hold thousands of signs in a row.
+#: Runs match as a whole and only once, because nonsense may have thousands of marks in a row.
 _EMPHASIS_MARKS = re.compile(r"\*+|`+|(?<!\w)_++|(?<!_)_++(?!\w)")
-#: Blank space that a line begins with; as a group when no mark of a heading or quote follows.
+#: White space at the start of a line; captured unless a heading or quote mark follows.
 _LINE_START = re.compile(r"(?m)^(?:\s*+(?:#{1,6}|>)\s+|(\s++))")
 _ANSWER_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
 
@@ -83,7 +83,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-#: What takes back the claim before it.
+#: Phrases that take back the claim before them.
 _TAKES_BACK = (
     r"no|nope|nah|nein|non|wait|sorry|oops|correction|i\s+meant?|rather|instead|never\s+mind|"
     r"i\s+lied|(?:my\s+)?apologies|on\s+(?:second\s+thoughts?|reflection)|(?:just|only)\s+kidding|"
@@ -91,8 +91,8 @@ _TAKES_BACK = (
     r"i\s+(?:was|am)\s+(?:wrong|mistaken)|i\s+(?:take|retract|withdraw)\s+(?:that|it)(?:\s+back)?|"
     r"let\s+me\s+(?:correct|rephrase)(?:\s+\w+)?"
 )
-#: "No, Berlin", "wait, it is 6", but no check ("wait, let me see") and nothing that denies another
-#: claim ("No, it is not Lyon"); "actually" and the like before few words only.
+#: "No, Berlin" or "wait, it is 6", but not a check ("wait, let me see") or the denial of another
+#: claim ("No, it is not Lyon"). "Actually" and similar words count only before a few words.
 _RETRACTION = re.compile(
     r"""(?:(?<!:)\n|(?<!\n[A-Z])[.!…]|[?,;—–(\[]|[ ]-(?=\s)|[ ](?=but\s))[\s"'*_)>]{0,8}(?P<rest>
     (?:(?:oh|oops|hm+|ah|e+r|u[hm]|well|but|or|i'm|i\s+am)\b[,.!\s]{1,3})?(?:
@@ -137,22 +137,22 @@ _REFUSED = NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to a
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of `text` can be seen."""
+    """Whether `text` has no visible character."""
     return all(c.isspace() or unicodedata.category(c) in ("Cf", "Cc") for c in set(text))
 
 
 def plain(text: str) -> str:
-    """`text` with look-alike characters made plain, LaTeX text wrappers and answer tags taken off.
+    """`text` with plain characters, and without LaTeX text commands and answer tags.
 
-    Compatibility forms (full-width letters, ligatures) become their plain letters; raised digits
-    become powers ("10⁶" is 10^6, not 106); invisible characters go; typographic minus signs and
+    Compatibility forms (full-width letters, ligatures) become plain letters. Raised digits become
+    powers ("10⁶" is 10^6, not 106). Invisible characters are removed. Typographic minus signs and
     quotes become ASCII.
     """
     text = text[-MAX_CHARS:]
     if not text.isascii():
         text = _RAISED.sub(lambda m: "^" + m[0], text)
         text = _LOWERED.sub(lambda m: "_" + m[0], text)
-        # A fraction sign after a digit makes a mixed number ("2½"), hence the spaces.
+        # The spaces make a digit and a fraction sign ("2½") a mixed number.
         text = _FRACTION_SIGN.sub(lambda m: f" {m[0]} ", text)
         text = unicodedata.normalize("NFKC", text).translate(_ASCII_SIGNS)
         text = "".join(c for c in text if unicodedata.category(c) != "Cf")
@@ -161,7 +161,7 @@ def plain(text: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}`, braces balanced; `None` without one that closes."""
+    r"""Content of the last `\boxed{...}` with balanced braces; `None` if there is none."""
     opened: list[int | None] = []
     last: tuple[int, int] | None = None
     for match in _BRACE.finditer(text):
@@ -173,11 +173,11 @@ def last_boxed(text: str) -> str | None:
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """What follows each "the answer is ..." or "Answer: ...", to the end of its line, in order.
+    """Text after each "the answer is ..." or "Answer: ...", up to the end of its line, in order.
 
-    A statement whose line is empty ("Final answer:" as a heading) takes the next line that is not.
-    Only the last few are returned, and no more of each than an answer takes: an examinee that
-    writes in a loop states thousands.
+    If the rest of the line is empty ("Final answer:" as a heading), the next line that is not empty
+    counts. Only the last 20 are returned, at most 1,000 characters of each, because an examinee
+    that writes in a loop may state thousands.
     """
     found = []
     for match in _STATEMENT.finditer(text):
@@ -191,12 +191,12 @@ def statements(text: str) -> tuple[str, ...]:
 
 
 def last_line(text: str) -> str:
-    """The last line with anything on it; empty for a blank text."""
+    """The last line that is not blank; empty for a blank text."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def sole_emphasis(text: str) -> str | None:
-    """The one passage in bold or code on the last line; `None` when there are none or several."""
+    """The only passage in bold or code on the last line; `None` if there are none or several."""
     found = {next(filter(None, groups)).strip() for groups in _EMPHASIS.findall(last_line(text))}
     return found.pop() if len(found) == 1 else None
 
@@ -208,9 +208,9 @@ def without_emphasis(text: str) -> str:
 
 
 def settled(text: str) -> str:
-    """`text` less what it takes back: all before "No, ..."; of "Oslo? No, ..." the question.
+    """`text` without what it takes back: all before "No, ...", or a sentence ("Oslo? No, ...").
 
-    Of "Oslo. Actually, Oslo since 1925." nothing is taken back.
+    "Oslo. Actually, Oslo since 1925." repeats its claim, so nothing is removed from it.
     """
     kept, done = "", 0
     for match in _RETRACTION.finditer(text):
@@ -227,27 +227,27 @@ def settled(text: str) -> str:
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether what stands there follows a "not", or "is wrong" follows it."""
+    """Whether "not" or the like precedes `text[start:end]`, or "is wrong" or the like follows."""
     before = text[max(0, start - 60) : start]
     return bool(_DENIED_AFTER.match(text, end) or _DENIED_BEFORE.search(before))
 
 
 def stands(claim: str, text: str) -> bool:
-    """Whether the last mention of `claim` is not denied; a letter counts as it is written."""
+    """Whether the last mention of `claim` is not denied; case matters for single letters."""
     whole = rf"(?<!\w)(?<!\d[.,]){re.escape(claim)}(?!\w)(?![.,]\d)"
     found = [*re.finditer(whole, text, re.IGNORECASE if len(claim) > 1 else 0)]
     return not found or not is_denied(text, *found[-1].span())
 
 
 def is_refusal(text: str) -> bool:
-    """Whether `text` plainly declines to answer."""
+    """Whether `text` clearly declines to answer."""
     return _REFUSAL.search(plain(text)) is not None
 
 
 def declined(text: str, targets: Sequence[str]) -> NotScored | None:
-    """The mark of an answer that opens with a refusal, unless one is among the targets.
+    """Result for an answer that opens with a refusal, unless a target is a refusal; else None.
 
-    Further down, a story may quote somebody who declines.
+    Only the opening is checked, because a story may quote a refusal further down.
     """
     if not is_refusal(text[:_OPENING_CHARS]):
         return None
@@ -257,7 +257,7 @@ def declined(text: str, targets: Sequence[str]) -> NotScored | None:
 
 
 def no_answer(text: str, reason: str) -> NotScored:
-    """The mark of an answer in which nothing could be marked: refused or unparsed."""
+    """Result for an answer in which nothing could be scored: refused or unparsed."""
     if is_refusal(text):
         return _REFUSED
     return NotScored(outcome=Outcome.UNPARSED, reason=reason)

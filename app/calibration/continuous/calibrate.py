@@ -1,4 +1,4 @@
-"""Calibration of items that are scored continuously: slopes, difficulties and dispersions.
+"""Calibrates items with continuous scores: slopes, difficulties and dispersions.
 
 | symbol | meaning |
 |---|---|
@@ -7,16 +7,16 @@
 | W | posterior of each examinee over the nodes |
 | v | mu (1 - mu), so that Var(y) = k v |
 
-Marginal maximum of the quasi-likelihood that tests use as well (`app.engine.models.continuous`),
-theta ~ N(0, 1). Items are a population of their own, x ~ N(m, S), whose mean and covariance are
-estimated with them, and so are their dispersions. What few examinees
-cannot tell of a single item is thereby taken from all of them: with 8 examinees slopes and
-dispersions are nearly common, with 500 they are the items' own, and no size has to be chosen.
+Maximises the marginal quasi-likelihood, with theta ~ N(0, 1); tests use the same quasi-likelihood
+(`app.engine.models.continuous`). Item parameters come from a population, x ~ N(m, S), whose mean
+and covariance are estimated too; dispersions are shrunk to a common one. Where an item's own
+answers say little, its parameters thus come from all items: with 8 examinees, slopes and
+dispersions are nearly common; with 500, each item has its own. No threshold has to be chosen.
 
 Sources: Bock & Aitkin (1981), Psychometrika 46, and Wedderburn (1974), Biometrika 61, for the
 objective; Longford (1987), Biometrika 74, for S; Buehlmann & Straub (1970), Mitteilungen der
 Vereinigung Schweizerischer Versicherungsmathematiker 70, for the dispersions; Liu, Rubin & Wu
-(1998), Biometrika 85, for the step along mean and spread of theta, which plain EM walks slowest.
+(1998), Biometrika 85, for rescaling theta by its mean and sd, in which plain EM is slowest.
 """
 
 from collections.abc import Callable
@@ -42,29 +42,29 @@ from app.printable import percent
 
 _BOUND = 6.0
 _ROUGH_NODES, _MOST_NODES = 121, 961
-_NODE_WIDTH = 1.3  # standard errors: the trapezoid rule's error falls with exp(-2 pi^2 / width^2)
-_NO_ONE = 1e-9  # examinees at a node, below which it tells nothing of any item
-_LEAST_K, _MOST_K = 1e-4, 1.0  # scores within [0, 1] cannot scatter more than 0 and 1 do
-_LEAST_VARIANCE = 1e-12  # of all answers to an item, given theta: below that nothing is uncertain
-_LEAST_SD = 1e-3  # of slopes or intercepts among the items
+_NODE_WIDTH = 1.3  # in standard errors; the trapezoid rule's error is about exp(-2 pi^2 / width^2)
+_LEAST_MASS = 1e-9  # nodes with fewer expected examinees than this are left out
+_LEAST_K, _MOST_K = 1e-4, 1.0  # no scores in [0, 1] vary more than scores of 0 and 1 (k = 1)
+_LEAST_VARIANCE = 1e-12  # with less variance given theta, no answer to an item is uncertain
+_LEAST_SD = 1e-3  # least standard deviation of slopes or intercepts among the items
 _MOST_CORRELATION = 0.95
-_RIDGE = 1e-6  # keeps the information of an item regular that has one examinee
+_RIDGE = 1e-6  # keeps the information of an item with one examinee invertible
 _LONGEST_STEP = 1.0
 _NEWTON_STEPS = 2
 _MOSTLY_OWN = 0.8
-_MANY = 50  # answers, from which items that still share a dispersion are just alike
-_STILL = 1e-3  # standard errors that a cycle may still move anything by
-_NEARLY = 0.05  # the same, where the nodes need be fine
+_MANY_ANSWERS = 50  # with so many each, items that still share a dispersion are really alike
+_CONVERGED = 1e-3  # converged: a cycle moves no parameter by more than this many standard errors
+_NEARLY_CONVERGED = 0.05  # the same measure, below which the grid of nodes is refined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Items:
-    """Items and the population that they come from.
+    """Parameters of the items and of the population that they come from.
 
     Attributes:
         x: Slopes and intercepts, shape (n_items, 2).
         k: Dispersions, shape (n_items,).
-        mean: Of x among the items, shape (2,).
+        mean: Mean of x among the items, shape (2,).
         spread: Covariance of x among the items, shape (2, 2).
     """
 
@@ -88,16 +88,16 @@ class _Items:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
-    """What the E-step leaves: sums at the nodes where examinees are.
+    """Result of the E-step: expected sums at the nodes that have examinees.
 
     Attributes:
         nodes: Thetas, shape (n_nodes,).
-        weights: W there, shape (n_examinees, n_nodes).
-        seen: Expected answers, shape (n_items, n_nodes).
-        total: Expected sums of scores.
-        squares: Expected sums of squared scores.
-        mean: Of theta.
-        sd: Of theta.
+        weights: Posteriors W at the nodes, shape (n_examinees, n_nodes).
+        seen: Expected number of answers, shape (n_items, n_nodes).
+        total: Expected sums of scores, shape (n_items, n_nodes).
+        squares: Expected sums of squared scores, shape (n_items, n_nodes).
+        mean: Mean of theta.
+        sd: Standard deviation of theta.
     """
 
     nodes: FloatArray
@@ -110,15 +110,15 @@ class _Counts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moved:
-    """What the M-step leaves.
+class _MStep:
+    """Result of the M-step.
 
     Attributes:
-        items: The new items.
-        information: Of x, without what the population adds, shape (n_items, 2, 2).
-        covariance: Of x, with it.
-        df: Answers left to judge the dispersion by, shape (n_items,).
-        df_common: Answers that the common dispersion counts as.
+        items: The new parameters.
+        information: Information of the answers about x, without the prior, shape (n_items, 2, 2).
+        covariance: Posterior covariance of x, with the prior, shape (n_items, 2, 2).
+        df: Degrees of freedom of each item's own dispersion, in answers, shape (n_items,).
+        df_common: Number of answers that the common dispersion counts as.
         k_common: The common dispersion.
     """
 
@@ -136,17 +136,17 @@ def calibrate_continuous(
     max_cycles: int = 1000,
     watch: Callable[[int, float], None] | None = None,
 ) -> ContinuousCalibration:
-    """Items with slopes and dispersions of their own, as far as the answers tell them.
+    """Calibrate items; slopes and dispersions differ as far as the answers tell the items apart.
 
     Args:
-        table: Scores in [0, 1], the best 1.
+        table: Scores in [0, 1]; 1 is best.
         max_cycles: Most E-steps.
-        watch: Called after each cycle with its number and the standard errors still moved.
+        watch: Called after each cycle with its number and its longest step in standard errors.
 
     Raises:
         InvalidInputError: A score outside [0, 1].
-        CalibrationError: Fewer than 2 examinees or items, an item whose scores are all alike, or an
-            examinee without answers, or items between whose scores nothing scatters.
+        CalibrationError: Fewer than 2 examinees or items, an item whose scores are all alike, an
+            examinee without answers, or items that split the examinees into the same groups.
     """
     require_calibratable(table)
     answers = Answers.of(table.scores)
@@ -156,22 +156,22 @@ def calibrate_continuous(
     while True:
         cycle += 1
         counts = _expect(answers, items, density)
-        moved = _maximise(answers, items, counts)
-        after = moved.items.on_standard_theta(counts.mean, counts.sd)
-        distance = _distance(items, after, moved)
+        m_step = _maximise(answers, items, counts)
+        after = m_step.items.on_standard_theta(counts.mean, counts.sd)
+        distance = _distance(items, after, m_step)
         items = after
         if watch is not None:
             watch(cycle, distance)
-        finer = _fine_enough(items, density) if distance < _NEARLY else None
+        finer = _fine_enough(items, density) if distance < _NEARLY_CONVERGED else None
         density = finer or density
-        converged = finer is None and distance < _STILL
+        converged = finer is None and distance < _CONVERGED
         if converged or cycle >= max_cycles:
             break
     return _finished(table, answers, density, items, converged, cycle)
 
 
 def _start(scores: FloatArray) -> _Items:
-    """Slopes of 1, difficulties from mean scores, one dispersion."""
+    """Start values: slopes of 1, intercepts from mean scores, one dispersion."""
     n_items = scores.shape[1]
     means = np.clip(np.nanmean(scores, axis=0), 0.02, 0.98)
     x = np.stack([np.ones(n_items), np.log(means / (1 - means))], axis=1)
@@ -181,7 +181,7 @@ def _start(scores: FloatArray) -> _Items:
 
 
 def _posteriors(answers: Answers, items: _Items, density: LatentDensity) -> FloatArray:
-    """W at all nodes, shape (n_examinees, n_nodes)."""
+    """Posteriors W at all nodes, shape (n_examinees, n_nodes)."""
     z = np.outer(items.x[:, 0], density.nodes) + items.x[:, 1:]
     joint = (answers.y / items.k) @ z - (answers.seen / items.k) @ np.logaddexp(0.0, z)
     joint += np.log(np.maximum(density.weights, 1e-300))
@@ -196,10 +196,10 @@ def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
     mass = weights.sum(axis=0)
     mean = float(mass @ density.nodes / mass.sum())
     sd = float(np.sqrt(mass @ (density.nodes - mean) ** 2 / mass.sum()))
-    there = mass > _NO_ONE
-    weights = weights[:, there]
+    populated = mass > _LEAST_MASS
+    weights = weights[:, populated]
     return _Counts(
-        density.nodes[there],
+        density.nodes[populated],
         weights,
         answers.seen.T @ weights,
         answers.y.T @ weights,
@@ -209,8 +209,8 @@ def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
     )
 
 
-def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _Moved:
-    """Newton steps of every item, then the dispersions, then the population of the items."""
+def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _MStep:
+    """Take Newton steps for every item, then update the dispersions, then the item population."""
     precision = np.linalg.inv(items.spread)
     x = items.x
     for _ in range(_NEWTON_STEPS):
@@ -233,20 +233,20 @@ def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _Moved:
     errors = np.asarray(np.linalg.inv(known), dtype=np.float64)
     own_x = x + np.einsum("jab,jb->ja", errors, (x - items.mean) @ precision)
     spread = _spread(own_x - x.mean(axis=0), errors, items.spread)
-    moved = _Items(x, k, x.mean(axis=0), spread)
-    return _Moved(moved, _information(counts, mu, k), covariance, df, df_common, k_common)
+    updated = _Items(x, k, x.mean(axis=0), spread)
+    return _MStep(updated, _information(counts, mu, k), covariance, df, df_common, k_common)
 
 
 def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArray:
     """Covariance of slope and intercept among the items.
 
-    Fisher scoring for the variances of a normal random-effects model, which does not creep, as EM
-    does, where the items hardly differ.
+    Fisher scoring for the variances of a normal random-effects model. Unlike EM, it converges
+    quickly even where the items hardly differ.
 
     Args:
-        own: What each item's own answers say of x, less the mean, shape (n_items, 2).
-        errors: Covariances of its errors, shape (n_items, 2, 2).
-        before: The covariance so far.
+        own: Estimate of each item's x from its own answers, minus the mean, shape (n_items, 2).
+        errors: Covariances of the estimates' errors, shape (n_items, 2, 2).
+        before: The covariance of the previous cycle.
 
     Source: Longford (1987).
     """
@@ -263,10 +263,10 @@ def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArr
 def _own_dispersions(
     answers: Answers, counts: _Counts, mu: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Of each item: squared residuals over mu (1 - mu), and how single answers scatter about it.
+    """Each item's own dispersion (squared residuals over mu (1 - mu)), and its scatter by answer.
 
     Raises:
-        CalibrationError: No answer is left uncertain.
+        CalibrationError: No answer to some item is uncertain given theta.
     """
     mean, square = counts.weights @ mu.T, counts.weights @ (mu * mu).T
     residual = (answers.y**2 - 2 * answers.y * mean + square) * answers.seen
@@ -284,7 +284,7 @@ def _own_dispersions(
 
 
 def _information(counts: _Counts, mu: FloatArray, k: FloatArray) -> FloatArray:
-    """Of slope and intercept with thetas known, shape (n_items, 2, 2)."""
+    """Information about slope and intercept given the thetas, shape (n_items, 2, 2)."""
     weight = counts.seen * mu * (1 - mu) / k[:, None]
     zeroth, first, second = (weight @ counts.nodes**power for power in range(3))
     return np.stack([second, first, first, zeroth], axis=1).reshape(-1, 2, 2)
@@ -295,18 +295,18 @@ def _by_coordinate(terms: FloatArray, nodes: FloatArray) -> FloatArray:
 
 
 def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatArray, float, float]:
-    """Dispersions between their own and a common one.
+    """Shrink each item's own dispersion towards a common one.
 
     Args:
-        own: Mean over an item's answers of what each says of the dispersion.
-        scatter: Variance of these among the answers of an item.
-        n: Answers of each item.
+        own: Mean over an item's answers of their single estimates of the dispersion.
+        scatter: Variance of these estimates among the answers of an item.
+        n: Number of answers to each item.
 
     Returns:
         Dispersions, the common one, and how many answers it counts as.
 
-    How far the items really differ is what their means scatter beyond what the answers within items
-    explain (Buehlmann & Straub 1970); no shape of the scores is assumed.
+    The true variance between items is the variance of their means, minus what the scatter within
+    items explains (Buehlmann & Straub 1970). No distribution of the scores is assumed.
     """
     common = float(np.average(own, weights=n))
     between = float(((own - common) ** 2 - scatter / n).mean())
@@ -316,16 +316,16 @@ def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatA
     return (weight * common + n * own) / (weight + n), common, weight
 
 
-def _distance(before: _Items, after: _Items, moved: _Moved) -> float:
-    """The longest way of a parameter in one cycle, in its standard errors."""
-    errors = np.sqrt(np.einsum("jaa->ja", moved.covariance))
-    of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((moved.df + min(moved.df_common, 1e6)) / 2)
+def _distance(before: _Items, after: _Items, step: _MStep) -> float:
+    """Largest change of a parameter in one cycle, in its standard errors."""
+    errors = np.sqrt(np.einsum("jaa->ja", step.covariance))
+    of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((step.df + min(step.df_common, 1e6)) / 2)
     of_spread = np.abs(np.log(np.diag(after.spread) / np.diag(before.spread)))
     return float(max((np.abs(after.x - before.x) / errors).max(), of_k.max(), of_spread.max()))
 
 
 def _fine_enough(items: _Items, density: LatentDensity) -> LatentDensity | None:
-    """Density on a grid no coarser than the posteriors, or None where it is so already."""
+    """Density on a grid as fine as the posteriors need, or None if the grid is fine enough."""
     at_node = CONTINUOUS.information(items.parameters.column(), density.nodes).sum(axis=0)
     se = 1 / np.sqrt(1 + float((density.weights * at_node).sum()))
     needed = min(int(np.ceil(2 * _BOUND / (_NODE_WIDTH * se))) + 1, _MOST_NODES)
@@ -343,21 +343,21 @@ def _finished(
     cycles: int,
 ) -> ContinuousCalibration:
     counts = _expect(answers, items, density)
-    at = _maximise(answers, items, counts)
-    leverage = np.einsum("jab,jba->j", at.covariance, at.information)
-    # A new examinee's scores scatter about a curve that is itself not quite where it should be.
+    m_step = _maximise(answers, items, counts)
+    leverage = np.einsum("jab,jba->j", m_step.covariance, m_step.information)
+    # A new examinee's scores also differ from the curve by the error of the estimated curve.
     k = np.minimum(items.k * (1 + leverage / answers.seen.sum(axis=0)), _MOST_K)
     fitted, bank = (
         ItemBank.from_intercepts(
-            a=items.x[:, 0], intercept=items.x[:, 1], k=of_whom, item_ids=table.items
+            a=items.x[:, 0], intercept=items.x[:, 1], k=dispersions, item_ids=table.items
         )
-        for of_whom in (items.k, k)
+        for dispersions in (items.k, k)
     )
-    covariance = _covariance(answers, items, counts, at)
+    covariance = _covariance(answers, items, counts, m_step)
     se = np.sqrt(np.einsum("jaa->ja", covariance))
     b = bank.b
     direction = np.stack([-b, -np.ones_like(b)], axis=1) / bank.a[:, None]
-    df = at.df + min(at.df_common, 1e9)
+    df = m_step.df + min(m_step.df_common, 1e9)
     n_answers = int(answers.seen.sum())
     return ContinuousCalibration(
         bank=bank,
@@ -366,37 +366,37 @@ def _finished(
         se_b=np.sqrt(np.einsum("ja,jab,jb->j", direction, covariance, direction)),
         se_k=bank.k * np.sqrt(2 / df),
         log_likelihood=log_likelihood(answers, fitted, density),
-        n_parameters=float(leverage.sum() + (at.df / df).sum() + 1),
-        k_common=at.k_common,
+        n_parameters=float(leverage.sum() + (m_step.df / df).sum() + 1),
+        k_common=m_step.k_common,
         conformance=conformance(fitted, table.scores, counts.weights @ counts.nodes),
         n_examinees=len(table.examinees),
         n_answers=n_answers,
         converged=converged,
         cycles=cycles,
-        warnings=_warnings(at, cycles, converged),
+        warnings=_warnings(m_step, cycles, converged),
     )
 
 
-def _warnings(at: _Moved, cycles: int, converged: bool) -> tuple[str, ...]:
-    found = []
+def _warnings(m_step: _MStep, cycles: int, converged: bool) -> tuple[str, ...]:
+    warnings = []
     if not converged:
-        found.append(f"Not converged after {cycles} cycles.")
-    share = float((at.df / (at.df + at.df_common)).mean())
-    if share < _MOSTLY_OWN and at.df.mean() < _MANY:
-        found.append(
+        warnings.append(f"Not converged after {cycles} cycles.")
+    share = float((m_step.df / (m_step.df + m_step.df_common)).mean())
+    if share < _MOSTLY_OWN and m_step.df.mean() < _MANY_ANSWERS:
+        warnings.append(
             f"An item's own answers decide its dispersion to {percent(share)} on average, those to "
             f"all items the rest; slopes vary among the items with a standard deviation of "
-            f"{at.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
+            f"{m_step.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
-def _covariance(answers: Answers, items: _Items, counts: _Counts, at: _Moved) -> FloatArray:
-    """Of slopes and intercepts, shape (n_items, 2, 2).
+def _covariance(answers: Answers, items: _Items, counts: _Counts, m_step: _MStep) -> FloatArray:
+    """Covariance of the estimated slopes and intercepts, shape (n_items, 2, 2).
 
-    The information of each item less what is missing of it because thetas are not known (Louis
-    1982, JRSS B 44), plus the error that theta's scale itself carries: the mean of n sampled thetas
-    moves all intercepts by a N(0, 1/n), and their log sd all log slopes by N(0, 1/2n).
+    Inverts each item's information minus the part missing because thetas are unknown (Louis 1982,
+    JRSS B 44), then adds the error of theta's scale: with n sampled thetas, their mean shifts each
+    intercept by its slope a times N(0, 1/n), and their log sd shifts all log slopes by N(0, 1/2n).
     """
     mu = expit(np.outer(items.x[:, 0], counts.nodes) + items.x[:, 1:])
     squared = counts.squares - 2 * counts.total * mu + counts.seen * mu**2
@@ -411,9 +411,9 @@ def _covariance(answers: Answers, items: _Items, counts: _Counts, at: _Moved) ->
         [(left * right).sum(axis=0) for left in (first, last) for right in (first, last)], axis=1
     )
     lost = missing.reshape(-1, 2, 2) / (items.k**2)[:, None, None]
-    known = np.linalg.inv(at.covariance)
+    known = np.linalg.inv(m_step.covariance)
     left = known - lost
-    # Of few answers more may seem lost than there was.
+    # With few answers, the estimate of the missing information can exceed the information.
     sound = np.linalg.eigvalsh(left)[:, 0] > 1e-3 * np.linalg.eigvalsh(known)[:, 0]
     covariance: FloatArray = np.linalg.inv(np.where(sound[:, None, None], left, known))
     n = len(answers.y)

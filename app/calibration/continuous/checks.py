@@ -1,4 +1,4 @@
-"""What every calibration of continuous scores needs and gives, however its items are found."""
+"""Checks, results and measures of fit that both calibrations of continuous scores share."""
 
 from dataclasses import dataclass
 
@@ -12,30 +12,30 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
 _BINS = 20
-_LEAST_BIN = 200  # answers of a bin, below which its variance is noise
+_LEAST_BIN = 200  # the variance in a bin with fewer answers is mostly noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContinuousCalibration:
-    """A bank of continuous scores and what is known about it.
+    """A calibrated bank of continuous scores, with its uncertainty and fit.
 
     Attributes:
-        bank: The items. Their dispersions are those of examinees to come, whose scores scatter
-            about curves that are not known exactly; from many examinees that makes no difference.
-        se_a: Standard errors of the slopes, shape (n_items,); NaN where they were not estimated.
-        se_intercept: Of the intercepts, logits.
-        se_b: Of the difficulties, logits.
-        se_k: Of the dispersions.
-        log_likelihood: Marginal, of the heteroskedastic normal density at the estimates.
-        n_parameters: Effective number: a parameter counts as far as the item's own answers, and not
-            those to the other items, decide it.
-        k_common: The dispersion about which those of the items lie.
+        bank: The items. Their dispersions include the error of the estimated curves, as scores of
+            new examinees do; with many examinees this makes no difference.
+        se_a: Standard errors of the slopes, shape (n_items,); NaN where slopes are not estimated.
+        se_intercept: Standard errors of the intercepts in logits, shape (n_items,).
+        se_b: Standard errors of the difficulties in logits, shape (n_items,).
+        se_k: Standard errors of the dispersions, shape (n_items,).
+        log_likelihood: Marginal log-likelihood at the estimates; see `log_likelihood`.
+        n_parameters: Effective number of parameters; each counts by the share that the item's own
+            answers have in its estimate.
+        k_common: The common dispersion of all items.
         conformance: R^2 of observed against predicted variance; see `conformance`.
-        n_examinees: Rows used.
-        n_answers: Answers used.
-        converged: Nothing moves any more.
-        cycles: E-steps taken.
-        warnings: What a reader of the numbers should know.
+        n_examinees: Number of examinees used.
+        n_answers: Number of answers used.
+        converged: Whether the estimates converged.
+        cycles: Number of E-steps.
+        warnings: Warnings for a reader of the estimates.
     """
 
     bank: ItemBank
@@ -66,7 +66,7 @@ class ContinuousCalibration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """Scores as sums need them.
+    """Scores with zeros in place of missing ones, so that sums can be matrix products.
 
     Attributes:
         y: Scores, 0 where missing, shape (n_examinees, n_items).
@@ -78,7 +78,7 @@ class Answers:
 
     @classmethod
     def of(cls, scores: FloatArray) -> "Answers":
-        """From scores with NaN where missing."""
+        """Make answers from scores with NaN where missing."""
         missing = np.isnan(scores)
         return cls(np.where(missing, 0.0, scores), (~missing).astype(np.float64))
 
@@ -115,19 +115,19 @@ def require_calibratable(table: ResponseTable) -> None:
 
 
 def conformance(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> float | None:
-    """R^2 of observed against predicted variance, over answers alike in their mean.
+    """R^2 of observed against predicted variance, over bins of answers with similar means.
 
-    Answers are sorted by mu and cut into up to 20 equal bins; a bin's mean squared residual is
-    compared with the mean of the variances that the model gives these answers. 1 is a model whose
-    scatter has the form k mu (1 - mu); 0 or below says that one number would do as well.
+    Answers are sorted by mu and cut into at most 20 equal bins. A bin's mean squared residual is
+    compared with its mean variance by the model. 1 means that the variance is k mu (1 - mu); 0 or
+    below means that a constant variance would fit as well.
 
     Args:
-        bank: Items of continuous scores.
+        bank: Items with continuous scores.
         scores: Shape (n_examinees, n_items), NaN where missing.
-        thetas: Of the examinees.
+        thetas: Abilities of the examinees, shape (n_examinees,).
 
     Returns:
-        None with fewer than 600 answers, from which no three bins can be made.
+        R^2, or None with fewer than 600 answers, which make fewer than three bins.
     """
     seen = ~np.isnan(scores)
     mean = bank.expected_score(thetas)
@@ -147,8 +147,8 @@ def conformance(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> float
 def log_likelihood(answers: Answers, bank: ItemBank, density: LatentDensity) -> float:
     """Marginal log-likelihood of the heteroskedastic normal density.
 
-    It is what the published model maximises, a proper density, and comparable between banks that
-    were calibrated from the same scores.
+    The published model maximises it. It is a proper density, so it can be compared between banks
+    that are calibrated from the same scores.
     """
     mean = bank.expected_score(density.nodes).T
     variance = bank.model.score_variance(bank.parameters, density.nodes[:, None]).T

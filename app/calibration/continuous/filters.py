@@ -1,4 +1,4 @@
-"""What is left out before a calibration of continuous scores, each piece with its reason."""
+"""Drops items and examinees before a calibration of continuous scores, with reasons."""
 
 from collections import Counter
 
@@ -23,15 +23,15 @@ _CONFIDENCE = 0.95  # one-sided
 def filter_continuous(
     table: ResponseTable, settings: FilterSettings | None = None
 ) -> Filtered[ResponseTable]:
-    """Drop weak examinees first, then items; an item goes by the first reason that fits.
+    """Drop weak examinees first, then items; an item gets the first reason that applies.
 
-    The thresholds are those for right and wrong answers on the scale [0, 1], with one difference:
-    unless the settings say otherwise, an item goes for its correlation with the rest, which says
-    whether it falls with ability, only where that is below the threshold by more than chance
-    (one-sided, 5 %). Of 8 examinees, many a good item correlates below 0.
+    The thresholds are those for right and wrong answers, on the scale [0, 1], with one difference.
+    Unless the settings say otherwise, an item's correlation with the rest must be significantly
+    below the threshold (one-sided, 5 %) for the item to be dropped: with 8 examinees, many good
+    items correlate below 0.
 
     Args:
-        table: Scores in [0, 1], the best 1.
+        table: Scores in [0, 1]; 1 is best.
         settings: Thresholds; by default those of `FilterSettings`.
 
     Raises:
@@ -74,8 +74,8 @@ def filter_continuous(
 def rest_correlations(scores: FloatArray) -> FloatArray:
     """Correlation of each item's score with the mean of the examinee's other scores.
 
-    Each score is taken minus its item's mean, so that examinees who saw different items compare.
-    NaN where an item has fewer than 3 scores or they are all alike.
+    The item's mean is subtracted from each score, which makes examinees who saw different items
+    comparable. NaN where an item has fewer than 3 scores or its scores are all alike.
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where missing.
@@ -101,7 +101,7 @@ def _filter_examinees(
     silent = np.isnan(means)
     low = np.zeros_like(silent)
     if settings.least_percentile is not None and not silent.all():
-        # Without interpolation, which would drop the lowest of any small group.
+        # Interpolation would drop the lowest examinee of any small group.
         low = means < np.percentile(means[~silent], settings.least_percentile, method="lower")
     dropped = _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
     return ~(silent | low), dropped + _dropped(table.examinees, DropReason.LOW_SCORE, low, means)
@@ -110,7 +110,7 @@ def _filter_examinees(
 def filter_items(
     table: ResponseTable, scores: FloatArray, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
-    """Items that stay, those that do not with their reasons, and the constant score of some."""
+    """Mask of the kept items, the dropped items, and the score of each constant item."""
     means = _mean(scores, axis=0)
     sd = np.sqrt(_mean((scores - means) ** 2, axis=0))
     seen = ~np.isnan(scores)
@@ -154,7 +154,7 @@ def _dropped(
 
 
 def _mean(scores: FloatArray, axis: int) -> FloatArray:
-    """Mean of the scores that are there; NaN where there is none, without a warning."""
+    """Mean of the scores that are not NaN; NaN without any, but no warning as from NumPy."""
     seen = ~np.isnan(scores)
     n = seen.sum(axis=axis)
     total = np.where(seen, scores, 0.0).sum(axis=axis)

@@ -1,10 +1,10 @@
 """The published calibration of continuous scores: closed forms from mean scores.
 
-Each item's scores are stretched to [0, 1] by its own lowest and highest score, which become its c
-and d, and pulled inwards to [EPSILON, 1 - EPSILON]; its difficulty is minus the logit of their
-mean, its slope 1. Abilities are logits of the examinees' means of the same, and one dispersion
-serves all items. Kept for comparison: `calibrate_continuous`
-predicts examinees that it has not seen better, and does not depend on two extreme scores an item.
+An item's lowest and highest score become its c and d. Its scores are rescaled from [c, d] to
+[EPSILON, 1 - EPSILON]; the difficulty is minus the logit of their mean, and the slope is 1. An
+ability is the logit of an examinee's mean rescaled score. All items share one dispersion. This
+method is here for comparison: `calibrate_continuous` predicts new examinees better, and does not
+depend on the two extreme scores of each item.
 
 Source: Balkir et al. (2026), arXiv 2601.13885, eq. 8 and 9.
 """
@@ -29,14 +29,14 @@ _LEAST_SD = 0.05
 
 
 def calibrate_by_moments(table: ResponseTable) -> ContinuousCalibration:
-    """Difficulties from mean scores, one dispersion for all items.
+    """Calibrate difficulties from mean scores, and one dispersion for all items.
 
     Args:
-        table: Scores in [0, 1], the best 1.
+        table: Scores in [0, 1]; 1 is best.
 
     Raises:
         InvalidInputError: A score outside [0, 1].
-        CalibrationError: See `require_calibratable`.
+        CalibrationError: The table fails `require_calibratable`.
     """
     require_calibratable(table)
     scores, n_items = table.scores, len(table.items)

@@ -1,4 +1,4 @@
-"""What the scores of a response table mean: their range and which end is the better one."""
+"""The scale of the scores in a response table: their range, and which end is better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ _MAX_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreScale:
-    """What scores mean.
+    """Range of scores, and which end is better.
 
     Attributes:
-        lo: The lowest score there is.
-        hi: The highest.
-        lower_is_better: The best score is `lo`.
+        lo: Lowest possible score.
+        hi: Highest possible score.
+        lower_is_better: Whether `lo` is the best score.
 
     Raises:
-        InvalidInputError: Not lo < hi, both finite.
+        InvalidInputError: `lo` is not below `hi`, or one of them is not finite.
     """
 
     lo: float = 0.0
@@ -37,7 +37,7 @@ class ScoreScale:
     def unit(
         self, scores: FloatArray, examinees: Sequence[str], items: Sequence[str]
     ) -> FloatArray:
-        """Scores from 0, the worst, to 1, the best; NaN stays missing.
+        """Scores rescaled to run from 0, the worst, to 1, the best; NaN stays NaN.
 
         Args:
             scores: Shape (n_examinees, n_items).
@@ -45,7 +45,7 @@ class ScoreScale:
             items: Ids of the columns.
 
         Raises:
-            InvalidInputError: A score off the scale; each is listed by row and column, up to a cap.
+            InvalidInputError: Scores off the scale; up to 20 are listed by row and column.
         """
         off = (scores < self.lo) | (scores > self.hi)
         if off.any():

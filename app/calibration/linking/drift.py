@@ -1,12 +1,12 @@
-"""Do new answers still follow the old curves of the items?
+"""Tests whether new answers still follow the items' old curves.
 
-Each item's curve is freed in turn while the other items, at their old parameters, hold the scale:
-the marginal likelihood of the new answers then says whether, how far and which way the curve has
-moved. A likelihood does not care how items were chosen, so the answers of adaptive tests, chosen by
-ability, do as well as complete ones. Items that moved lose their part in holding the scale, and all
-are looked at again.
+Each item's curve is re-estimated in turn, while the other items keep their old parameters and fix
+the scale. The marginal likelihood of the new answers tells whether, how far and in which direction
+the curve has moved. A likelihood does not depend on how items were chosen, so answers from adaptive
+tests serve as well as complete ones. Items that have moved no longer fix the scale, and all items
+are tested again.
 
-Notation: V[i, k] = posterior of examinee i over node k from all other items; (shift, stretch) moves
+Notation: V[i, k] = posterior of examinee i at node k from all other items; (shift, stretch) moves
 the old curve to c + (d - c) sigmoid(a e^stretch (theta - b - shift)).
 
 Sources: Thissen, Steinberg & Wainer (1993), in Holland & Wainer, Differential Item Functioning, for
@@ -28,25 +28,25 @@ from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError
 
 N_NODES = 121
-"""Nodes over [-6, 6]: finer than the posterior of any test of useful length."""
+"""Number of nodes over [-6, 6]; they are finer than the posterior of any usual test."""
 
 _MAX_ROUNDS = 6
 _POPULATION_CYCLES = 300
-_POPULATION_TOLERANCE = 1e-4  # logits; thousands of examinees leave more than that open
+_POPULATION_TOLERANCE = 1e-4  # logits; the standard error is larger even with thousands
 _MAX_STEPS = 50
-# Priors that keep a curve finite where its answers are few or all alike; logits and log slope.
+# Prior sds (logits, log slope) that keep a curve finite with few answers or answers all alike.
 _SHIFT_SD, _STRETCH_SD = 2.0, 0.3
 _LEAST_ANCHORS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftSettings:
-    """When an item counts as drifted: clearly, and far enough to matter.
+    """Thresholds for drift: the change must be significant, and large enough to matter.
 
     Attributes:
-        p_value: Probability, under the old curve, of answers that leave it so clearly or more.
-        distance: Least distance of new and old curve, in probability of a right answer.
-        least_answers: Below so many answers an item is not judged.
+        p_value: Significance level of the likelihood-ratio test.
+        distance: Least distance between new and old curve, in probability of a right answer.
+        least_answers: Least number of answers with which an item is tested.
 
     Raises:
         InvalidInputError: A value out of range.
@@ -66,21 +66,21 @@ class DriftSettings:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Drift:
-    """What new answers say about old curves; all arrays of shape (n_items,), NaN where not judged.
+    """Result of a drift analysis; all arrays have shape (n_items,), NaN for untested items.
 
     Attributes:
-        keys: Items that both the answers and the bank have.
-        n_answers: New answers.
-        old_b: Difficulty in the bank, logits.
-        new_b: Difficulty that the new answers ask for, on the same scale.
+        keys: Ids of the items that are both in the answers and in the bank.
+        n_answers: Number of new answers.
+        old_b: Difficulty in the bank, in logits.
+        new_b: Difficulty estimated from the new answers, on the same scale.
         se: Standard error of `new_b`.
-        z: The standard normal deviate of `p_value`, above 0 where the item has become easier.
-        p_value: Of the likelihood-ratio test of the old curve against the moved one, 2 df.
+        z: Standard normal deviate of `p_value`, above 0 where the item has become easier.
+        p_value: p-value of the likelihood-ratio test of the old curve against the new, 2 df.
         distance: Root mean square difference of the curves over the examinees who answered.
         easier: New minus old mean probability of a right answer over these examinees.
-        drifted: Beyond both thresholds of the settings.
+        drifted: Whether the item is beyond both thresholds of the settings.
         mean: Mean ability of the examinees, on the bank's scale.
-        sd: Standard deviation of it.
+        sd: Standard deviation of the examinees' abilities.
     """
 
     keys: tuple[str, ...]
@@ -104,22 +104,22 @@ def find_drift(
     old_se: FloatArray | None = None,
     settings: DriftSettings | None = None,
 ) -> Drift:
-    """Compare new answers with the curves that a bank has.
+    """Compare new answers with the curves of a bank.
 
     Args:
-        matrix: New answers; items that the bank does not have take no part.
-        bank: The old parameters.
-        old_se: Standard errors of the bank's difficulties, NaN or None where unknown: what the old
-            answers left open is not taken for drift. Shape (bank.n_items,).
-        settings: When an item counts as drifted.
+        matrix: New answers; items that are not in the bank are ignored.
+        bank: Bank with the old parameters.
+        old_se: Standard errors of the bank's difficulties, shape (bank.n_items,), NaN or None where
+            unknown; they keep the error of an old difficulty from counting as drift.
+        settings: Thresholds for drift.
 
     Raises:
-        CalibrationError: Fewer than two items in common that tell examinees apart, or no answers
-            to them.
+        CalibrationError: Fewer than two common items with a slope other than 0, or no answers to
+            them.
     """
     settings = settings or DriftSettings()
-    known = {key: i for i, key in enumerate(bank.item_ids)}
-    columns = [j for j, key in enumerate(matrix.items) if key in known and bank.a[known[key]] != 0]
+    index = {key: i for i, key in enumerate(bank.item_ids)}
+    columns = [j for j, key in enumerate(matrix.items) if key in index and bank.a[index[key]] != 0]
     rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
     if len(columns) < _LEAST_ANCHORS or len(rows) == 0:
         raise CalibrationError(
@@ -127,18 +127,18 @@ def find_drift(
             f"{len(columns)} such items and {len(rows)} examinees who answered them."
         )
     common = matrix.select(rows, np.array(columns))
-    there = np.array([known[key] for key in common.items])
-    open_before = np.zeros(len(there)) if old_se is None else np.nan_to_num(old_se[there])
-    return _Search(common, bank.parameters.take(there), open_before, settings).run()
+    positions = np.array([index[key] for key in common.items])
+    se_before = np.zeros(len(positions)) if old_se is None else np.nan_to_num(old_se[positions])
+    return _Search(common, bank.parameters.take(positions), se_before, settings).run()
 
 
-class _Moved(NamedTuple):
-    """One item's curve as the new answers want it."""
+class _Refit(NamedTuple):
+    """One item's curve as estimated from the new answers, compared with the old curve."""
 
     shift: float
     se: float
     ratio: float
-    """Twice the log-likelihood that the move gains."""
+    """Likelihood-ratio statistic: twice the gain in log-likelihood."""
     distance: float
     easier: float
 
@@ -147,7 +147,7 @@ class _Moved(NamedTuple):
 class _Search:
     matrix: ScoreMatrix
     items: ItemParameters
-    open_before: FloatArray
+    se_before: FloatArray
     settings: DriftSettings
 
     @property
@@ -156,36 +156,36 @@ class _Search:
         return difficulties
 
     def run(self) -> Drift:
-        holding = np.ones(self.matrix.n_items, np.bool_)
-        drift = self._look(holding, LatentDensity.normal(n_nodes=N_NODES))
+        anchoring = np.ones(self.matrix.n_items, np.bool_)
+        drift = self._test(anchoring, LatentDensity.normal(n_nodes=N_NODES))
         for _ in range(_MAX_ROUNDS):
-            still = ~drift.drifted
-            # Somebody has to hold the scale: if nearly all have moved, nobody can say which.
-            if (still == holding).all() or still.sum() < _LEAST_ANCHORS:
+            undrifted = ~drift.drifted
+            # Without items that fix the scale, drift of items and of examinees look the same.
+            if (undrifted == anchoring).all() or undrifted.sum() < _LEAST_ANCHORS:
                 break
-            holding = still
+            anchoring = undrifted
             start = LatentDensity.normal(mean=drift.mean, sd=drift.sd, n_nodes=N_NODES)
-            drift = self._look(holding, start)
+            drift = self._test(anchoring, start)
         return drift
 
-    def _look(self, holding: BoolArray, start: LatentDensity) -> Drift:
-        """Free each item's curve while the `holding` ones, the item itself excepted, stay."""
-        anchors = self.matrix.select(items=holding)
-        held = self.items.take(np.flatnonzero(holding))
-        evidence = _log_likelihoods(anchors, held, start.nodes)
+    def _test(self, anchoring: BoolArray, start: LatentDensity) -> Drift:
+        """Re-estimate each item's curve while the other `anchoring` items keep their parameters."""
+        anchors = self.matrix.select(items=anchoring)
+        anchor_items = self.items.take(np.flatnonzero(anchoring))
+        evidence = _log_likelihoods(anchors, anchor_items, start.nodes)
         density, weights = _population(evidence, start)
         n_answers = self.matrix.answers_per_item()
-        moved = [
-            self._free(j, weights, density.nodes, holds=bool(holding[j]))
+        refits = [
+            self._refit(j, weights, density.nodes, is_anchor=bool(anchoring[j]))
             if n_answers[j] >= self.settings.least_answers
-            else _Moved(*[np.nan] * 5)
+            else _Refit(*[np.nan] * 5)
             for j in range(self.matrix.n_items)
         ]
         shift, se, ratio, distance, easier = (
-            np.array(column) for column in zip(*moved, strict=True)
+            np.array(column) for column in zip(*refits, strict=True)
         )
-        # The test knows the new answers' error alone; the old difficulty has one as well.
-        total = np.hypot(se, self.open_before)
+        # The ratio reflects only the new answers' error; the old difficulty has an error as well.
+        total = np.hypot(se, self.se_before)
         p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
         drifted = (p_value < self.settings.p_value) & (distance >= self.settings.distance)
         return Drift(
@@ -194,8 +194,8 @@ class _Search:
             old_b=self.b,
             new_b=self.b + shift,
             se=se,
-            # Not shift / total: the further a curve has moved, the less its error is known
-            # (Hauck & Donner 1977), and the clearest cases would look doubtful.
+            # The Wald statistic shift / total would not do: its standard error grows with the shift
+            # (Hauck & Donner 1977), so that the clearest cases of drift look doubtful.
             z=np.sign(easier) * -ndtri(np.maximum(p_value, 1e-300) / 2),
             p_value=p_value,
             distance=distance,
@@ -205,8 +205,8 @@ class _Search:
             sd=density.sd,
         )
 
-    def _free(self, j: int, weights: FloatArray, nodes: FloatArray, *, holds: bool) -> _Moved:
-        """Climb to the curve of item `j` that its answers want."""
+    def _refit(self, j: int, weights: FloatArray, nodes: FloatArray, *, is_anchor: bool) -> _Refit:
+        """Estimate the curve of item `j` from its new answers."""
         items = self.items
         curve = _Curve(
             a=float(items.a[j]),
@@ -217,17 +217,17 @@ class _Search:
         )
         old = curve.at(np.zeros(2))
         scores = self.matrix.scores[:, j]
-        given = []
+        by_score = []
         for score, p_old in ((1, old.p), (0, old.q)):
-            among = weights[scores == score]
-            # Without the item's own answer, which is part of the posterior where it holds.
-            others = among / p_old if holds else among
-            given.append(others / others.sum(axis=1, keepdims=True))
-        right, wrong = given
-        fit = _climb(curve, right, wrong)
+            posteriors = weights[scores == score]
+            # If the item is an anchor, the posterior includes its own answer: divide it out.
+            others = posteriors / p_old if is_anchor else posteriors
+            by_score.append(others / others.sum(axis=1, keepdims=True))
+        right, wrong = by_score
+        fit = _maximise(curve, right, wrong)
         seen = np.concatenate([right, wrong]).mean(axis=0)
         gap = curve.at(fit.x).p - old.p
-        return _Moved(
+        return _Refit(
             shift=float(fit.x[0]),
             se=fit.se,
             ratio=2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0),
@@ -237,7 +237,7 @@ class _Search:
 
 
 def _log_likelihoods(matrix: ScoreMatrix, items: ItemParameters, nodes: FloatArray) -> FloatArray:
-    """Of each examinee's answers at each node, shape (n_examinees, n_nodes)."""
+    """Log-likelihood of each examinee's answers at each node, shape (n_examinees, n_nodes)."""
     p, q = probabilities(items, nodes)
     log_q = np.log(q)
     log_odds = np.log(p) - log_q
@@ -249,9 +249,9 @@ def _log_likelihoods(matrix: ScoreMatrix, items: ItemParameters, nodes: FloatArr
 
 
 def _population(evidence: FloatArray, density: LatentDensity) -> tuple[LatentDensity, FloatArray]:
-    """Normal density of those who answered, and their posteriors under it.
+    """Normal density of the examinees' abilities, and their posteriors under it.
 
-    EM over mean and sd as in `population`, but the likelihoods are computed once.
+    EM over mean and sd as in `population`, but with likelihoods that are computed only once.
     """
     evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     for _ in range(_POPULATION_CYCLES):
@@ -269,7 +269,7 @@ def _population(evidence: FloatArray, density: LatentDensity) -> tuple[LatentDen
 
 
 class _At(NamedTuple):
-    """A moved curve at the nodes, and how log P and log Q change with shift and stretch."""
+    """A moved curve at the nodes, with the gradients of log P and log Q in shift and stretch."""
 
     p: FloatArray
     q: FloatArray
@@ -292,7 +292,7 @@ class _Curve:
         z = slope * (self.nodes - self.b - shift)
         s, rest = expit(z), expit(-z)
         span = self.d - self.c
-        # Floors far below any answer's weight keep 0/0 out where a step meets a distant node.
+        # These floors avoid 0/0 at distant nodes, and are too small to change any likelihood.
         p = np.maximum(self.c + span * s, 1e-300)
         q = np.maximum((1 - self.d) + span * rest, 1e-300)
         by_z = np.column_stack([np.full_like(z, -slope), z])
@@ -309,28 +309,28 @@ class _Fit(NamedTuple):
 _PENALTY = np.array([_SHIFT_SD**-2, _STRETCH_SD**-2])
 
 
-def _climb(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
-    """Newton steps with the outer product of the examinees' gradients for a curvature."""
+def _maximise(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
+    """Maximise the posterior by damped Newton steps on the outer product of the gradients."""
     x, damping = np.zeros(2), 1e-3
-    here = curve.at(x)
-    value = _log_likelihood(here, right, wrong)
+    current = curve.at(x)
+    value = _log_likelihood(current, right, wrong)
     for _ in range(_MAX_STEPS):
-        scores = _scores(here, right, wrong)
+        scores = _scores(current, right, wrong)
         curvature = scores.T @ scores + np.diag(_PENALTY)
         gradient = scores.sum(axis=0) - _PENALTY * x
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
         step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
-        there = curve.at(x + step)
-        new = _log_likelihood(there, right, wrong)
+        proposed = curve.at(x + step)
+        new = _log_likelihood(proposed, right, wrong)
         gain = new - value - 0.5 * float(_PENALTY @ ((x + step) ** 2 - x**2))
         if gain < 0:
             damping = max(damping, 1e-2) * 4
             continue
-        x, here, value = x + step, there, new
+        x, current, value = x + step, proposed, new
         damping *= 0.3
         if gain < 1e-7:
             break
-    scores = _scores(here, right, wrong)
+    scores = _scores(current, right, wrong)
     covariance = np.linalg.inv(scores.T @ scores + np.diag(_PENALTY))
     return _Fit(x, float(np.sqrt(covariance[0, 0])), value)
 

@@ -1,4 +1,4 @@
-"""Calibrations onto the scale of a bank that is there already."""
+"""Calibrates items onto the scale of an existing bank."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import ItemParameters
 from app.errors import CalibrationError, InvalidInputError, UnknownNameError
 
-_FAR = 4.0  # logits; the b of an item beyond the examinees is mostly error, which an sd squares
+_FAR = 4.0  # logits; a larger |b| is mostly error, and would dominate the sd that mean-sigma uses
 
 
 class LinkMethod(StrEnum):
@@ -46,10 +46,10 @@ class Linked:
     """A calibration on the scale of another bank.
 
     Attributes:
-        calibration: On the bank's scale.
-        linking: From a scale on which these examinees have mean 0 and sd 1: their sd on the
-            bank's scale is its slope, their mean its intercept.
-        anchors: Items that carried it.
+        calibration: The calibration on the bank's scale.
+        linking: Linking from a scale on which the examinees have mean 0 and sd 1; its slope is
+            their sd on the bank's scale, and its intercept their mean.
+        anchors: Ids of the items that the linking is based on.
     """
 
     calibration: Calibration
@@ -58,16 +58,16 @@ class Linked:
 
 
 def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
-    """The bank's items that can carry a linking: in both, with a rising curve.
+    """The bank's items that can be anchors: common items whose curve rises.
 
     Args:
-        bank: On the target scale.
-        items: That are calibrated.
-        only: Leaves it to these of them; all where empty.
+        bank: Bank on the target scale.
+        items: Ids of the items to calibrate.
+        only: Ids of the allowed anchors; empty allows all.
 
     Raises:
-        UnknownNameError: One of `only` is not in both.
-        CalibrationError: Fewer than two are left.
+        UnknownNameError: An id in `only` is no common item.
+        CalibrationError: Fewer than two anchors are left.
     """
     common = set(items).intersection(bank.item_ids)
     for item_id in only:
@@ -91,18 +91,18 @@ def calibrate_linked(
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Linked:
-    """Calibrate all items, and land on the scale of the anchors.
+    """Calibrate all items, and link the result to the scale of the anchors.
 
     Args:
-        matrix: Answers.
-        anchors: Items with their parameters on the target scale, see `anchors_of`.
-        method: How.
+        matrix: Answers to calibrate from.
+        anchors: Items with their parameters on the target scale; see `anchors_of`.
+        method: Method of linking.
         settings: How the items are calibrated.
         watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information, or too few anchors.
-        InvalidInputError: Anchors that the family cannot hold.
+        InvalidInputError: The family does not allow the anchors' parameters.
     """
     if method is LinkMethod.FIXED_ANCHOR:
         calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
@@ -118,11 +118,11 @@ def calibrate_linked(
 
 
 def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> Linked:
-    """Move a calibration onto the scale of anchors, by their parameters on both scales.
+    """Move a calibration onto the scale of anchors, by the anchors' parameters on both scales.
 
     Raises:
-        CalibrationError: Fewer than two anchors whose curves rise on both.
-        InvalidInputError: Fixed anchors, which must hold the scale while it is calibrated.
+        CalibrationError: Fewer than two anchors have a rising curve on both scales.
+        InvalidInputError: The method is fixed anchors, which works only during a calibration.
     """
     if method is LinkMethod.FIXED_ANCHOR:
         raise InvalidInputError("Fixed anchors take part in the calibration; use another method.")
@@ -133,27 +133,27 @@ def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> L
         if item_id in here and calibration.items.a[here[item_id]] > 0
     ]
     if method is LinkMethod.MEAN_SIGMA:
-        b, b_there = calibration.b, anchors.b
-        pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(b_there[there])) < _FAR]
+        b, anchor_b = calibration.b, anchors.b
+        pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(anchor_b[there])) < _FAR]
     if len(pairs) < 2:
         raise CalibrationError(
             f"A link to scale {anchors.scale!r} needs at least 2 anchors whose curves rise, got "
             f"{len(pairs)}."
         )
-    mine, theirs = (np.array(side) for side in zip(*pairs, strict=True))
+    own, common = (np.array(side) for side in zip(*pairs, strict=True))
     source, target = calibration.scale, anchors.scale
     if method is LinkMethod.MEAN_SIGMA:
         linking = link_mean_sigma(
-            calibration.b[mine], anchors.b[theirs], source=source, target=target
+            calibration.b[own], anchors.b[common], source=source, target=target
         )
     else:
         linking = link_stocking_lord(
-            calibration.items.take(mine),
-            anchors.parameters.take(theirs),
+            calibration.items.take(own),
+            anchors.parameters.take(common),
             source=source,
             target=target,
         )
-    used = tuple(anchors.item_ids[j] for j in theirs)
+    used = tuple(anchors.item_ids[j] for j in common)
     return Linked(calibration.moved(linking), linking, used)
 
 
@@ -166,61 +166,61 @@ def calibrate_onto(
 ) -> Calibration:
     """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
 
-    Items of the matrix that the bank knows keep their parameters and hold the scale; the others
-    are estimated together with mean and sd of this population.
+    Items of the matrix that are in the bank keep their parameters and fix the scale. The other
+    items are estimated, together with the examinees' mean and sd.
 
     Args:
         matrix: Answers to anchor items and new items.
-        anchors: Bank that holds at least two of the items.
-        settings: How; its `scale` is replaced by the bank's.
+        anchors: Bank with at least two of the items.
+        settings: How items are calibrated; the bank's scale replaces its `scale`.
         watch: Called after each cycle.
 
     Raises:
         CalibrationError: A matrix without information.
-        InvalidInputError: Fewer than two anchors, or anchors with a slope of 0 or below where
-            `negative_slopes` is off.
+        InvalidInputError: Fewer than two anchors; anchors with a slope of 0 or below where
+            `negative_slopes` is off; or anchors with unequal slopes in the 1PL.
 
     Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
     """
     settings = settings or CalibrationSettings()
     matrix.require_calibratable()
-    known = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
-    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in known]
+    index = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
+    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in index]
     if len(fixed) < 2:
         raise InvalidInputError(
             f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
         )
-    there = np.array([known[matrix.items[j]] for j in fixed])
-    held = anchors.parameters.take(there)
-    if not settings.negative_slopes and (held.a <= 0).any():
-        bad = matrix.items[fixed[int(np.flatnonzero(held.a <= 0)[0])]]
+    positions = np.array([index[matrix.items[j]] for j in fixed])
+    anchor_items = anchors.parameters.take(positions)
+    if not settings.negative_slopes and (anchor_items.a <= 0).any():
+        bad = matrix.items[fixed[int(np.flatnonzero(anchor_items.a <= 0)[0])]]
         raise InvalidInputError(
             f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
         )
-    if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
+    if settings.family is Family.RASCH and np.ptp(anchor_items.a) > 1e-6:
         raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
     problem = settings.problem(fixed=tuple(fixed))
     em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
-    start = _start_with_anchors(matrix, problem, held)
+    start = _start_with_anchors(matrix, problem, anchor_items)
     problem, result = maximise_in_stages(matrix, settings, problem, em, start=start, watch=watch)
     return finished(matrix, settings, problem, result, scale=anchors.scale)
 
 
-def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
-    """Anchors at their values; new items at typical ones, from their share of right answers."""
+def _start_with_anchors(matrix: ScoreMatrix, problem: Problem, anchors: ItemParameters) -> Curves:
+    """Start values: parameters of the anchors, typical ones by the share right for new items."""
     means = np.clip(matrix.item_means(), 0.02, 0.98)
     x = np.empty((matrix.n_items, N_COORDINATES))
-    slope = float(np.median(np.abs(held.a)))
+    slope = float(np.median(np.abs(anchors.a)))
     x[:, SLOPE] = np.log(slope) if problem.log_slope else slope
     x[:, INTERCEPT] = np.log(means / (1 - means))
     x[:, GUESSING:] = (-OFF, OFF)
     for column in problem.family.free:
         if column >= GUESSING:
             x[:, column] = -2.0 if column == GUESSING else 3.0
-    x[list(problem.fixed)] = Curves.from_natural(held, log_slope=problem.log_slope).x
+    x[list(problem.fixed)] = Curves.from_natural(anchors, log_slope=problem.log_slope).x
     return Curves(x, problem.log_slope)
 
 
 def _own_scale(settings: CalibrationSettings, anchors: ItemBank) -> str:
-    """A name that is not the target's: the calibration is on a scale of its own until linked."""
+    """A scale name other than the anchors', for the calibration until it is linked."""
     return settings.scale if settings.scale != anchors.scale else f"{settings.scale}/unlinked"

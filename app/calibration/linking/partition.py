@@ -1,10 +1,10 @@
-"""Large banks in parts: calibrated independently, linked through the examinees they share.
+"""Calibrates a large bank in parts, and links the parts through the examinees they share.
 
-Each part is a job of its own; only its `Calibration` travels. The whole bank at once is the better
-way wherever it fits (see `calibrate`).
+Each part is a job of its own that returns only a `Calibration`. Where the whole bank fits into
+memory, a calibration of all items at once is better (see `calibrate`).
 
 Source: the common-person procedure of ATLAS, Li et al. (2026), with latent moments instead of point
-scores and the right intercept formula, see `linking`.
+scores and a corrected intercept formula; see `scale_linking`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ from app.engine.models.base import IntArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError
 
 LEAST_PART = 100
-"""Items of the smallest part: fewer do not score the common persons well enough."""
+"""Least number of items in a part; fewer do not measure the common examinees well enough."""
 
 
 def parts_of(matrix: ScoreMatrix, size: int, rng: np.random.Generator) -> tuple[IntArray, ...]:
-    """Item positions of parts of at least `size` items, alike in difficulty.
+    """Item positions of parts with at least `size` items each and similar difficulties.
 
-    Items are dealt out in order of difficulty, at random among neighbours, so that each part
-    measures over the whole range.
+    Items are assigned in order of difficulty, at random among neighbours, so that each part
+    measures over the whole range of ability.
 
     Raises:
         InvalidInputError: A size below `LEAST_PART`.
@@ -52,13 +52,13 @@ def calibrate_in_parts(
     *,
     watch: Callable[[int, int], None] | None = None,
 ) -> Calibration:
-    """Calibrate parts of `size` items one after the other and join them.
+    """Calibrate parts of about `size` items one after the other, and join them.
 
     Args:
-        matrix: Answers.
+        matrix: Answers to calibrate from.
         settings: How each part is calibrated; its `scale` names the result.
-        size: Items of a part, at least `LEAST_PART`.
-        rng: Deals out the items.
+        size: Least number of items in a part, at least `LEAST_PART`.
+        rng: Random generator for the assignment of items to parts.
         watch: Called before each part with its number and the number of parts.
 
     Raises:
@@ -83,7 +83,7 @@ def calibrate_part(
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:
-    """One part on a scale of its own; examinees without answers to it take no part."""
+    """Calibrate one part on its own scale, from the examinees who answered any of its items."""
     own = matrix.select(items=part)
     own = own.select(examinees=own.answers_per_examinee() > 0)
     return calibrate(own, replace(settings, scale=_scale_of(settings, number)), watch=watch)
@@ -95,13 +95,13 @@ def join_parts(
     parts: Sequence[IntArray],
     results: Sequence[Calibration],
 ) -> Calibration:
-    """One bank on the scale of the first part.
+    """Join the parts into one calibration on the scale of the first part.
 
-    The log-likelihood is that of the joined bank on the whole matrix, so it compares with that of
-    a calibration of all items at once.
+    The log-likelihood is that of all items on the whole matrix, so it can be compared with that
+    of a calibration of all items at once.
 
     Raises:
-        CalibrationError: A part that shares fewer than two examinees with the first.
+        CalibrationError: A part shares fewer than two examinees with the first.
     """
     columns = [np.empty(matrix.n_items) for _ in range(4)]
     linkings = link_parts(matrix, parts, results)
@@ -141,7 +141,7 @@ def join_parts(
 def link_parts(
     matrix: ScoreMatrix, parts: Sequence[IntArray], results: Sequence[Calibration]
 ) -> tuple[Linking, ...]:
-    """Linking of each part's scale to that of the first, through the examinees of both."""
+    """Linking of each part's scale to the scale of the first part, through common examinees."""
     reference = results[0]
     answered = [matrix.select(items=part).answers_per_examinee() > 0 for part in parts]
     linkings = []

@@ -1,10 +1,10 @@
-"""How wrong score curves are, measured where it matters: on examinees held out in four ways.
+"""Measures the error of score curves on examinees that are held out in four ways.
 
-Held out are quarters at random, the strongest fifth, the strongest 30 % with only the weakest half
-known, and the weakest fifth. Each takes the test that the bank will give, answered from its own
-record, and its score is predicted after 8, 16, 32 and 48 answers. Errors of the score's logit if
-the curves hold say, by the distance, how wide intervals must be: see
-`app.engine.prediction.model_error`. Tests take the time, not fits: so few are tested of each.
+Held out are random quarters, the strongest fifth, the weakest fifth, and the strongest 30 % while
+curves are fitted to the weakest half. Each held-out examinee takes the test that the bank will
+give, answered from its record; curves predict its score after 8, 16, 32 and 48 answers. The errors
+of the score's logit tell how wide intervals must be at each distance from the reference models; see
+`app.engine.prediction.model_error`. Tests cost more time than fits, so few examinees are tested.
 """
 
 from collections.abc import Mapping
@@ -41,28 +41,28 @@ from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems
 
-#: Name of the hold-out of examinees like the others.
+#: Name of the random hold-outs.
 RANDOM = "random"
-#: Numbers of answers at which errors are looked at.
+#: Numbers of answers after which errors are measured.
 LOOKS = (8, 16, 32, 48)
-#: Examinees tested in each hold-out, and in each of the random ones; more would not change three
-#: numbers much.
+#: Most examinees tested in a hold-out, and in a random one; more would hardly change the three
+#: numbers that are estimated.
 _MOST_TESTED, _MOST_OF_A_PART = 16, 8
-#: Random hold-outs.
+#: Number of random hold-outs.
 _PARTS = 4
-#: Examinees that curves are fitted to in each hold-out; more make them hardly better.
+#: Most examinees that curves are fitted to in a hold-out; more hardly improve them.
 _MOST_KNOWN = 500
-_SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
+_SURE = 1e-6  # a smaller standard deviation by the model means that nothing is left to predict
 
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """Examinees that are known, and examinees that are tested.
+    """A split into examinees that curves are fitted to and examinees that are tested.
 
     Attributes:
-        name: Of the kind.
-        known: Positions of those that curves are fitted to.
-        tested: Positions of the others.
+        name: Kind of hold-out.
+        known: Row numbers of the examinees that curves are fitted to.
+        tested: Row numbers of the examinees that are tested.
     """
 
     name: str
@@ -71,11 +71,11 @@ class HoldOut:
 
 
 def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
-    """The ways of holding out.
+    """All hold-outs: four random ones and three by strength.
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
-        rng: Deals the random ones.
+        rng: Random generator for the random hold-outs.
     """
     n = len(scores)
     mixed, strongest = rng.permutation(n), strongest_first(scores)
@@ -97,30 +97,30 @@ def learn_curves(
     askable: BoolArray | None = None,
     costs: FloatArray | None = None,
 ) -> LearnedCurves:
-    """Fit score curves, and measure how wrong they are about each target.
+    """Fit score curves, and measure their error on each target.
 
-    Tests are those for the whole bank's score, or for the only target. Of fewer than 20 examinees
-    none is held out: how wrong their curves are is what is thought beforehand.
+    The tests aim at the whole bank's score, or at the first target if that is not among them.
+    With fewer than 20 examinees nobody is held out, and the errors are those of the prior.
 
     Args:
         scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
         targets: Weights by name, each of shape (n_items,), summing to 1.
-        rng: Deals the hold-outs.
+        rng: Random generator for the hold-outs and the choice of examinees.
         askable: Mask of the items that tests may ask, shape (n_items,); all by default.
-        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
     """
     if len(scores) < LEAST_EXAMINEES:
         return LearnedCurves(curves=fit_curves(scores, rng), n_reference=len(scores))
     seen: dict[str, list[Seen]] = {name: [] for name in targets}
-    for held in hold_outs(scores, rng):
-        for name, found in _errors(scores, held, targets, askable, costs).items():
-            seen[name] += found
+    for hold_out in hold_outs(scores, rng):
+        for name, errors in _errors(scores, hold_out, targets, askable, costs).items():
+            seen[name] += errors
     return LearnedCurves(
         curves=fit_curves(scores, rng),
         n_reference=len(scores),
         errors={
-            name: model_error(found, len(LOOKS), margin=0.0, kind=SCORE)
-            for name, found in seen.items()
+            name: model_error(errors, len(LOOKS), margin=0.0, kind=SCORE)
+            for name, errors in seen.items()
         },
         population=population_quantiles(scores),
     )
@@ -128,21 +128,21 @@ def learn_curves(
 
 def _errors(
     scores: FloatArray,
-    held: HoldOut,
+    hold_out: HoldOut,
     targets: Mapping[str, FloatArray],
     askable: BoolArray | None,
     costs: FloatArray | None,
 ) -> dict[str, list[Seen]]:
-    """By target, one entry for each number of answers."""
+    """Errors on one hold-out by target, one entry for each number of answers."""
     n_items = scores.shape[1]
     active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
-    fitted = fit_curves(scores[_evenly(held.known, _MOST_KNOWN)])
+    fitted = fit_curves(scores[_evenly(hold_out.known, _MOST_KNOWN)])
     aim = targets.get(WHOLE_BANK)
     if aim is None:
         aim = next(iter(targets.values()))
     curves = fitted.towards(aim, active)
     looks = sorted({min(look, int(active.sum())) for look in LOOKS})
-    doubt = prior_doubt(held.known.size)
+    doubt = prior_doubt(hold_out.known.size)
     test = score_test(Explanations(curves, doubt), aim, looks[-1], active, costs)
     predictors = {
         name: ScoreEstimator(
@@ -150,31 +150,31 @@ def _errors(
         )
         for name, weights in targets.items()
     }
-    found: dict[str, dict[int, list[tuple[float, float, float]]]] = {
+    errors: dict[str, dict[int, list[tuple[float, float, float]]]] = {
         name: {look: [] for look in looks} for name in targets
     }
-    most = _MOST_OF_A_PART if held.name == RANDOM else _MOST_TESTED
-    for row in _evenly(held.tested, most).tolist():
+    most = _MOST_OF_A_PART if hold_out.name == RANDOM else _MOST_TESTED
+    for row in _evenly(hold_out.tested, most).tolist():
         answered = ~np.isnan(scores[row])
         if not (answered & active).any():
             continue
-        passed: list[CatState] = []
-        take(test, scores[row], seed=[row], watch=passed.append)
+        states: list[CatState] = []
+        take(test, scores[row], seed=[row], watch=states.append)
         unknown = np.flatnonzero(~answered).tolist()
         for name, weights in targets.items():
             share = float(weights[answered].sum())
             if share < LEAST_ANSWERED * float(weights.sum()):
                 continue
             truth = float(weights[answered] @ scores[row, answered]) / share
-            # Half an answer from all right and all wrong, which have no logit.
+            # All right and all wrong have no logit: the score stays half an answer away from both.
             count = int(np.count_nonzero(weights[answered]))
             truth = logit_of((truth * count + 0.5) / (count + 1.0))
-            for state in passed:
-                if state.n_scored in found[name]:
+            for state in states:
+                if state.n_scored in errors[name]:
                     value, sd, position = predictors[name].logit_by_curves(state.responses, unknown)
-                    found[name][state.n_scored].append((value - truth, sd, position))
+                    errors[name][state.n_scored].append((value - truth, sd, position))
     return {
-        name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in found.items()
+        name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in errors.items()
     }
 
 
@@ -185,12 +185,12 @@ def _evenly(rows: IntArray, most: int) -> IntArray:
 
 def _seen(rows: list[tuple[float, float, float]]) -> Seen:
     error, sd, position = np.array(rows).T
-    open_ = sd > _SURE
-    return Seen(error[open_], sd[open_], position[open_])
+    uncertain = sd > _SURE
+    return Seen(error[uncertain], sd[uncertain], position[uncertain])
 
 
-class _OfNothing(GridEstimator):
-    """Learns nothing of theta: tests that are for a score alone need not wait for it."""
+class _FixedTheta(GridEstimator):
+    """Never updates theta, which a test for a score alone does not need: this saves time."""
 
     @override
     def update(
@@ -199,8 +199,8 @@ class _OfNothing(GridEstimator):
         belief: GridBelief,
         *responses: Response,
     ) -> GridBelief:
-        """The belief given."""
-        del bank, responses  # of an answer nothing is taken in
+        """Return the belief unchanged."""
+        del bank, responses
         return belief
 
 
@@ -211,14 +211,14 @@ def score_test(
     active: BoolArray,
     costs: FloatArray | None = None,
 ) -> AdaptiveTest:
-    """The test for a score by so many items, as a bank with these curves gives it.
+    """The fixed-length test for a score that a bank with these curves gives.
 
     Args:
-        explanations: Of the answers.
-        weights: Of the items in the score, shape (n_items,).
-        length: Number of items.
+        explanations: The two explanations of the answers, which hold the curves.
+        weights: Weight of each item in the score, shape (n_items,).
+        length: Number of items to ask.
         active: Mask of the items that may be asked, shape (n_items,).
-        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
     """
     curves = explanations.curves
     bank = ItemBank.from_intercepts(
@@ -230,7 +230,7 @@ def score_test(
     estimator = ScoreEstimator(explanations, weights, ModelError(), active)
     return AdaptiveTest(
         pool=Pool(index=index_of(bank), active=active),
-        estimator=_OfNothing(),
+        estimator=_FixedTheta(),
         selector=WantedOrSampled(
             estimator=estimator,
             wanted=Randomesque(criterion=criterion),

@@ -1,7 +1,7 @@
-"""How many dimensions a response matrix has, by parallel analysis.
+"""Parallel analysis: how many dimensions a response matrix has.
 
-An eigenvalue of the items' correlations counts while it exceeds what answers without any common
-dimension give: the same answers, each item's dealt out anew among the examinees.
+An eigenvalue of the items' correlations counts as a dimension while it exceeds the eigenvalue of
+responses without any common dimension: each item's responses are permuted among the examinees.
 
 Source: Horn (1965), Psychometrika 30; the 95th percentile instead of the mean: Glorfeld (1995),
 Educational and Psychological Measurement 55.
@@ -16,7 +16,7 @@ from app.errors import CalibrationError
 
 _PERMUTATIONS = 20
 _PERCENTILE = 95.0
-#: Items that the analysis looks at: eigenvalues of more would only be estimated more finely.
+#: Most items, and examinees, that the analysis uses: more would only make it more precise.
 _MAX_ITEMS = 3000
 _MAX_EXAMINEES = 3000
 MAX_DIMENSIONS = 12
@@ -24,12 +24,12 @@ MAX_DIMENSIONS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelAnalysis:
-    """What parallel analysis found.
+    """Result of a parallel analysis.
 
     Attributes:
-        dimensions: Eigenvalues above chance, the general dimension among them; at least 1.
-        eigenvalues: The largest of the items' correlations, falling.
-        chance: What chance reaches in 95 % of cases, in the same order.
+        dimensions: Number of eigenvalues above chance, the general dimension included; at least 1.
+        eigenvalues: Largest eigenvalues of the items' correlation matrix, falling.
+        chance: 95th percentile of each of these eigenvalues over permuted responses.
     """
 
     dimensions: int
@@ -38,14 +38,14 @@ class ParallelAnalysis:
 
 
 def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelAnalysis:
-    """Compare the eigenvalues with those of answers dealt out anew.
+    """Compare the eigenvalues with those of permuted responses.
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
-        rng: Deals.
+        rng: Random generator for permutations.
 
     Raises:
-        CalibrationError: Fewer than three examinees, or than two items that tell them apart.
+        CalibrationError: Fewer than three examinees, or fewer than two items with varying scores.
     """
     scores = _sampled(scores, rng)
     scores = scores[:, ~np.isnan(scores).all(axis=0)]
@@ -59,8 +59,8 @@ def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelA
     mean = np.nanmean(scores, axis=0)
     standard = np.nan_to_num((scores - mean) / np.nanstd(scores, axis=0))
     found = _largest(standard)
-    dealt = np.array([_largest(rng.permuted(standard, axis=0)) for _ in range(_PERMUTATIONS)])
-    chance = np.percentile(dealt, _PERCENTILE, axis=0)
+    permuted = np.array([_largest(rng.permuted(standard, axis=0)) for _ in range(_PERMUTATIONS)])
+    chance = np.percentile(permuted, _PERCENTILE, axis=0)
     above = found > chance
     count = int(above.size if above.all() else above.argmin())
     return ParallelAnalysis(

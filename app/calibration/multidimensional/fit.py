@@ -1,16 +1,16 @@
 """Fits the multidimensional and the nested model.
 
-Two ways, the better one chosen by the likelihood of answers held out from both:
+There are two methods. The likelihood of held-out answers chooses between them by default:
 
-- `joint`: item parameters and abilities together by maximum a posteriori, as published; see
-  `joint_fit`.
-- `variational`: abilities integrated out, which many examinees with few answers each need; see
-  `variational_fit`.
+- `joint`: maximum a posteriori of item parameters and abilities together, as published; see
+  `fit_jointly`.
+- `variational`: abilities are integrated out, which many examinees with few answers each need; see
+  `fit_variationally`.
 
 | symbol | meaning |
 |---|---|
 | X | abilities, (n_examinees, D) |
-| S | slopes in all abilities, (n_items, D) |
+| S | slopes on all abilities, (n_items, D) |
 | t | intercepts, (n_items,) |
 | Z = X S' + t | logits |
 """
@@ -31,11 +31,11 @@ from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.models.multidimensional import Loadings, Population
 from app.errors import CalibrationError, InvalidInputError
 
-#: Dimensions beside the general one that are fitted where nobody says how many: language models'
-#: answers have dozens above chance, and a profile of dozens is read by no one.
+#: Most dimensions beside the general one if the settings give no number. Language models' answers
+#: have dozens of dimensions above chance, but nobody reads a profile of dozens.
 MOST_BY_DEFAULT = 4
-_HELD_OUT = 0.1
-_COMPARED_ITEMS, _COMPARED_EXAMINEES = 500, 500  # a comparison on more would only take longer
+_HELD_OUT = 0.1  # share of the answers that the comparison of methods holds out
+_COMPARED_ITEMS, _COMPARED_EXAMINEES = 500, 500  # more would only make the comparison slower
 _LEAST_PROBABILITY = 1e-6
 
 
@@ -44,17 +44,16 @@ class MultidimensionalFit:
     """A fitted model.
 
     Attributes:
-        items: Loadings of every item; those of a degenerate item are 0.
-        abilities: Of the examinees, shape (n_examinees, D).
-        population: Their mean and covariance.
-        method: That was used.
-        log_likelihood: Of all answers, the abilities integrated out; see
+        items: Parameters of every item; discriminations and loadings of degenerate items are 0.
+        abilities: Abilities of the examinees, shape (n_examinees, D).
+        population: Mean and covariance of the abilities.
+        method: Method of the fit.
+        log_likelihood: Log-likelihood of all answers, abilities integrated out; see
             `marginal_log_likelihood`.
-        iterations: Used.
-        converged: Whether they sufficed.
-        degenerate: Items that everybody answered alike, shape (n_items,): the constant is the
-            answer, and the intercept says so.
-        analysis: Parallel analysis; None where the number of dimensions was given.
+        iterations: Number of iterations used.
+        converged: Whether the fit converged within the allowed iterations.
+        degenerate: Items that everybody answered alike (intercept only), mask, shape (n_items,).
+        analysis: Parallel analysis; None where the settings give the number of dimensions.
         compared: Mean log-likelihood of a held-out answer by method, empty without comparison.
     """
 
@@ -71,7 +70,7 @@ class MultidimensionalFit:
 
     @property
     def dimensions(self) -> int:
-        """K."""
+        """The number of dimensions K, without the general ability."""
         return int(self.items.loadings.shape[1])
 
 
@@ -85,13 +84,13 @@ def fit_multidimensional(
 
     Args:
         scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: How.
-        rng: Deals permutations and held-out answers.
+        settings: Settings of the fit.
+        rng: Random generator for permutations and held-out answers.
         watch: Called with the iteration and the loss.
 
     Raises:
-        CalibrationError: More dimensions than the examinees or items allow, or no item that tells
-            examinees apart.
+        CalibrationError: There are more dimensions than the examinees or items allow, or fewer than
+            two items with different scores.
     """
     degenerate = _degenerate(scores)
     useful = np.flatnonzero(~degenerate)
@@ -119,7 +118,7 @@ def fit_multidimensional(
     second = raw.abilities.T @ raw.abilities / len(scores) + raw.covariance
     mean = raw.abilities.mean(axis=0)
     covariance = second - np.outer(mean, mean)
-    # Few examinees may lie in a plane; a belief needs some width in every direction.
+    # Abilities of few examinees may span fewer dimensions; a prior needs variance in each of them.
     covariance += 1e-3 * np.trace(covariance) / n_abilities * np.eye(n_abilities)
     population = Population(mean=mean, covariance=covariance)
     return MultidimensionalFit(
@@ -145,7 +144,7 @@ _FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | N
 def _compared(
     scores: FloatArray, settings: MultidimensionalSettings, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Mean log-likelihood of answers that neither method saw."""
+    """Mean log-likelihood of held-out answers by method."""
     for axis, most in ((0, _COMPARED_EXAMINEES), (1, _COMPARED_ITEMS)):
         if scores.shape[axis] > most:
             kept = np.sort(rng.choice(scores.shape[axis], most, replace=False))
@@ -154,17 +153,17 @@ def _compared(
     shown = np.where(hidden, np.nan, scores)
     usable = ~_degenerate(shown)
     shown, hidden, scores = shown[:, usable], hidden[:, usable], scores[:, usable]
-    found = {}
+    likelihoods = {}
     for method, fit in _FITS.items():
         raw = fit(shown, settings, None)
         items = Loadings(raw.a, raw.intercept, raw.loadings, settings.nested)
         total = _log_likelihood(items, raw.abilities, scores, hidden)
-        found[method.value] = total / max(int(hidden.sum()), 1)
-    return found
+        likelihoods[method.value] = total / max(int(hidden.sum()), 1)
+    return likelihoods
 
 
 def _degenerate(scores: FloatArray) -> BoolArray:
-    """Items without two different answers."""
+    """Mask of the items without two different scores."""
     seen = ~np.isnan(scores)
     low = np.where(seen, scores, np.inf).min(axis=0, initial=np.inf)
     high = np.where(seen, scores, -np.inf).max(axis=0, initial=-np.inf)
@@ -173,10 +172,10 @@ def _degenerate(scores: FloatArray) -> BoolArray:
 
 
 def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) -> Loadings:
-    """The items fitted, and the degenerate ones answered by their constant."""
+    """Parameters of all items: the fitted ones, and constant probabilities for the degenerate."""
     n_items = scores.shape[1]
     seen = np.count_nonzero(~np.isnan(scores), axis=0)
-    # Half an answer on either side keeps the logit of "always" finite.
+    # Half an answer added on either side keeps the logit finite where all answers are alike.
     share = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
     a, intercept = np.zeros(n_items), np.log(share / (1.0 - share))
     loadings = np.zeros((n_items, raw.loadings.shape[1]))
@@ -185,15 +184,16 @@ def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) 
 
 
 def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
-    """How many abilities are fitted, if so many can be.
+    """Number of abilities to fit, after a check that the data allow so many.
 
     Args:
-        settings: Where the dimensions are to be found, at least one will be.
-        n_examinees: Who answered.
-        n_useful: Items that tell them apart.
+        settings: Settings of the fit; an open number of dimensions counts as 1.
+        n_examinees: Number of examinees.
+        n_useful: Number of items with different scores.
 
     Raises:
         CalibrationError: More dimensions than the examinees or items allow.
+        InvalidInputError: Fewer than 1 dimension.
     """
     dimensions = 1 if settings.dimensions is None else settings.dimensions
     if dimensions < 1:
@@ -211,7 +211,7 @@ def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_use
 
 
 def _allowed(dimensions: int, scores: FloatArray, n_useful: int) -> int:
-    """So many dimensions that each is seen by several examinees."""
+    """Limit the dimensions to one for every 5 examinees and every 3 useful items; at least 1."""
     return max(min(dimensions, len(scores) // 5, n_useful // 3), 1)
 
 

@@ -1,8 +1,8 @@
-"""Item parameters and abilities together by maximum a posteriori, as published.
+"""Estimates item parameters and abilities jointly by maximum a posteriori, as published.
 
 The loss is l(full) + lambda l(general only) + |x|^2 / 2 + gamma |loadings|_1, minimised by L-BFGS-B
-with analytic gradients. The second term (nested only) keeps the general ability the one that
-explains the answers alone. L-BFGS-B takes the absolute value as two loadings >= 0, one subtracted.
+with analytic gradients. The second term (nested only) makes the general ability explain the answers
+on its own. For smooth absolute values, each loading is a difference of two parameters >= 0.
 
 Source: the WILD study for the nested loss.
 """
@@ -25,14 +25,14 @@ from app.calibration.multidimensional.start import (
 )
 from app.engine.models.base import FloatArray
 
-_LOG_SLOPE_SD = 0.7  # prior of the log of a in the nested model
-_GAIN = 1e-5  # relative gain of an iteration at which the fit ends
-_CELLS = 25_000  # logits at a time: what is made of them stays in the processor's cache
+_LOG_SLOPE_SD = 0.7  # standard deviation of the prior of log a in the nested model
+_GAIN = 1e-5  # the fit ends when an iteration lowers the loss by less than this share
+_CELLS = 25_000  # logits computed at a time; intermediate results then fit the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parameters of the joint fit lie in one vector."""
+    """Layout of the parameters of the joint fit in one vector."""
 
     n_examinees: int
     n_items: int
@@ -61,7 +61,7 @@ class _Layout:
         )
 
     def slopes(self, log_a: FloatArray, loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Discriminations, and the slopes in all abilities."""
+        """Discriminations, and the slopes on all abilities."""
         a = np.exp(log_a)
         slopes = a[:, None] * loadings
         return a, np.column_stack([a, slopes]) if self.nested else slopes
@@ -78,26 +78,26 @@ class _Layout:
         return np.concatenate([*first, intercept, positive.ravel(), negative.ravel()])
 
     def bounds(self) -> Any:
-        """Of the parameters, as `scipy.optimize.Bounds`."""
+        """Bounds of the parameters, as `scipy.optimize.Bounds`."""
         from scipy.optimize import Bounds
 
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
-        some = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
+        sizes = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
         low, high = np.log(SLOPE_BOUNDS)
         return Bounds(
-            np.repeat([-np.inf, low, -np.inf, 0.0], some),
-            np.repeat([np.inf, high, np.inf, MAX_LOADING], some),
+            np.repeat([-np.inf, low, -np.inf, 0.0], sizes),
+            np.repeat([np.inf, high, np.inf, MAX_LOADING], sizes),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Answers to some of the items.
+    """Answers to a block of items.
 
     Attributes:
-        items: Which.
-        above: Scores above one half, 0 where there is no answer, shape (n_examinees, n).
-        seen: 1 where there is an answer, else 0; None where none is missing.
+        items: Slice of the items.
+        above: Scores minus one half, 0 where there is no answer, shape (n_examinees, n).
+        seen: 1 where there is an answer, else 0, same shape; None if no answer is missing.
     """
 
     items: slice
@@ -105,10 +105,10 @@ class _Block:
     seen: FloatArray | None
 
     def deviance(self, logit: FloatArray) -> tuple[float, FloatArray]:
-        """Minus the log-likelihood of the answers, and its slope in the logits.
+        """Negative log-likelihood of the answers, and its gradient in the logits.
 
         With h = z / 2 and y the score, -y log P - (1 - y) log Q is log(2 cosh h) - (y - 1/2) z, and
-        its slope tanh(h) / 2 - (y - 1/2): no cell needs a case of its own.
+        its derivative is tanh(h) / 2 - (y - 1/2). This form needs no case distinction by score.
         """
         size = np.abs(logit)
         cost = np.exp(-size)
@@ -126,11 +126,12 @@ class _Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointLoss:
-    """The published loss of a matrix of scores.
+    """The published loss as a function of all parameters, for one matrix of scores.
 
     Attributes:
-        layout: Where the parameters lie in one vector.
-        settings: The weights.
+        layout: Layout of the parameters in one vector.
+        settings: Settings with the weights of the loss.
+        answers: The scores, in blocks of items.
     """
 
     layout: _Layout
@@ -139,19 +140,16 @@ class JointLoss:
 
     @classmethod
     def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> "JointLoss":
-        """Of scores in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-
-        The settings say how many dimensions.
-        """
-        return cls(_Layout.of(scores, settings), settings, tuple(_cut(scores)))
+        """Make the loss for scores in [0, 1], shape (n_examinees, n_items), NaN without answer."""
+        return cls(_Layout.of(scores, settings), settings, tuple(_blocks_of(scores)))
 
     def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Loss and gradient.
 
         Args:
-            parameters: Abilities (n, D); then of each item the log of a (nested only), the
-                intercept, the positive and the negative part of K loadings; all in C order, one
-                after the other.
+            parameters: One vector of the abilities (n, D), log a of all items (nested only), their
+                intercepts, and the positive and the negative parts of their K loadings; each array
+                is raveled in C order.
         """
         layout, settings = self.layout, self.settings
         x, log_a, intercept, positive, negative = layout.parts(parameters)
@@ -183,7 +181,7 @@ class JointLoss:
         )
 
 
-def _cut(scores: FloatArray) -> Iterator[_Block]:
+def _blocks_of(scores: FloatArray) -> Iterator[_Block]:
     for items in blocks(scores, _CELLS):
         y = scores[:, items]
         seen = ~np.isnan(y)
@@ -198,7 +196,7 @@ def fit_jointly(
 
     Args:
         scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: How; `dimensions` is given.
+        settings: Settings of the fit, with `dimensions` set.
         watch: Called with the iteration and the loss.
     """
     loss = JointLoss.of(scores, settings)
@@ -207,8 +205,8 @@ def fit_jointly(
     start = layout.joined(
         x, np.log(a), intercept, np.maximum(loadings, 0.0), np.maximum(-loadings, 0.0)
     )
-    # An ability moves as many answers as there are items, an item's parameter as many as there
-    # are examinees. In units in which all curve the loss alike L-BFGS takes far fewer iterations.
+    # An ability affects n_items answers, an item parameter n_examinees answers. L-BFGS needs far
+    # fewer iterations in units in which the loss has the same curvature in all parameters.
     unit = np.ones_like(start)
     unit[: x.size] = np.sqrt(layout.n_examinees / layout.n_items)
     count = 0
@@ -217,7 +215,7 @@ def fit_jointly(
         value, gradient = loss(parameters * unit)
         return value, gradient * unit
 
-    def tell(intermediate_result: Any) -> None:  # SciPy passes the result by this name
+    def report(intermediate_result: Any) -> None:  # SciPy passes the result by this name
         nonlocal count
         count += 1
         if watch is not None:
@@ -231,7 +229,7 @@ def fit_jointly(
         jac=True,
         method="L-BFGS-B",
         bounds=layout.bounds(),
-        callback=tell,
+        callback=report,
         options={
             "maxiter": settings.max_iterations,
             "maxfun": 2 * settings.max_iterations,
@@ -240,7 +238,7 @@ def fit_jointly(
     )
     x, log_a, intercept, positive, negative = layout.parts(result.x * unit)
     _, slopes = layout.slopes(log_a, positive - negative)
-    # The same model in units of the examinees: mean 0, standard deviation 1, more is better.
+    # Rescale the abilities to mean 0 and standard deviation 1, with signs so that more is better.
     mean, sd = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     sign = sd * np.where(slopes.sum(axis=0) < 0.0, -1.0, 1.0)
     a, loadings = split_slopes(slopes * sign, nested=settings.nested)

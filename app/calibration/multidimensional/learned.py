@@ -1,4 +1,4 @@
-"""All that is learned for tests of several abilities: loadings, population, predicted scores."""
+"""Learns a bank of several abilities: its loadings, population, score model and score curves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from app.engine.prediction.learned_curves import LearnedCurves
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnedAbilities:
-    """A bank of several abilities and what predicts its scores.
+    """A bank of several abilities, with two predictors of its scores.
 
     Attributes:
-        bank: With loadings and the population.
-        fit: How they were fitted.
-        scores: Predicts scores; None where the examinees are too few to learn from.
-        curves: Predict those of examinees unlike them, too.
+        bank: Items with loadings, and the population of abilities.
+        fit: The fit that the loadings and the population come from.
+        scores: Linear score model; None with fewer than 20 examinees.
+        curves: Score curves, which also predict scores of examinees unlike the reference models.
     """
 
     bank: ItemBank
@@ -48,12 +48,12 @@ def learn_abilities(
 
     Args:
         scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        item_ids: Of the columns.
-        settings: Of the abilities.
+        item_ids: Item of each column.
+        settings: How the abilities are fitted.
         targets: Weights of the scores to be predicted, by name, each of shape (n_items,).
-        rng: Deals permutations, held-out answers and folds.
-        askable: Mask of the items that tests may ask, shape (n_items,).
-        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+        rng: Random generator for permutations, held-out answers and folds.
+        askable: Mask of the items that tests may ask, shape (n_items,); all by default.
+        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
         watch: Called with the iteration of the fit and its loss.
     """
     fit = fit_multidimensional(scores, settings, rng, watch)

@@ -1,8 +1,8 @@
-"""Log-likelihood of answers without their examinees' abilities, where these are several.
+"""Marginal log-likelihood of the answers under a model of several abilities.
 
-Abilities are integrated out about each examinee's most likely ones (Laplace's method; Tierney and
-Kadane, 1986, eq. 2.2), so the figure compares with that of a bank of one ability, as do the AIC
-and the BIC made of it. The likelihood at the estimated abilities would grow with each dimension.
+Laplace's method (Tierney and Kadane, 1986, eq. 2.2) integrates the abilities out around each
+examinee's posterior mode. The value, and the AIC and BIC from it, can thus be compared with a
+one-ability bank's. The likelihood at the estimated abilities would rise with each dimension.
 """
 
 import numpy as np
@@ -11,31 +11,31 @@ from scipy.special import expit, log_expit
 from app.engine.bank import FloatArray
 from app.engine.models.multidimensional import Loadings, Population
 
-_CELLS = 2_000_000  # answers at once: bounds the memory
+_CELLS = 2_000_000  # cells of the score matrix computed at once, which bounds the memory
 _MOST_STEPS = 50
-_LONGEST_STEP = 2.0  # in standard deviations of the population: keeps Newton's steps from jumping
+_LONGEST_STEP = 2.0  # in standard deviations of the population; keeps Newton's method stable
 _CLOSE = 1e-6
 
 
 def marginal_log_likelihood(
     items: Loadings, population: Population, scores: FloatArray, start: FloatArray
 ) -> float:
-    """Log-likelihood of all answers, the abilities drawn from the population.
+    """Log-likelihood of all answers, with abilities integrated over the population.
 
     Args:
-        items: Of the bank.
-        population: Of the abilities.
+        items: Parameters of the bank's items.
+        population: Distribution of the abilities.
         scores: 0, 1 or NaN where there is no answer, shape (n_examinees, n_items).
-        start: Where to begin looking for each examinee's abilities, shape (n_examinees, D).
+        start: First guess of each examinee's abilities, shape (n_examinees, D).
     """
     height = max(_CELLS // max(scores.shape[1], 1), 1)
     return sum(
-        _of_some(items, population, scores[first : first + height], start[first : first + height])
+        _of_block(items, population, scores[first : first + height], start[first : first + height])
         for first in range(0, len(scores), height)
     )
 
 
-def _of_some(
+def _of_block(
     items: Loadings, population: Population, scores: FloatArray, start: FloatArray
 ) -> float:
     n_abilities = items.n_abilities
@@ -63,8 +63,8 @@ def _of_some(
             break
     logit = abilities @ items.across + items.intercept
     answers = np.where(answered, right * logit + log_expit(-logit), 0.0).sum(axis=1)
-    apart = abilities - population.mean
-    prior = -0.5 * np.einsum("ni,ij,nj->n", apart, precision, apart)
+    deviation = abilities - population.mean
+    prior = -0.5 * np.einsum("ni,ij,nj->n", deviation, precision, deviation)
     prior += 0.5 * np.linalg.slogdet(precision)[1]
     width = -0.5 * np.linalg.slogdet(curvature(logit))[1]
     return float(np.sum(answers + prior + width))

@@ -1,10 +1,10 @@
 """Fits score curves to whole records; see `app.engine.prediction.score_curves`.
 
-The general ability of an examinee is the logit of the mean score. Given it, each item has a slope
-and an intercept by penalised likelihood; what is left of each answer is read as a deviation of its
-logit, one Newton step from 0 under a normal prior, and the other abilities are the principal
-directions of these deviations. Each examinee counts by curves alone, never as a point in a
-population, so that the fit says as much about those beyond as about those within.
+An examinee's general ability is the logit of its mean score. Given this ability, penalised
+likelihood gives each item a slope and an intercept. The residual of each answer becomes a deviation
+of its logit: one Newton step from 0 under a normal prior. The other abilities are the principal
+components of these deviations. The fit assumes no population distribution of the abilities, so it
+holds beyond the reference models as much as among them.
 """
 
 import numpy as np
@@ -13,25 +13,25 @@ from app.engine.models.base import BoolArray, FloatArray, IntArray
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import reduced
 
-#: Abilities beside the general one: one for so many examinees, within bounds. Of large banks fewer,
-#: for a step passes over all their numbers.
+#: Abilities beside the general one: one for every 8 examinees, from 4 to 16. Large banks get fewer,
+#: at most 50,000 / n_items, because each step of a test reads every slope.
 _EXAMINEES_EACH, _FEWEST_ABILITIES, _MOST_ABILITIES, _MOST_NUMBERS = 8, 4, 16, 50_000
-_MAX_EXAMINEES = 2000  # more would not change the directions much
-_SLOPE_SD, _INTERCEPT_SD = 0.5, 3.2  # normal priors: slopes about 1, for theta is a logit already
-_DEVIATION_VARIANCE = 4.0  # prior of a logit's deviation from the general curve
-_SPREAD = 2.0  # of deviations to what is left of them after shrinkage
+_MAX_EXAMINEES = 2000  # more would hardly change the principal components
+_SLOPE_SD, _INTERCEPT_SD = 0.5, 3.2  # normal priors; that of slopes is about 1: theta is a logit
+_DEVIATION_VARIANCE = 4.0  # prior variance of a logit's deviation from the general curve
+_SPREAD = 2.0  # scales up the variance of the deviations, which the prior shrinks
 _LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
 _STEPS, _LONGEST = 25, (0.5, 1.0)
-_SETTLED = 1e-6  # step below which curves move no more
-_LEAST_SPREAD = 0.1  # of the general ability, logits: records that are all alike
+_SETTLED = 1e-6  # the fit ends at steps below this
+_LEAST_SPREAD = 0.1  # least standard deviation of the general ability (logits), for equal records
 
 
 def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> ScoreCurves:
-    """Score curves of records.
+    """Fit score curves to records.
 
     Args:
         scores: Shape (n_examinees, n_items), in [0, 1], NaN where there is no answer.
-        rng: Draws the examinees where there are too many; None takes them evenly.
+        rng: Samples the examinees beyond 2,000 of them; None takes evenly spaced rows.
     """
     rows = np.arange(len(scores))
     if rows.size > _MAX_EXAMINEES:
@@ -53,7 +53,7 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
     dispersion = 1.0 if binary else min(max(float((residual**2).sum()) / total, 1e-3), 1.0)
     deviation = residual / (variance + dispersion / _DEVIATION_VARIANCE)
     seen = np.maximum(answered.sum(axis=0), 1)
-    # A direction has no sign of its own: the same on every machine.
+    # The sign of a principal component is arbitrary: fix it, so that every machine agrees.
     factors = reduced(deviation * np.sqrt(_SPREAD / seen), _abilities(*some.shape))
     factors *= np.where(factors.sum(axis=1) < 0.0, -1.0, 1.0)[:, None]
     mean, sd = float(theta.mean()), max(float(theta.std()), _LEAST_SPREAD)
@@ -67,7 +67,7 @@ def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> Sc
 def general_ability(known: FloatArray, answered: BoolArray) -> FloatArray:
     """Logit of each examinee's mean score, shape (n_examinees,).
 
-    Who answered easier items than others is moved by the mean difficulty of what they answered.
+    The mean easiness of the items that an examinee answered, relative to all items, is subtracted.
     """
     right = (known.sum(axis=0) + 0.5) / (answered.sum(axis=0) + 1.0)
     ease = np.log(right / (1.0 - right))
@@ -79,7 +79,7 @@ def general_ability(known: FloatArray, answered: BoolArray) -> FloatArray:
 
 
 def strongest_first(scores: FloatArray) -> IntArray:
-    """Positions of the examinees by general ability, the strongest first."""
+    """Row numbers of the examinees by general ability, the strongest first."""
     answered = ~np.isnan(scores)
     theta = general_ability(np.where(answered, scores, 0.0), answered)
     order: IntArray = np.argsort(-theta, kind="stable")
@@ -87,7 +87,7 @@ def strongest_first(scores: FloatArray) -> IntArray:
 
 
 def population_quantiles(scores: FloatArray) -> tuple[float, ...]:
-    """Quantiles of the general ability, in standard deviations, by hundredths from the weakest."""
+    """The 101 quantiles 0, 0.01, ..., 1 of the general ability, in its standard deviations."""
     answered = ~np.isnan(scores)
     theta = general_ability(np.where(answered, scores, 0.0), answered)
     position = (theta - theta.mean()) / max(float(theta.std()), _LEAST_SPREAD)
@@ -98,17 +98,17 @@ def population_quantiles(scores: FloatArray) -> tuple[float, ...]:
 def _general_curves(
     known: FloatArray, answered: BoolArray, theta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope and intercept of each item in the general ability, by Newton's method."""
+    """Slope and intercept of each item on the general ability, by Newton's method."""
     n_items = known.shape[1]
     slope, intercept = np.ones(n_items), np.zeros(n_items)
     for_slope, for_intercept = _SLOPE_SD**-2, _INTERCEPT_SD**-2
     counted = answered.astype(np.float64)
     for _ in range(_STEPS):
         expected = _sigmoid(theta[:, None] * slope + intercept)
-        off = (known - expected) * counted
+        residual = (known - expected) * counted
         weight = expected * (1.0 - expected) * counted
-        by_slope = theta @ off - for_slope * (slope - 1.0)
-        by_intercept = off.sum(axis=0) - for_intercept * intercept
+        by_slope = theta @ residual - for_slope * (slope - 1.0)
+        by_intercept = residual.sum(axis=0) - for_intercept * intercept
         aa = theta**2 @ weight + for_slope
         bb = weight.sum(axis=0) + for_intercept
         ab = theta @ weight
@@ -123,8 +123,8 @@ def _general_curves(
 
 
 def _abilities(n_examinees: int, n_items: int) -> int:
-    told = min(n_examinees // _EXAMINEES_EACH, _MOST_ABILITIES, _MOST_NUMBERS // n_items)
-    return max(told, _FEWEST_ABILITIES)
+    number = min(n_examinees // _EXAMINEES_EACH, _MOST_ABILITIES, _MOST_NUMBERS // n_items)
+    return max(number, _FEWEST_ABILITIES)
 
 
 def _sigmoid(logit: FloatArray) -> FloatArray:

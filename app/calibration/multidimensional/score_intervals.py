@@ -1,10 +1,10 @@
-"""How wide intervals of scores that a linear model predicts must be to hold.
+"""Calibrates the width of the 95 % intervals around scores that a linear model predicts.
 
-Records left out are tested by the form that the others would choose, and predicted by what the
-others teach: their errors in standard deviations by the model, by number of items. The 95th
-percentile of few is uncertain itself: its logarithm is drawn towards that of normal errors of the
-same mean square, the less the more records there are. A record with gaps has the items' means in
-their place; what that adds to its real score is known and taken off again.
+Cross-validation leaves records out. The model of the other records chooses a short form and
+predicts the score of each left-out record; errors are measured in the model's standard deviations,
+by number of items. The 95th percentile of few errors is uncertain, so its logarithm is shrunk
+towards that of normal errors with the same mean square, less so with more records. A gap in a
+record counts as the item's mean; the error variance that this adds is estimated and subtracted.
 
 Source: Vovk (2015), Annals of Mathematics and Artificial Intelligence 74, for cross-conformal
 intervals.
@@ -21,21 +21,20 @@ from app.engine.prediction.score_model import ScoreModel, Target, Widths, short_
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import CalibrationError
 
-#: Records below which there is no 95 % quantile.
+#: Least number of records for a 95 % quantile.
 LEAST_EXAMINEES = 20
-#: Share of a target from which on a record with gaps says what it has on it.
+#: A record must answer at least this share of a target's weight to have a score on it.
 LEAST_ANSWERED = 0.5
 _FOLDS = 10
-_SMOOTHED = 2  # neighbouring numbers of items whose quantiles are averaged
-_AS_NORMAL = 100.0  # records whose own 95th percentile weighs as much as that of normal errors
-_NOTHING_LEFT = 1e-6  # of a target's standard deviation: rounding, where all of it was asked
-_LEAST_REAL = 0.5  # errors are not thought smaller than this share of what they seem
-#: In standard deviations, where no record tells: the interval is then all that is possible.
-_UNKNOWN = 1e6
+_SMOOTHED = 2  # quantiles are averaged over this many neighbouring numbers of items on each side
+_AS_NORMAL = 100.0  # with this many records their own percentile weighs as much as the normal one
+_NOTHING_LEFT = 1e-6  # share of a target's standard deviation that is rounding: all items are asked
+_LEAST_REAL = 0.5  # the correction for gaps keeps at least this share of the observed errors
+_UNKNOWN = 1e6  # half-width (standard deviations) without usable records: covers every score
 
 
 def require_enough(scores: FloatArray) -> None:
-    """Refuse to learn how scores are predicted from too few records.
+    """Refuse to learn a score model from too few records.
 
     Raises:
         CalibrationError: Fewer than 20 examinees.
@@ -49,14 +48,14 @@ def require_enough(scores: FloatArray) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftOut:
-    """Errors of each record, predicted from the others, after each number of items.
+    """Cross-validation errors of each record after each number of items.
 
     Attributes:
-        missed: Predicted less real score, shape (n_counts, n_examinees); NaN where the record
-            misses most of what the target counts.
-        standard: The same in standard deviations by the model; NaN, too, once all of the target is
-            asked: nothing is left to be wrong about.
-        sampling: Variance of `standard` that gaps in the record make, 0 without gaps.
+        missed: Predicted minus recorded score, shape (n_counts, n_examinees); NaN where the record
+            answers too little of the target.
+        standard: `missed` in standard deviations by the model, same shape; also NaN once every item
+            of the target is asked, since nothing is left to predict.
+        sampling: Variance of `standard` due to gaps in the record, same shape; 0 without gaps.
     """
 
     missed: FloatArray
@@ -65,22 +64,22 @@ class LeftOut:
 
     @classmethod
     def unknown(cls, counts: Sequence[int], n_examinees: int) -> "LeftOut":
-        """To be filled fold by fold."""
+        """Errors that are all NaN, to be filled in fold by fold."""
         missed, standard, sampling = np.full((3, len(counts), n_examinees), np.nan)
         return cls(missed, standard, sampling)
 
     def real_share(self) -> FloatArray:
-        """Of the errors' root mean square, what no gaps made, shape (n_counts,)."""
-        found = np.ones(len(self.standard))
+        """Share of the errors' root mean square that gaps do not explain, shape (n_counts,)."""
+        shares = np.ones(len(self.standard))
         for i, row in enumerate(self.standard):
             square = row[~np.isnan(row)] ** 2
             if square.sum() > 0.0:
                 left = 1.0 - np.nansum(self.sampling[i]) / square.sum()
-                found[i] = np.sqrt(max(left, _LEAST_REAL**2))
-        return found
+                shares[i] = np.sqrt(max(left, _LEAST_REAL**2))
+        return shares
 
     def mean_error(self, counts: Sequence[int]) -> dict[int, float]:
-        """Mean absolute error by number of items, where any record tells it."""
+        """Mean absolute error by number of items, for the numbers with at least one error."""
         return {
             count: float(share * np.nanmean(np.abs(row)))
             for count, row, share in zip(counts, self.missed, self.real_share(), strict=True)
@@ -90,7 +89,7 @@ class LeftOut:
     def half_widths(self) -> FloatArray:
         """Half-widths that hold for 95 % of new examinees, shape (n_counts,).
 
-        NaN where too few records tell, or nothing is left to predict.
+        A value is NaN where fewer than 20 records have an error or nothing is left to predict.
         """
         own, normal = np.full((2, len(self.standard)), np.nan)
         n = np.count_nonzero(~np.isnan(self.standard), axis=1)
@@ -113,18 +112,19 @@ def errors_left_out(
     counts: Sequence[int],
     learn: Callable[[FloatArray], ScoreModel],
 ) -> dict[str, list[LeftOut]]:
-    """By target: after the items that are best for it, and after those best for the whole bank.
+    """Cross-validate the predicted score of every target.
 
-    Sessions tell of every task, whatever their items were chosen for.
+    The result has a list for each target: errors after the short form for this target, then after
+    the form for the whole bank, because sessions report every tag whatever their own target is.
 
     Args:
         scores: Records in random order, shape (n_examinees, n_items), NaN where there is no answer.
         targets: Weights by name, each of shape (n_items,).
         price: Cost of each item, infinite where it may not be asked, shape (n_items,).
         counts: Numbers of items, rising.
-        learn: Makes a score model of records.
+        learn: Fits a score model to records.
     """
-    found = {
+    errors = {
         name: [
             LeftOut.unknown(counts, len(scores))
             for _ in ({name, WHOLE_BANK} if WHOLE_BANK in targets else {name})
@@ -133,31 +133,31 @@ def errors_left_out(
     }
     fold = np.arange(len(scores)) % _FOLDS
     for k in range(_FOLDS):
-        held = np.flatnonzero(fold == k)
+        held_out = np.flatnonzero(fold == k)
         model = learn(scores[fold != k])
-        known = {name: Target(model, weights) for name, weights in targets.items()}
-        for made_for, chooser in known.items():
+        learned = {name: Target(model, weights) for name, weights in targets.items()}
+        for made_for, chooser in learned.items():
             form = np.array(short_form(chooser, counts[-1], price))
-            answers = filled(scores[held], model, form)
-            for name, target in known.items():
+            answers = filled(scores[held_out], model, form)
+            for name, target in learned.items():
                 if made_for in (name, WHOLE_BANK):
-                    # The target's own form first.
-                    left_out = found[name][int(made_for != name)]
-                    truth, uncertain = recorded_score(scores[held], target)
+                    # The target's own form comes first in its list.
+                    left_out = errors[name][int(made_for != name)]
+                    truth, variance = recorded_score(scores[held_out], target)
                     for i, count in enumerate(counts):
                         value, sd = target.predict(form[:count], answers[:, :count])
-                        left_out.missed[i, held] = value - truth
+                        left_out.missed[i, held_out] = value - truth
                         if sd > _NOTHING_LEFT * target.variance**0.5:
-                            left_out.standard[i, held] = (value - truth) / sd
-                            left_out.sampling[i, held] = uncertain / sd**2
-    return found
+                            left_out.standard[i, held_out] = (value - truth) / sd
+                            left_out.sampling[i, held_out] = variance / sd**2
+    return errors
 
 
 def widths(counts: Sequence[int], forms: Sequence[LeftOut]) -> Widths:
-    """Half-widths that hold after each of the forms, by number of items.
+    """The larger half-width of the forms, by number of items.
 
-    There is none at counts that leave nothing to predict: a test of as many items that were chosen
-    for another target takes the last one.
+    A count has none where nothing is left to predict. A test of that length whose items were chosen
+    for another target uses the last known half-width.
     """
     half: dict[int, float] = {}
     for form in forms:
@@ -171,16 +171,16 @@ def widths(counts: Sequence[int], forms: Sequence[LeftOut]) -> Widths:
 
 
 def filled(scores: FloatArray, model: ScoreModel, asked: IntArray) -> FloatArray:
-    """Scores on the items asked; without an answer the item's mean, which says nothing."""
-    found = scores[:, asked]
-    return np.where(np.isnan(found), model.mean[asked], found)
+    """Scores on the asked items; a gap gets the item's mean, which carries no information."""
+    answers = scores[:, asked]
+    return np.where(np.isnan(answers), model.mean[asked], answers)
 
 
 def recorded_score(scores: FloatArray, target: Target) -> tuple[FloatArray, FloatArray]:
-    """What whole records have on a target, and the error variance that their gaps leave in it.
+    """Score of each record on a target, and the error variance due to gaps in the record.
 
-    An item without an answer counts as its mean, moved by how far the record lies above the means
-    on the items that it answered: records with gaps answered easier or harder items than others.
+    An item without an answer counts as its mean, plus the record's mean difference from the means
+    of the items it answered: records with gaps may answer easier or harder items than others.
 
     Returns:
         Both of shape (n_examinees,), NaN where less than half of the weight was answered.
@@ -203,8 +203,8 @@ def recorded_score(scores: FloatArray, target: Target) -> tuple[FloatArray, Floa
 
 
 def _smoothed(values: FloatArray) -> FloatArray:
-    """Mean of each value and its neighbours; NaN stays, and counts for nothing."""
-    found = values.copy()
+    """Mean of each value and its neighbours; NaN stays NaN and is ignored in the means."""
+    smoothed = values.copy()
     for i in np.flatnonzero(~np.isnan(values)):
-        found[i] = np.nanmean(values[max(i - _SMOOTHED, 0) : i + _SMOOTHED + 1])
-    return found
+        smoothed[i] = np.nanmean(values[max(i - _SMOOTHED, 0) : i + _SMOOTHED + 1])
+    return smoothed

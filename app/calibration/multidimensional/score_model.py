@@ -1,8 +1,8 @@
 """Learns a score model from whole records.
 
-Few examinees, many items: the covariance of the records is shrunk towards one without any
-association, S = (1 - s) R + s diag(R). How far comes from cross-validation, as does how wide
-intervals must be to hold; see `score_intervals`.
+With few examinees and many items, the covariance R of the records is shrunk towards its diagonal:
+S = (1 - s) R + s diag(R). Cross-validation chooses s, and the widths that make 95 % intervals hold;
+see `score_intervals`.
 
 Source: Ledoit & Wolf (2004), Journal of Multivariate Analysis 88, for the shrinkage.
 """
@@ -30,21 +30,21 @@ from app.engine.prediction.score_model import (
 
 SHRINKAGES = (0.05, 0.1, 0.2, 0.35, 0.6, 0.9)
 _CHOOSING_FOLDS = 5
-_RANDOM_FORMS, _RANDOM_SHARE = 5, 0.2  # as many random forms as weigh like the own one
+_RANDOM_FORMS, _RANDOM_SHARE = 5, 0.2  # all random forms together weigh as much as the model's own
 _CHOOSING_ASKED = (8, 16, 32, 64)
-_MAX_EXAMINEES = 1000  # records of a cross-validation; more would not change a quantile much
+_MAX_EXAMINEES = 1000  # records in the cross-validation; more would hardly change a quantile
 _MAX_ASKED = 128
-_PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # prior variance of a score: of a fair coin
+_PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # weight of the prior variance, which is a fair coin's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnedScores:
-    """A score model for its targets.
+    """A score model and its targets.
 
     Attributes:
-        model: Mean and covariance of the scores.
-        shrinkage: s.
-        targets: By name, each with calibrated widths.
+        model: Mean and covariance of the item scores.
+        shrinkage: The shrinkage s of the covariance.
+        targets: Targets by name, each with calibrated interval widths.
         errors: Mean absolute error of the predicted score in cross-validation, by target and
             number of items asked.
     """
@@ -60,17 +60,17 @@ def covariance_model(scores: FloatArray, shrinkage: float) -> ScoreModel:
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
-        shrinkage: s in (0, 1]: 1 leaves no association between items.
+        shrinkage: s in (0, 1]; 1 leaves no covariance between items.
     """
     answered = ~np.isnan(scores)
     seen = answered.sum(axis=0)
-    # One answer's worth of "half right" keeps an item finite that all, or nobody, got right.
+    # One extra answer of 0.5 keeps the mean off 0 and 1 where all answers are alike.
     mean = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
     about = np.where(answered, scores - mean, 0.0)
     raw = np.einsum("ij,ij->j", about, about) / np.maximum(seen - 1, 1)
-    # Items that nearly all of few records got right are not that certain for the next examinee.
+    # Where nearly all of a few records are right, the next examinee is less certain to be right.
     variance = (seen * raw + _PSEUDO_ANSWERS * _IGNORANCE) / (seen + _PSEUDO_ANSWERS)
-    # Pairs are seen less often where answers are missing.
+    # Where answers are missing, fewer pairs enter the covariance: scale it up.
     full = np.sqrt(len(scores) / np.maximum(seen, 1))
     factors = about * full * np.sqrt((1.0 - shrinkage) / max(len(scores) - 1, 1))
     factors = reduced(factors, most_factors(factors.shape[1]))
@@ -86,14 +86,14 @@ def learn_scores(
     askable: BoolArray | None = None,
     costs: FloatArray | None = None,
 ) -> LearnedScores:
-    """Learn a score model, and the widths of its targets' intervals.
+    """Fit a score model, and calibrate the widths of its targets' intervals.
 
     Args:
         scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
         targets: Weights w by name, each of shape (n_items,).
-        rng: Deals the folds.
+        rng: Random generator for folds and random forms.
         askable: Mask of the items that tests may ask, shape (n_items,); all by default.
-        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+        costs: Cost of each item where tests choose by gain per cost, shape (n_items,).
 
     Raises:
         CalibrationError: Fewer than 20 examinees.
@@ -123,10 +123,10 @@ def _best_shrinkage(
     price: FloatArray,
     rng: np.random.Generator,
 ) -> float:
-    """The shrinkage that predicts records left out best.
+    """The shrinkage that best predicts the scores of left-out records.
 
-    The form that the model itself would choose is what counts, but it jumps from shrinkage to
-    shrinkage; random forms make the comparison steady.
+    Tests use the form that the model itself chooses, but this form changes abruptly with the
+    shrinkage. Random forms, which are the same for all shrinkages, make the comparison stable.
     """
     positions = np.flatnonzero(np.isfinite(price))
     most = min(_CHOOSING_ASKED[-1], positions.size)
@@ -136,15 +136,15 @@ def _best_shrinkage(
     def error(shrinkage: float) -> float:
         total = 0.0
         for k in range(_CHOOSING_FOLDS):
-            held, model = scores[fold == k], covariance_model(scores[fold != k], shrinkage)
+            left_out, model = scores[fold == k], covariance_model(scores[fold != k], shrinkage)
             for weights in targets.values():
                 target = Target(model, weights)
-                truth, _ = recorded_score(held, target)
+                truth, _ = recorded_score(left_out, target)
                 own = np.array(short_form(target, most, price))
                 for form, share in [(own, 1.0), *((form, _RANDOM_SHARE) for form in random_forms)]:
                     for count in _CHOOSING_ASKED:
                         asked = form[:count]
-                        value, _ = target.predict(asked, filled(held, model, asked))
+                        value, _ = target.predict(asked, filled(left_out, model, asked))
                         missed = float(np.nansum(np.abs(value - truth)))
                         total += share * missed / np.sqrt(target.variance)
         return total
@@ -153,6 +153,6 @@ def _best_shrinkage(
 
 
 def _counts(n_items: int) -> list[int]:
-    """Numbers of items at which errors are looked at: a factor sqrt(2) apart."""
+    """Numbers of items after which errors are measured, each about sqrt(2) times the last."""
     most = min(n_items, _MAX_ASKED)
     return sorted({min(round(2 ** (k / 2)), most) for k in range(2, 16)})

@@ -1,10 +1,10 @@
-"""How a model of several abilities is fitted."""
+"""Settings of the fit of a model of several abilities."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: Called with the iteration of a fit and its loss.
+#: Callback that gets the number of each iteration of a fit, and its loss.
 Watch = Callable[[int, float], None]
 
 
@@ -21,10 +21,10 @@ class MultidimensionalSettings:
 
     Attributes:
         nested: Whether there is a general ability beside the dimensions.
-        dimensions: K; None takes what parallel analysis finds, up to a handful.
-        method: None compares both on held-out answers.
-        general_weight: lambda, of the likelihood of the general ability alone (joint, nested).
-        sparsity: gamma, of the loadings' absolute values (joint).
+        dimensions: Number of dimensions K; None takes it from parallel analysis, at most 4.
+        method: Method of the fit; None compares both on held-out answers.
+        general_weight: Weight lambda of the likelihood by the general ability (joint, nested).
+        sparsity: Weight gamma of the penalty on the loadings' absolute values (joint).
         max_iterations: Most iterations of either method.
     """
 

@@ -1,4 +1,4 @@
-"""What both fits of several abilities share: where they start, and what they come to."""
+"""What both fits of several abilities share: start values, the result's shape, blocks of items."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ import numpy as np
 from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.engine.models.base import FloatArray
 
-INTERCEPT_SD = 4.0  # prior: keeps items that almost everybody gets right finite
+INTERCEPT_SD = 4.0  # prior; keeps the intercept finite where nearly all answers are alike
 SLOPE_BOUNDS = (0.02, 8.0)
 MAX_LOADING = 10.0
-_LEAST_WIDTH = 16  # items at a time, however many examinees
-_BLOCK_CELLS = 4_000_000  # logits computed at a time: 32 MB an array
+_LEAST_WIDTH = 16  # least number of items in a block, however many examinees there are
+_BLOCK_CELLS = 4_000_000  # logits computed at a time, 32 MB for each array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawFit:
-    """What a fit finds.
+    """Parameters that a fit estimates.
 
     Attributes:
-        abilities: Shape (n_examinees, D), the general one first.
-        covariance: Mean posterior covariance of an examinee; 0 for the joint fit, shape (D, D).
+        abilities: Estimated abilities, the general one first, shape (n_examinees, D).
+        covariance: Mean posterior covariance of an examinee, shape (D, D); 0 for the joint fit.
         a: Discriminations, shape (n_items,).
-        intercept: Shape (n_items,).
-        loadings: Shape (n_items, K).
-        iterations: Used.
-        converged: Whether they sufficed.
+        intercept: Intercepts, shape (n_items,).
+        loadings: Loadings on the K dimensions, shape (n_items, K).
+        iterations: Number of iterations used.
+        converged: Whether the fit converged within the allowed iterations.
     """
 
     abilities: FloatArray
@@ -41,7 +41,7 @@ class RawFit:
 def factor_start(
     scores: FloatArray, settings: MultidimensionalSettings
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Abilities, a, intercepts and loadings from principal components of the scores."""
+    """Start values from principal components: abilities, discriminations, intercepts, loadings."""
     n, k = len(scores), settings.dimensions or 1
     d = k + settings.nested
     centred, mean = centred_scores(scores)
@@ -55,7 +55,7 @@ def factor_start(
     components += list(_principal(free, min(k, n)) * np.sqrt(n))
     x = np.column_stack(components)[:, :d]
     x = x - x.mean(axis=0)
-    # A logit moves 1 / (p q) times as fast as a probability.
+    # A logit changes 1 / (p q) times as fast as a probability.
     rise = np.maximum(mean * (1.0 - mean), 0.05)[:, None]
     slopes = np.clip(centred.T @ x / n / rise, -3.0, 3.0)
     intercept = np.log(np.clip(mean, 0.02, 0.98) / np.clip(1.0 - mean, 0.02, 0.98))
@@ -66,7 +66,7 @@ def factor_start(
 
 
 def _principal(centred: FloatArray, count: int) -> FloatArray:
-    """The largest principal components of the examinees, of length 1, shape (count, n)."""
+    """Largest principal component scores of the examinees, each of norm 1, shape (count, n)."""
     n, n_items = centred.shape
     if n <= n_items:
         return np.asarray(np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :count].T)
@@ -77,7 +77,7 @@ def _principal(centred: FloatArray, count: int) -> FloatArray:
 
 
 def split_slopes(slopes: FloatArray, *, nested: bool) -> tuple[FloatArray, FloatArray]:
-    """Discriminations and loadings: a and K with slopes a (1, K) or, at |K| = 1, a K."""
+    """Split slopes into a and loadings K: slopes are a (1, K) if nested, else a K with |K| = 1."""
     if nested:
         a = np.maximum(slopes[:, 0], SLOPE_BOUNDS[0])
         return a, slopes[:, 1:] / a[:, None]
@@ -86,13 +86,13 @@ def split_slopes(slopes: FloatArray, *, nested: bool) -> tuple[FloatArray, Float
 
 
 def centred_scores(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scores about their items' means, 0 where there is no answer."""
+    """Scores minus the item means, 0 where there is no answer; and the item means."""
     mean = np.nanmean(scores, axis=0)
     return np.nan_to_num(scores - mean), mean
 
 
 def blocks(scores: FloatArray, cells: int = _BLOCK_CELLS) -> Iterator[slice]:
-    """Items in blocks of about so many cells."""
+    """Slices of items whose scores make up about `cells` cells."""
     width = max(cells // max(len(scores), 1), _LEAST_WIDTH)
     for first in range(0, scores.shape[1], width):
         yield slice(first, min(first + width, scores.shape[1]))

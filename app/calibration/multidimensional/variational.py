@@ -1,7 +1,7 @@
-"""Abilities integrated out, which many examinees with few answers each need.
+"""Fits item parameters by variational EM, with the abilities integrated out.
 
-EM with a Gaussian posterior of each examinee under the Jaakkola-Jordan bound; every update has a
-closed form. A joint fit of few answers takes noise in the abilities for slopes.
+Each examinee has a Gaussian posterior under the Jaakkola-Jordan bound; all updates are closed
+forms. With few answers each, a joint fit would take noise in the abilities for slopes.
 
 Source: Cho, Wang, Zhang & Xu (2021), British Journal of Mathematical and Statistical Psychology 74.
 """
@@ -18,7 +18,7 @@ from app.calibration.multidimensional.start import (
 )
 from app.engine.models.base import FloatArray
 
-_SLOPE_SD = 2.0  # prior of slopes
+_SLOPE_SD = 2.0  # standard deviation of the normal prior of slopes
 
 
 def fit_variationally(
@@ -28,8 +28,8 @@ def fit_variationally(
 
     Args:
         scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
-        settings: How; `dimensions` is given.
-        watch: Called with the iteration and by how much it moved the slopes.
+        settings: Settings of the fit, with `dimensions` set.
+        watch: Called with the iteration and the root mean square change of the slopes.
     """
     n = len(scores)
     x, a, intercept, loadings = factor_start(scores, settings)
@@ -53,7 +53,7 @@ def fit_variationally(
             eta = _bound(x, second, slopes[block], intercept[block]) * seen
             s, t = _item_step(eta, half, x, second, ridge)
             new_slopes[block], new_intercept[block] = s, t
-            # The same bound serves the examinees: an E-step with fresh items.
+            # The E-step uses the same bound, and the item parameters of this iteration.
             outer = (s[:, :, None] * s[:, None, :]).reshape(len(s), d * d)
             precision += 2.0 * eta @ outer
             linear += half @ s - 2.0 * (eta * t) @ s
@@ -87,7 +87,7 @@ def _bound(
 def _item_step(
     eta: FloatArray, half: FloatArray, x: FloatArray, second: FloatArray, ridge: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slopes and intercepts that maximise the bound: weighted least squares for each item."""
+    """Slopes and intercepts that maximise the bound, by weighted least squares for each item."""
     n, d = x.shape
     n_items = eta.shape[1]
     normal = np.empty((n_items, d + 1, d + 1))
@@ -102,7 +102,7 @@ def _item_step(
 def _standardised(
     x: FloatArray, covariances: FloatArray, slopes: FloatArray, intercept: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """The same model with abilities of mean 0 and covariance I: EM gets there, but slowly."""
+    """Rescale the model to abilities of mean 0 and covariance I, which EM reaches only slowly."""
     mean = x.mean(axis=0)
     covariance = np.cov(x.T, bias=True).reshape(x.shape[1], -1) + covariances.mean(axis=0)
     root = np.linalg.cholesky(covariance)
@@ -118,11 +118,11 @@ def _standardised(
 def turned(
     x: FloatArray, covariance: FloatArray, slopes: FloatArray, *, nested: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Abilities turned to axes that can be read: the general one first, the others by varimax."""
+    """Rotate the abilities to interpretable axes: general ability first, the others by varimax."""
     d = slopes.shape[1]
     turn = np.eye(d)
     if nested:
-        # What the mean slope points at moves all items together.
+        # The mean slope is the direction in which all items move together.
         first = slopes.mean(axis=0)
         turn = np.linalg.qr(np.column_stack([first, np.eye(d)]))[0]
         turn[:, 0] *= np.sign(turn[:, 0] @ first)
@@ -136,7 +136,7 @@ def turned(
 
 
 def _varimax(slopes: FloatArray) -> FloatArray:
-    """Kaiser (1958), Psychometrika 23: the rotation of most varied squared loadings."""
+    """Rotation that maximises the variance of squared loadings (Kaiser, 1958, Psychometrika 23)."""
     turn = np.eye(slopes.shape[1])
     for _ in range(100):
         turned = slopes @ turn

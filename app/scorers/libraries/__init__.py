@@ -1,1 +1,1 @@
-"""What takes seconds to import: helper processes alone do so."""
+"""Modules that take seconds to import; only helper processes import them."""

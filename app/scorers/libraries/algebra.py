@@ -1,4 +1,4 @@
-"""Symbolic equality. Its library takes seconds to import: children alone do so."""
+"""Symbolic equality. Its library takes seconds to import, so only child processes import it."""
 
 import re
 from typing import Any
@@ -10,9 +10,9 @@ _TOWER = re.compile(r"\w+(?:\s*\^\s*\w+){2,}")
 
 
 def compare(answer: str, targets: list[str]) -> tuple[bool, str | None, list[str | None]] | None:
-    """Symbolic equality of `answer` and any of `targets`, and the values of both.
+    """Symbolic equality of `answer` and any of `targets`, and the numeric values of both.
 
-    None where the answer cannot be read.
+    The result is None if the answer cannot be parsed.
     """
     read = _parsed(answer)
     if not read:
@@ -23,8 +23,8 @@ def compare(answer: str, targets: list[str]) -> tuple[bool, str | None, list[str
 
 
 def _parsed(text: str) -> list[Any]:
-    # The library's own timeout is SIGALRM with a Python handler, which a power tower computed in C
-    # never lets run.
+    # The library's own timeout is useless: it is SIGALRM with a Python handler, which never runs
+    # while a power tower is computed in C.
     parsed: list[Any] = parse(
         f"${_latex(text)}$",
         extraction_config=[LatexExtractionConfig()],
@@ -43,16 +43,16 @@ def _value(parsed: list[Any]) -> str | None:
 
 
 def _latex(text: str) -> str:
-    """`text` in the LaTeX that math-verify reads; plain notation such as sqrt(2) is translated."""
+    """`text` as LaTeX that math-verify reads; plain notation such as sqrt(2) is translated."""
     text = text.strip().strip("$").strip()
     text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^").replace("π", r"\pi ")
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+))", r"\\sqrt{\1\2}", text)
     text = re.sub(r"(?<![\\A-Za-z])pi\b", r"\\pi ", text)
-    # The library reads 2^3^2 from the left; as everywhere else it means 2^(3^2).
+    # The library reads 2^3^2 from the left, but elsewhere this always means 2^(3^2).
     text = _TOWER.sub(lambda m: re.sub(r"\s*\^\s*", "^{", m[0]) + "}" * m[0].count("^"), text)
     return text.replace("*", r" \cdot ").replace("×", r" \times ").replace("·", r" \cdot ")
 
 
-# The parser builds its tables on first use: before children are forked, not in each of them.
+# The parser builds its tables on first use: do so once, before children are forked.
 compare(r"\frac{1}{2}", ["0.5"])

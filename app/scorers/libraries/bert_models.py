@@ -1,6 +1,6 @@
-"""The operator's models, loaded once in a helper process that forks a child for each answer.
+"""BERTScore by the operator's models, which a helper process loads before it forks children.
 
-Helper processes alone import this: torch and the models take seconds to load.
+Only helper processes import this, because torch and the models take seconds to load.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ def f1(name: str, layer: int, text: str, references: Sequence[str]) -> list[floa
     try:
         model.encoder.layer = layers[:layer]
         answers = texts[:1] * len(references)
-        scores = bert_cos_score_idf(  # one at a time: a long one pads no others
+        scores = bert_cos_score_idf(  # with batches of one, a long text does not pad others
             model, texts[1:], answers, tokenizer, weights, batch_size=1, device="cpu"
         )
     finally:
         model.encoder.layer = layers
-    # Single precision has no more digits: a text is exactly like itself.
+    # Single precision has no more digits; with them, a text would not equal itself exactly.
     return [round(value, 6) for value in scores[:, 2].tolist()]
 
 
@@ -53,6 +53,6 @@ def _loaded(name: str) -> tuple[Any, Any]:
 torch.set_num_threads(1)
 disable_progress_bar()
 for each in folders():
-    with contextlib.suppress(Exception):  # the child that needs it says why
+    with contextlib.suppress(Exception):  # the child that needs this model reports the error
         if fault_of(each) is None:
             _loaded(each)

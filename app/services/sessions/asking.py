@@ -1,4 +1,4 @@
-"""Puts one item to an endpoint, once or several times, and has the answers marked."""
+"""Asks an endpoint one item, once or several times, and has the answers scored."""
 
 import asyncio
 import math
@@ -34,25 +34,25 @@ from app.services.outages import OnWait
 from app.services.sessions.figures import saved, total
 from app.tracing import note_evaluation, span
 
-#: An item that cannot be asked by likelihood, whatever the endpoint does.
+#: Error code of an item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
 
 
 def chosen_style(
     style: PromptStyle, prompt: PromptChanges, *, kind: str, tells: Callable[[], bool]
 ) -> PromptStyle:
-    """How an endpoint is asked.
+    """The prompt style in which an endpoint is asked.
 
     Args:
-        style: As the bank has it.
-        prompt: What is to be otherwise: `mode`, `system`, `shots`.
-        kind: Of the endpoint.
-        tells: Says, where that matters, whether endpoints of this kind may tell likelihoods; where
-            they do not, the letter of the right option is asked for.
+        style: Prompt style of the bank.
+        prompt: Changes to it: `mode`, `system`, `shots`.
+        kind: Kind of the endpoint.
+        tells: Returns whether the endpoint may give likelihoods, and is called only if the style
+            needs them; if it does not give them, the letter of the right option is asked for.
 
     Raises:
-        InvalidInputError: More examples than there are, or likelihoods of an endpoint that does not
-            tell them.
+        InvalidInputError: There are fewer examples than `shots`, or `prompt` asks for likelihoods
+            and the endpoint does not give them.
     """
     if "shots" in prompt:
         style = style.with_shots(prompt["shots"])
@@ -73,7 +73,7 @@ def chosen_style(
 async def hints_of(
     item: BankItem, probability_right: Callable[[float], float], seed: Sequence[int]
 ) -> SimulationHints:
-    """What a scripted examinee needs to answer an item."""
+    """Simulation hints that a scripted examinee needs to answer an item."""
     right, wrong = await scorers.examples(item.scorer, item.content, seed)
     return SimulationHints(
         right=right, wrong=wrong, probability_right=probability_right, key=item.key
@@ -82,15 +82,15 @@ async def hints_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Puts items to one endpoint as one session does.
+    """Asks one endpoint items for one session.
 
     Attributes:
         examinee: Calls the endpoint within its limits.
-        endpoint: The endpoint.
-        marker: Marks the answers.
-        style: How items are put.
-        unparsed_is_wrong: Answers that nobody can read count as wrong.
-        repeats: Times that an item is asked; the mean of the scores is its score.
+        endpoint: The endpoint to ask.
+        marker: Scores the answers.
+        style: Prompt style of the items.
+        unparsed_is_wrong: Whether unparseable answers count as wrong.
+        repeats: Times that an item is asked; the mean of the scores is the item's score.
     """
 
     examinee: RateLimited | Cached
@@ -108,13 +108,13 @@ class Asker:
         hints: SimulationHints | None = None,
         on_wait: OnWait | None = None,
     ) -> Closing:
-        """Ask, with retries, and mark; a failure is a closing without a score.
+        """Ask an item, with retries, and score the answer; a failure gives no score.
 
         Args:
-            item: What is asked.
-            rng: For the jitter of waits; it does not touch the measurement.
-            hints: For simulated examinees.
-            on_wait: Told of waits.
+            item: The item to ask.
+            rng: Random generator for the jitter of waits; it does not affect the measurement.
+            hints: Hints for simulated examinees.
+            on_wait: Called when a call waits.
         """
         if self.style.mode == LOGLIKELIHOOD:
             try:
@@ -137,7 +137,7 @@ class Asker:
         return combined(await asyncio.gather(*calls))
 
     def request(self, item: BankItem, hints: SimulationHints | None = None) -> CompletionRequest:
-        """The item as it is put to an endpoint that writes answers."""
+        """The request that asks an item of an endpoint that writes answers."""
         return CompletionRequest(
             messages=build_messages(item.content, self.style),
             layout=self.style.layout,
@@ -146,11 +146,11 @@ class Asker:
         )
 
     def exact(self, item: BankItem) -> list[ExactRequest]:
-        """The calls that `ask` makes, if none fails; nothing is sent.
+        """The calls that `ask` makes if none fails; nothing is sent.
 
         Raises:
-            InvalidInputError: The item cannot be asked so, or endpoints of this kind are not called
-                over HTTP.
+            InvalidInputError: The item cannot be asked in this style, or endpoints of this kind
+                are not called over HTTP.
         """
         examinee = self.examinee.next.examinee
         if not isinstance(examinee, ShowsRequests):
@@ -175,7 +175,7 @@ class Asker:
         on_wait: OnWait | None,
         repeat: int = 0,
     ) -> Closing:
-        """How an answer ended and was scored; a failure is a closing without a score."""
+        """Get an answer and score it; a failure gives a closing without a score."""
         try:
             obtained = await asking
             with span("score", {"sextant.scorer": item.scorer.name}):
@@ -221,7 +221,7 @@ class Asker:
     async def _compare(
         self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
     ) -> "_Obtained":
-        """Ask how likely each option is; the likeliest is the answer."""
+        """Ask for the likelihood of each option; the most likely one is the answer."""
         found, attempts = await self._likelihoods(options, rng, on_wait)
         latency_s = max(each.latency_s for each in found)
         ENDPOINT_LATENCY.observe(latency_s)
@@ -230,7 +230,7 @@ class Asker:
             for each, option in zip(found, options, strict=True)
         ]
         best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]
-        # Two that are equally likely are no choice: read as such, this has no mark.
+        # Two equally likely options are no choice: the scorer finds this text unparseable.
         answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
         compared: Method = {
             "mode": LOGLIKELIHOOD,
@@ -255,7 +255,7 @@ class Asker:
         calls: Sequence[Completion | Likelihood],
         method: Method | None = None,
     ) -> "_Obtained":
-        """An answer, with whose it is and what its calls took; kept answers took nothing."""
+        """An answer with its origin and the cost of its calls; cached answers cost nothing."""
         kept = [call for call in calls if call.cached]
         origin = {name: value for call in calls for name, value in call.origin.items()}
         told = cast(Method, {**(method or {}), **origin})
@@ -280,7 +280,7 @@ class Asker:
     async def _likelihoods(
         self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
     ) -> tuple[list[Likelihood], int]:
-        """Of all options at once, and the calls made; the first failure ends the others."""
+        """Likelihoods of all options, asked in parallel, and the number of calls; all or none."""
 
         async def likelihood(option: OptionText) -> tuple[Likelihood, int]:
             request = _of_option(option)
@@ -292,7 +292,7 @@ class Asker:
         try:
             found = await asyncio.gather(*calls)
         except ExamineeError as error:
-            # What the others took is counted as far as it is known.
+            # The attempts of calls that have ended successfully count as well.
             error.attempts += sum(
                 call.result()[1] for call in calls if call.done() and call.exception() is None
             )
@@ -309,7 +309,7 @@ def _of_option(option: OptionText) -> LikelihoodRequest:
 
 
 def _again(request: CompletionRequest, repeat: int) -> CompletionRequest:
-    """The same question once more; a seed would bring the same answer, so it counts on."""
+    """The request of a repeat; its seed counts on, as the same seed would give the same answer."""
     params = request.params
     if params is not None and params.seed is not None:
         params = replace(params, seed=params.seed + repeat)
@@ -318,7 +318,7 @@ def _again(request: CompletionRequest, repeat: int) -> CompletionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Obtained:
-    """An answer that came, and what its calls took."""
+    """An answer, and the cost of its calls."""
 
     answer: Answer
     latency_s: float
@@ -328,10 +328,10 @@ class _Obtained:
 
 
 def combined(closings: Sequence[Closing]) -> Closing:
-    """One closing of several answers to an item: the score is the mean of those that have one.
+    """One closing for several answers to an item; its score is the mean of the known scores.
 
-    What was answered is that of the first one with a score, and all of them stand in `method`;
-    what they took is summed. Without any score it ends as the first did.
+    The answer is that of the first closing with a score, or of the first one without any score.
+    `method` lists all answers, and their costs are summed.
     """
     scored = [closing for closing in closings if closing.score is not None]
     first = (scored or list(closings))[0]
@@ -357,7 +357,7 @@ def combined(closings: Sequence[Closing]) -> Closing:
 
 
 def repeats_in(closing: Closing) -> list[Closing]:
-    """The single answers of a closing that `combined` made, each to be marked again."""
+    """The single closings of a closing that `combined` made, each without its old marking."""
     stored = [] if closing.method is None else closing.method.get("repeats", [])
     told = [{name: each[name] for name in _TOLD} for each in stored]
     return [replace(closing, method=None, marking=None, **each) for each in told]
@@ -377,7 +377,7 @@ def _comparable(closing: Closing) -> JsonObject:
 
 
 def _marking(closings: Sequence[Closing]) -> Marking | None:
-    """The first one's, with what all of them took."""
+    """Marking of the first closing that has one, with the usage of all."""
     found = [closing.marking for closing in closings if closing.marking is not None]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Sessions made from an ended one: gone on with, estimated again, marked again."""
+"""Makes sessions from an ended one: extended, replayed (estimated again) or rescored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,19 +37,19 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.banks import scorer_json
 
-#: Relation of a session that goes on where another ended.
+#: Relation of a session that continues where another ended.
 EXTEND = "extend"
 
 
 def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -> NewSession:
-    """A new session made from another one: like it in all that is not said."""
+    """A new session with the fields of its parent, except those given."""
     said = {"ranking_id": None, "ranking_member": None, **said, "metadata": dict(metadata)}
     return convert(NewSession, parent, id=new_id("ses"), parent_id=parent.id, **said)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DerivedSessions:
-    """Use cases of sessions that begin with the answers of an ended one."""
+    """Use cases of sessions that start with the answers of an ended session."""
 
     database: Database
     versions: VersionService
@@ -60,19 +60,19 @@ class DerivedSessions:
     async def extend(
         self, session_id: str, changes: Plan, metadata: Mapping[str, str]
     ) -> SessionRecord:
-        """A new session that goes on where an ended one stopped, under a changed design.
+        """Create a session that continues where an ended one stopped, under a changed design.
 
-        It begins with the old answers; only items that ended in an error may be asked again.
+        It starts with the old answers; only items that ended in an error may be asked again.
 
         Args:
-            session_id: The ended session; it stays as it is.
+            session_id: The ended session, which stays as it is.
             changes: Sections of the design to replace (`stopping`, `budget`, ...).
-            metadata: Of the new session.
+            metadata: Metadata of the new session.
 
         Raises:
-            InvalidStateError: The session has not ended, or marks another one's answers again.
-            InvalidInputError: A design that asks for no more items.
-            EndpointMovedError: Its endpoint has another address or kind by now.
+            InvalidStateError: The session has not ended, or it rescores another session.
+            InvalidInputError: The design does not allow more items.
+            EndpointMovedError: The endpoint now has another address or kind.
         """
         parent, administrations = await self._ended(session_id)
         if parent.relation == RESCORE:
@@ -92,7 +92,7 @@ class DerivedSessions:
             detail = f"expected at least the {scored} questions asked already, got {most}"
             raise InvalidInputError(f"{place}: {detail}.", problems=[FieldProblem(place, detail)])
         reachable = await check_reachable(changes, plan, version)
-        # What failed for want of an answer may be asked again: the endpoint may be back.
+        # Items without an answer are dropped: they may be asked again, as the endpoint may be back.
         kept = renumbered(
             [
                 item
@@ -127,7 +127,7 @@ class DerivedSessions:
         bank_version_id: str | None,
         metadata: Mapping[str, str],
     ) -> SessionRecord:
-        """Estimate again from an ended session's answers, under other settings; asks nothing.
+        """Estimate again from an ended session's answers under other settings, without asking.
 
         Items that the other bank version does not have are left out and counted in the
         provenance.
@@ -147,7 +147,7 @@ class DerivedSessions:
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         plan = SessionPlan.of_new({**parent.design, **changes})
-        # Nothing is asked; what was in pretest counts if the other version has its parameters.
+        # No item is asked; old pretest items count if the other version has their parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
         provenance = self._provenance(
             parent, version, parent.provenance.get("scorer_endpoints", {})
@@ -189,14 +189,14 @@ class DerivedSessions:
     async def rescore(
         self, session_id: str, scorer: ScorerSpec | None, metadata: Mapping[str, str]
     ) -> SessionRecord:
-        """Mark the stored answers of an ended session again; no model is asked.
+        """Score the stored answers of an ended session again; no model is asked.
 
-        Makes a linked session that a worker fills; the old one stays as it is. Scorers that call
-        out do so within their budgets.
+        A worker fills a new linked session; the old one stays as it is. Scorers that call out
+        keep to their budgets.
 
         Raises:
-            InvalidStateError: The session has not ended, or nothing was answered.
-            InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
+            InvalidStateError: The session has not ended, or has no answers.
+            InvalidInputError: The scorer cannot be built, or its endpoint cannot serve it.
         """
         if scorer is not None:
             await require_usable(scorer)
@@ -234,11 +234,11 @@ class DerivedSessions:
             return await uow.sessions.get(new.id)
 
     async def changes(self, session_id: str) -> list[Change]:
-        """What marking again has changed, answer by answer.
+        """The changes that a rescoring made, by answer.
 
         Raises:
-            NotFoundError: No such session.
-            InvalidStateError: The session does not mark another one's answers.
+            NotFoundError: There is no such session.
+            InvalidStateError: The session does not rescore another one.
         """
         async with self.database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
@@ -269,9 +269,9 @@ class DerivedSessions:
         endpoint: Endpoint | None = None,
         reachable_se: float | None = None,
     ) -> Provenance:
-        """What a copy is made of and under; it draws as the session did.
+        """Provenance of a derived session, with its parent's random seed.
 
-        Without an `endpoint` it asks nobody, so it is of whoever the session asked.
+        Without an `endpoint`, nobody is asked, and the parent's endpoint is named.
         """
         made = provenance_of(
             version,
@@ -296,7 +296,7 @@ class DerivedSessions:
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:
-    """Steps and arrivals counted from 1 without gaps, their order kept."""
+    """The items with steps and arrivals renumbered from 1 without gaps, in the same order."""
     arrivals = {
         item.step: nth
         for nth, item in enumerate(sorted(administrations, key=lambda i: i.arrival or 0), 1)
@@ -308,20 +308,20 @@ def renumbered(administrations: Sequence[Administration]) -> list[Administration
 
 
 def as_asked(administrations: Sequence[Administration]) -> list[Administration]:
-    """The same items, their answers awaited."""
+    """The same items without their answers, as pending."""
     return [replace(item, arrival=None, answered_at=None, closing=None) for item in administrations]
 
 
 def moved(
     administrations: Sequence[Administration], source: LoadedVersion, target: LoadedVersion
 ) -> list[Administration]:
-    """The same answers at the positions that their items have in another version.
+    """The same answers at the positions of their items in another version.
 
-    Chances to be drawn are those among the items that could be asked: among others nobody knows
-    them, and they are dropped.
+    Sampling probabilities depend on the set of askable items. Where the two versions differ in this
+    set, the probabilities are unknown and are dropped.
 
     Raises:
-        InvalidInputError: The other version has none of the items.
+        InvalidInputError: None of the items is in the other version.
     """
     same = _askable(source) == _askable(target)
     moved = [

@@ -1,4 +1,4 @@
-"""New sessions: how they are asked for, what is refused, and what `SessionService` stores."""
+"""New sessions: how they are requested, what is refused, and what `SessionService` stores."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ from app.services.sessions.run import SessionRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """A session to be created."""
+    """Request for a new session."""
 
     mode: str
     endpoint_id: str | None = None
@@ -56,7 +56,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDraft:
-    """A session that is checked and not stored yet."""
+    """A session that is checked but not stored yet."""
 
     new: NewSession
     version: LoadedVersion
@@ -65,12 +65,12 @@ class SessionDraft:
     endpoint: NewEndpoint | None = None
 
     def with_pretest(self, positions: Sequence[int]) -> "SessionDraft":
-        """The same with these items in pretest."""
+        """The same draft with these pretest items."""
         plan = replace(self.plan, pretest=replace(self.plan.pretest, positions=tuple(positions)))
         return replace(self, plan=plan, new=replace(self.new, design=plan.to_dict()))
 
     def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:
-        """Its run, which begins with these items."""
+        """The run of the session, starting with these administered items."""
         return SessionRun(
             test=self.test,
             plan=self.plan,
@@ -89,15 +89,15 @@ def provenance_of(
     private_endpoints: bool,
     reachable_se: float | None = None,
 ) -> Provenance:
-    """What a session is made of and under.
+    """Provenance of a session: its bank version, endpoint, settings and software version.
 
     Args:
-        version: What is asked, as it is asked.
-        endpoint: Who is asked; None where the client answers.
-        seed: For every random choice.
-        markers: Endpoints of its scorers.
-        private_endpoints: Whether it may call loopback and private addresses.
-        reachable_se: See `check_reachable`.
+        version: Bank version with the session's prompts and scorers.
+        endpoint: Endpoint or named examinee; None if the client answers without a name.
+        seed: Random seed.
+        markers: Endpoints of the scorers.
+        private_endpoints: Whether the session may call loopback and private addresses.
+        reachable_se: Least SE that a test can reach, from `check_reachable`.
     """
     known = version.uncertainty
     made: Provenance = {
@@ -142,12 +142,12 @@ def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> AskedJso
     return asked.to_dict()
 
 
-#: Where the bank's best precision is looked for, logits.
+#: Thetas at which the bank's best precision is searched, in logits.
 _THETA_GRID = np.linspace(-4.0, 4.0, 33)
 
 
 def require_content(version: LoadedVersion) -> None:
-    """Refuse to ask an endpoint items of which only the parameters are known."""
+    """Refuse to ask an endpoint items that have parameters but no content."""
     missing = version.n_without_content
     if missing:
         raise InvalidInputError(
@@ -167,7 +167,7 @@ def require_options(version: LoadedVersion, missing: Sequence[str]) -> None:
 
 
 def require_answers(kind: str) -> None:
-    """Refuse to ask items of an endpoint that only marks them."""
+    """Refuse to ask items of an endpoint that only scores answers."""
     if "completions" not in capabilities_of(kind):
         raise InvalidInputError(
             f"An endpoint of kind {kind!r} scores answers; it cannot be asked items.",
@@ -176,7 +176,7 @@ def require_answers(kind: str) -> None:
 
 
 def require_theta(version: LoadedVersion, field: str) -> None:
-    """Refuse a test for theta where theta is withheld; `field` asks for it."""
+    """Refuse a test for theta if theta is withheld; `field` is the pointer that asks for it."""
     if version.theta_withheld is not None:
         raise InvalidInputError(
             f"{version.theta_withheld} Ask for the score: stopping.score_margin, or the metric "
@@ -186,9 +186,9 @@ def require_theta(version: LoadedVersion, field: str) -> None:
 
 
 def check_plan(plan: SessionPlan, price: Price | None) -> None:
-    """Refuse what could never work, before anything is spent. Manual sessions have no price.
+    """Refuse a plan that cannot work, before anything is spent.
 
-    Their budgets hold by what the client says that its answers took.
+    Manual sessions have no `price`: their budgets count the usage that clients report.
     """
     design = plan.design
     if price is None and (plan.repeats > 1 or plan.cache):
@@ -219,7 +219,7 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
 
 
 def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
-    """Refuse to ask several times what is no matter of chance."""
+    """Refuse repeats where every answer would be the same."""
     if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
         raise InvalidInputError(
             "Options compared by likelihood give the same answer each time: repeats need mode "
@@ -229,7 +229,7 @@ def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
 
 
 async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, float]:
-    """Least SE of theta that all active items together leave, and the theta where they do."""
+    """Least SE of theta after all active items, and the theta where it is reached."""
     key = json.dumps(design.estimator.to_dict(), sort_keys=True)
     found = version.reachable.get(key)
     if found is None:
@@ -239,13 +239,13 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
 
 
 async def check_reachable(asked: Plan, plan: SessionPlan, version: LoadedVersion) -> float | None:
-    """Refuse an SE that was asked for and that no test on this bank can reach.
+    """Refuse a requested SE target that no test on this bank can reach.
 
-    The preset's own target is never refused, written out or not: there the limit on items is the
-    other half of the design. Where it is out of reach, `stops_when` says so.
+    The preset's own target is never refused, even if the request repeats it, because the preset
+    also limits the number of items. If it is out of reach, `stops_when` says so.
 
     Returns:
-        What a test towards an SE can reach at all; None for any other.
+        The least SE that a test can reach; None for a test without an SE target.
     """
     target = plan.design.stopping.se
     if target is None:
@@ -270,7 +270,7 @@ def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[fl
 
 
 def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:
-    """Standard error after all items at each theta of the grid, shape (n_thetas,)."""
+    """Standard error after all items, at each theta of the grid, shape (n_thetas,)."""
     if bank.abilities is not None:
         return _least_errors_of_several(bank.abilities)
     information = bank.information(_THETA_GRID).sum(axis=-1)
@@ -282,7 +282,7 @@ def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:
 
 
 def _least_errors_of_several(abilities: MultidimensionalModel) -> FloatArray:
-    """The same of the main ability, where the others are to be found from the same answers."""
+    """Standard errors of the main ability, if the same answers also estimate the others."""
     main, population = abilities.composite, abilities.population
     slopes, prior = abilities.items.slopes, np.linalg.inv(population.covariance)
     along = (_THETA_GRID - main @ population.mean)[:, None] * main

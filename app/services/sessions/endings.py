@@ -1,4 +1,4 @@
-"""When failures end a session, and how its end is told."""
+"""Decides when failures end a session, and describes the end of a session."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,25 @@ from app.records.figures import ResultFigures
 from app.records.leased import Failure
 from app.records.sessions import Advance, Closing, Ending, SessionEvent, SessionRecord
 
-#: Ends that are answers of their own: any other needs something to stand on.
+#: Reasons that may end a session without any scored answer; with others, it counts as failed.
 _SPENT = (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
-#: The share of failures is watched from so many closed items on: among fewer, nine in ten happen.
+#: The share of failures is checked from this many closed items on; with fewer, chance is too large.
 FIRST_ITEMS_FOR_SHARE = 10
-#: From so many on it is taken as it is. Before, it must surely be too large: the lower end of its
-#: 95 % interval (Clopper and Pearson) has to lie at the limit or above.
+#: With this many items the share itself is compared with the limit. With fewer, the lower end of
+#: its 95 % interval (Clopper and Pearson) must not be below the limit.
 MIN_ITEMS_FOR_SHARE = 50
 _TAIL = 0.025
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLimits:
-    """When failures end a session.
+    """Limits on failures, which end a session.
 
     Attributes:
-        max_consecutive: So many calls in a row without any answer (outcome `error`): the endpoint
-            is down. Answers that came and that the scorer could not mark are not the endpoint's
-            failures: twice as many of them in a row end the session, and the scorer is named.
-        max_share: Share of closed items without a score, whatever the reason, that is too much.
+        max_consecutive: Number of calls in a row without an answer (outcome `error`) that end the
+            session, because the endpoint is down. Answers that the scorer fails to score are not
+            the endpoint's failures: twice as many in a row end the session by its scorer.
+        max_share: Largest allowed share of closed items without a score, whatever the reason.
     """
 
     max_consecutive: int = 5
@@ -43,32 +43,32 @@ class FailureLimits:
             )
 
     def exceeded(self, failed: int, closed: int) -> bool:
-        """Whether more of the closed items ended without a score than is allowed.
+        """Whether too many of the closed items ended without a score.
 
-        A session whose share is within the limit is hardly ever ended by bad luck: of ten items
-        nine must have failed where half may, seven where a third may.
+        Chance hardly ever ends a session whose true share is within the limit: of ten items, nine
+        must fail at a limit of a half, and seven at a limit of a third.
         """
         if closed < FIRST_ITEMS_FOR_SHARE or failed <= self.max_share * closed:
             return False
         if closed >= MIN_ITEMS_FOR_SHARE:
             return True
-        # P(as many failures or more), were the true share the limit.
+        # The probability of at least this many failures if the true share is the limit.
         return bool(bdtrc(failed - 1, closed, self.max_share) <= _TAIL)
 
 
-#: Unmarked answers in a row that are taken for as much as one call without an answer: a judge that
-#: fails now and then is no use less often than an endpoint that does.
+#: Unscored answers in a row that weigh as much as one call without an answer: occasional failures
+#: of a judge are less of a sign that it is down than those of an endpoint.
 UNMARKED_PER_CALL = 2
 
 
-#: Failures that every further call would meet again: no use in asking on.
+#: Codes of failures that every further call would repeat, so that the session ends at once.
 FATAL_CODES = frozenset(
     f"{who}_{what}"
     for who in ("endpoint", "judge", "embedding", "callback")
     for what in ("unauthorized", "address_blocked", "moved", "no_likelihoods")
 )
 
-#: What is to be done about failures, by where they lie.
+#: Advice on failures, by their cause.
 _ENDPOINT = "Repair the endpoint, then continue the session (sextant sessions extend)."
 _SCORER = "Repair the scorer, then rescore the session (sextant sessions rescore)."
 _ANSWERS = (
@@ -77,7 +77,7 @@ _ANSWERS = (
 )
 
 
-#: Ends the code of an answer that nobody marked because the scorer's budget was spent.
+#: Suffix of the error code of an answer without a score because the scorer's budget was spent.
 SCORER_BUDGET = f"_{ScorerBudgetError.code}"
 
 
@@ -90,29 +90,29 @@ class Failures:
         self.last: Closing | None = None
 
     def take(self, closing: Closing) -> None:
-        """Count how an item of the test was closed."""
+        """Count the closing of an item of the test."""
         if closing.score is None:
             self.last = closing
         if closing.outcome != Outcome.ERROR:
             self._unanswered = self._unmarked = 0
         elif closing.marking is None:
             self._unanswered += 1
-        else:  # the endpoint has answered, and the scorer called out in vain
+        else:  # the endpoint has answered, but the scorer's call failed
             self._unanswered, self._unmarked = 0, self._unmarked + 1
 
     def stop(self, *, closed: int, scored: int) -> Stop | None:
-        """Why the session ends by its failures, given how many items are closed, and scored."""
+        """Why failures end the session, given the numbers of closed and scored items; else None."""
         last, failed = self.last, closed - scored
         detail = None
         if last is not None and (last.error_code or "").endswith(SCORER_BUDGET):
-            # Its scorer may not spend any more: nobody would mark the rest.
+            # The scorer may not spend any more, so further answers would get no score.
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
                 f"{_reason(last)} Answers without a score are kept: rescore the session "
                 "(sextant sessions rescore).",
             )
         if last is not None and last.error_code == StopReason.TIME_LIMIT:
-            return None  # calls that we gave up ourselves say nothing about the endpoint
+            return None  # the server itself gave up these calls: the endpoint has not failed
         failing = self._unanswered or self._unmarked
         if last is not None and last.error_code in FATAL_CODES and failing:
             todo = _ENDPOINT if last.error_code.startswith("endpoint") else _SCORER
@@ -137,7 +137,7 @@ class Failures:
 
 
 def _reason(closing: Closing) -> str:
-    """Why an answer has no score, as a sentence that another may follow."""
+    """Why an answer has no score, as a full sentence."""
     return f"{(closing.reason or 'unknown').rstrip('.')}."
 
 
@@ -151,7 +151,7 @@ def ending_of(
     precise_since: int | None,
     min_items: int,
 ) -> Ending:
-    """How a test ends."""
+    """The ending of a session for a reason to stop; it fails if no answer has a score."""
     is_failed = stop.reason is StopReason.TOO_MANY_FAILURES
     if not is_failed and closed > 0 and scored == 0 and stop.reason not in _SPENT:
         is_failed = True
@@ -184,7 +184,7 @@ def ending_of(
 
 
 def failed(error: SextantError) -> Ending:
-    """The end of a session by an error that is not an answer's."""
+    """The ending of a session by an error that does not belong to an answer."""
     return Ending(
         status="failed",
         stop_reason=StopReason.CUSTOM.value,
@@ -195,7 +195,7 @@ def failed(error: SextantError) -> Ending:
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:
-    """What storage is to write when a session ends by a fault of our own: figures as they are."""
+    """The step to store when a session ends by an error of ours; its figures stay as they are."""
     return Advance(
         events=[ended_event(ending, record.summary)],
         summary=record.summary,
@@ -205,7 +205,7 @@ def abandoned(record: SessionRecord, ending: Ending) -> Advance:
 
 
 def ended_event(ending: Ending, figures: ResultFigures) -> SessionEvent:
-    """The event that ends a session's list of events."""
+    """The last event of a session."""
     return SessionEvent(
         f"session.{ending.status}",
         {

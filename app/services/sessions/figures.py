@@ -1,13 +1,13 @@
-"""What a session shows: what it took, fit, position, profile; and when figures are told at all.
+"""Figures that a session shows: usage, fit, position, profile; and when results are shown at all.
 
-An estimate exists after any answer, and before the first: it is the prior then. Nobody asks for
-that. Intervals that hold are learned from tests that are looked at after `MIN_MARKED` answers at
-the earliest (`app.engine.prediction.correction`): after fewer, nobody has checked how often they
-hold. Theta, its error and interval, the predicted score and the profile are null before, and the
-reason is given. What was answered stays in the session, item by item.
+An estimate exists after any answer, and even before the first, where it is only the prior. The
+coverage of intervals was checked after at least `MIN_MARKED` scored answers
+(`app.engine.prediction.correction`), so it is unknown with fewer. Then theta, its standard error
+and interval, the predicted score and the profile are null, and a reason is given. The answers
+themselves are always in the session, item by item.
 
-Theta has one more condition. From fewer than 20 reference models nobody can learn how often its
-intervals hold, and they hold far too seldom: theta is withheld, and the score stands.
+Theta has one more condition: with fewer than 20 reference models, the coverage of its intervals
+cannot be checked, and is far too low. Theta is then withheld, but the score is shown.
 """
 
 import math
@@ -59,15 +59,15 @@ from app.records.sessions import Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.marking.calling_out import Spending
 
-#: Marked answers from which on a result is told.
+#: Least number of scored answers for a result.
 MIN_MARKED = KNOTS[0]
 
 
 def person_fit_of(
     version: LoadedVersion, responses: Sequence[Response], theta: float | FloatArray
 ) -> PersonFitFigures:
-    """The fit of these answers at the final estimate."""
-    # Curves that no reference model taught are given, and taken as they are.
+    """Person fit of these answers at the final estimate."""
+    # Without reference models, the curves are given and count as exact.
     asked = version.bank, responses, theta, version.n_reference or None
     fit, turned = person_fit(*asked), inversions(*asked)
     return {
@@ -95,13 +95,13 @@ def position_of(
     state: CatState,
     target: Mapping[str, float] | None = None,
 ) -> ExtrapolationFigures | None:
-    """The extrapolation; None where the version has learned nothing to judge it by."""
+    """Position among the reference models; None if the version cannot place examinees."""
     learned = version.curves
     if learned is None or (placing := learned.placing) is None:
         return None
     predictor = test.predictor
     if not isinstance(predictor, ScoreEstimator):
-        # Whatever predicts the score: how far the examinee is from those calibrated is told.
+        # The test predicts its score in another way, but the position needs score curves.
         weights = target_weights(version.bank, target or {WHOLE_BANK: 1.0}, version.tags)
         curves = learned.curves.towards(weights, version.active)
         error = learned.error_of(WHOLE_BANK)
@@ -123,7 +123,7 @@ def position_of(
     }
 
 
-#: Tasks whose scores are predicted; a page of more is read by no one.
+#: Most tasks with a predicted score; nobody would read a longer page.
 _MOST_TASKS = 50
 
 
@@ -133,14 +133,14 @@ def profile_of(
     state: CatState,
     target: Mapping[str, float] | None = None,
 ) -> ProfileFigures | None:
-    """The profile; None where the version measures one ability.
+    """Profile of abilities and scores; None if the version measures only one ability.
 
     Args:
-        version: What is asked.
-        test: How.
-        state: The test so far.
-        target: The score that the test is about. Where that is not the whole bank, the whole bank
-            is told among the tasks.
+        version: Bank version of the test.
+        test: The adaptive test.
+        state: State of the test.
+        target: Weights of the tags in the test's score. If the score is not that of the whole bank,
+            the tasks include the whole bank.
     """
     belief, abilities = state.belief, version.bank.abilities
     if not isinstance(belief, ProfileBelief) or abilities is None:
@@ -167,7 +167,7 @@ def profile_of(
     half = NORMAL_95 * profile.se
     ends = np.stack([profile.mean - half, profile.mean + half], axis=1)
     if abilities.items.nested:
-        told = test.estimate(state)  # of the general ability, with what others taught
+        told = test.estimate(state)  # the general ability has a corrected interval
         ends[0] = told.lo, told.hi
     return {
         "abilities": [
@@ -193,7 +193,7 @@ def profile_of(
 
 
 def no_result(marked: int) -> str | None:
-    """Why there is no result after so many marked answers; None where there is one."""
+    """Why there is no result after `marked` scored answers; None if there is one."""
     if marked >= MIN_MARKED:
         return None
     return f"Needs at least {MIN_MARKED} scored answers, has {marked}."
@@ -211,9 +211,9 @@ def outcomes_in(counts: Counter[str]) -> Outcomes:
 
 
 def right_in(scores: Sequence[float]) -> RightFigures:
-    """How many answers are right, where all are right or wrong, and their mean score.
+    """Number of right answers and mean score.
 
-    Both are null without a scored answer, the number also where one has a score in between.
+    Both are null without a scored answer; the number is also null if a score is not 0 or 1.
     """
     if not scores:
         return {"right": None, "mean": None}
@@ -222,7 +222,7 @@ def right_in(scores: Sequence[float]) -> RightFigures:
 
 
 def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
-    """A session's figures as people may read them: without a result that has nothing under it."""
+    """A session's figures for people: without results that rest on too few scored answers."""
     too_few = no_result(figures["progress"]["scored"])
     estimate: EstimateFigures = {**figures["estimate"], "reason": too_few or withheld}
     if estimate["reason"] is not None:
@@ -241,15 +241,15 @@ def shown(figures: SessionFigures, withheld: str | None) -> SessionFigures:
 
 
 class SpareTime:
-    """Time that may be spent now; what was spent grows back slowly.
+    """Time budget for optional figures, which is refilled slowly.
 
-    One worker runs many tests on one thread. With few of them there is always some left, and each
-    step tells its own figures; with many, or a large bank, it is dealt to whoever comes first.
+    One worker runs many tests on one thread. With few tests there is always time left, and each
+    step computes its own figures. With many, or with a large bank, the first to ask get the time.
 
     Args:
-        share: Of the time that goes by.
-        most_s: Seconds that can be saved up.
-        clock: Seconds that only grow.
+        share: Share of the passing time that is added to the budget.
+        most_s: Most seconds that the budget can hold.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class SpareTime:
         self._left_s, self._as_of = most_s, clock()
 
     def is_left(self) -> bool:
-        """Whether something may be worked out now, however long it takes."""
+        """Whether optional figures may be computed now, however long this takes."""
         now = self._clock()
         self._left_s = min(self._most_s, self._left_s + self._share * (now - self._as_of))
         self._as_of = now
@@ -271,7 +271,7 @@ class SpareTime:
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """Take what the block takes; more than there is has to grow back first."""
+        """Charge the time of the block to the budget, which may become negative."""
         began = self._clock()
         try:
             yield
@@ -279,19 +279,19 @@ class SpareTime:
             self._left_s -= self._clock() - began
 
 
-#: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
+#: Outcomes of answers that were written and thus paid for; a refused prompt may cost nothing.
 _METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
 
 
 class Meter:
-    """Counts, closing by closing.
+    """Counts usage and repeats, closing by closing.
 
-    Variances and shares of repeats are over the items asked, which an adaptive test picks near the
-    examinee's ability: there chance is greatest.
+    Variances and shares of repeats are over the asked items. An adaptive test picks these near the
+    examinee's ability, where chance is greatest.
 
     Attributes:
-        usd: What the calls cost; None where a price or a count of tokens is unknown.
-        is_blind: Whether an answer took what the budget caps, and nobody knows how much.
+        usd: Cost of the calls; None if a price or a count of tokens is unknown.
+        is_blind: Whether the budget caps something of which an answer took an unknown amount.
     """
 
     def __init__(self, budget: BudgetDesign) -> None:
@@ -306,7 +306,7 @@ class Meter:
         self._saved: CacheFigures | None = None
 
     def take(self, closing: Closing, item: int | None) -> None:
-        """An answer came, or none; `item` is its position, None if it is not of the test."""
+        """Count a closing; `item` is the item's position, or None for a pretest item."""
         self.calls += closing.attempts or 0
         if closing.latency_ms is not None:
             insort(self._latencies, closing.latency_ms)
@@ -317,7 +317,7 @@ class Meter:
         if closing.marking is not None:
             self._marking = self._marking or Spending()
             self._marking.add(Spending(**closing.marking["usage"]))
-        # One call of unknown price makes the sum unknown; None says so, a low sum would not.
+        # One call of unknown price makes the sum unknown; a sum of the others would be too low.
         if closing.usd is None and closing.attempts:
             self.usd = None
         elif self.usd is not None:
@@ -332,7 +332,7 @@ class Meter:
                 self._scores[item] = scores
 
     def figures(self, elapsed_s: float) -> UsageFigures:
-        """What it took so far."""
+        """Usage so far."""
         n, latency = len(self._latencies), None
         if n:
             half, most = (self._latencies[math.ceil(share * n) - 1] for share in (0.5, 0.95))
@@ -355,7 +355,7 @@ class Meter:
         )
 
     def repeats(self, test: AdaptiveTest, state: CatState) -> RepeatsFigures | None:
-        """Figures of repeated items; None where none was repeated."""
+        """Figures of repeated items; None if no item was repeated."""
         if self._n_repeats == 1:
             return None
         given = list(self._scores.values())
@@ -369,7 +369,7 @@ class Meter:
         }
 
     def _estimate(self, test: AdaptiveTest, state: CatState) -> RepeatsEstimateFigures | None:
-        """Theta where each item counts as the answers that it got, as far as these differ."""
+        """Theta where each item counts as its effective number of independent answers."""
         estimator, belief = test.estimator, state.belief
         if not isinstance(estimator, GridEstimator) or not isinstance(belief, GridBelief):
             return None
@@ -387,13 +387,13 @@ class Meter:
 
 
 def total(values: Iterable[Any]) -> Any:
-    """Their sum; None where one is unknown, for a low sum would not say so."""
+    """Sum of the values; None if one of them is None, as the sum would be too low."""
     known = list(values)
     return None if None in known else sum(known)
 
 
 def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures | None:
-    """What calls would have taken that were not made; None where none was saved."""
+    """What the calls that the cache saved would have taken; None if it saved none."""
     known = [each for each in found if each is not None]
     if not known:
         return None
@@ -406,7 +406,7 @@ def saved(found: Iterable[CacheFigures | CallsFigures | None]) -> CacheFigures |
 
 
 def effort_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What a question of an ended session took: `usd_per_item`, and `latency_ms` of its answers."""
+    """`usd_per_item`, the mean cost of a session's items, and `latency_ms` of its answers."""
     usage, items = figures["usage"], figures["progress"]["items"]
     usd = usage["usd"]
     return {
@@ -420,13 +420,13 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _variance(scores: Sequence[float]) -> float:
-    """Unbiased, of one answer."""
+    """Unbiased variance of the scores of single answers."""
     mean = math.fsum(scores) / len(scores)
     return math.fsum((score - mean) ** 2 for score in scores) / (len(scores) - 1)
 
 
 def _passed(items: Sequence[Sequence[float]], k: int) -> list[float]:
-    """Of each item with k answers or more, the chance that k of them drawn at random are all right.
+    """Chance that k answers drawn at random are all right, for each item with at least k answers.
 
     Source: Yao et al. (2024), tau-bench, pass^k.
     """

@@ -1,4 +1,4 @@
-"""Calls in flight: begun one by one, taken in as they end, those of one moment together."""
+"""Calls in flight, which start one by one; those that end at about the same time are grouped."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Calls that began together end together, a little apart. So much of the time that the first of
-#: them took is given to the others, so that what comes next is decided by the answers of all.
+#: Calls that start together end at slightly different times. After the first one ends, the others
+#: get this share of its duration, so that the answers of all decide what is asked next.
 TOGETHER = 0.1
 
 
@@ -22,7 +22,7 @@ class _Call(Generic[T]):
 
 
 class InFlight(Generic[T]):
-    """Calls that are under way, each for one step."""
+    """Calls in flight, each for one step."""
 
     def __init__(self) -> None:
         self._calls: list[_Call[T]] = []
@@ -32,13 +32,13 @@ class InFlight(Generic[T]):
         self._calls.append(_Call(step, _now(), asyncio.create_task(call)))
 
     async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
-        """Wait for the next that end.
+        """Wait until the next calls end.
 
         Returns:
-            What came of them by step, in the order of their steps; nothing after the time.
+            Results of these calls by step, in the order of their steps; empty after the timeout.
 
         Raises:
-            Exception: What a call raised.
+            Exception: The exception that a call raised.
         """
         until = None if timeout_s is None else _now() + timeout_s
         await asyncio.wait(
@@ -52,7 +52,7 @@ class InFlight(Generic[T]):
         return {call.step: call.task.result() for call in sorted(ended, key=lambda c: c.step)}
 
     async def give_up(self) -> list[int]:
-        """Cancel all; returns their steps."""
+        """Cancel all calls, and return their steps."""
         given_up, self._calls = self._calls, []
         for call in given_up:
             call.task.cancel()
@@ -60,7 +60,7 @@ class InFlight(Generic[T]):
         return sorted(call.step for call in given_up)
 
     async def _wait_for_others(self, until: float | None) -> None:
-        """Let calls that began with one that has just ended end too, if they soon do."""
+        """Wait a moment for calls that began together with one that has just ended."""
         now = _now()
         took = max((now - call.began for call in self._calls if call.task.done()), default=0.0)
         others = [

@@ -22,23 +22,23 @@ from app.services.marking.answer_scorer import AnswerScorer
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 
-#: Runs kept between answers are on banks of so many items together, as the versions kept in memory
-#: may have: each keeps its own version there. What is left of a run counts as so many items.
+#: Most items in the banks of all runs that are kept between answers. The limit for versions in
+#: memory is the same, as each run keeps its version there. A run counts as ITEMS_PER_RUN more.
 KEPT_ITEMS = 1_000_000
 ITEMS_PER_RUN = 4_000
-#: How an item ends that was not answered in time.
+#: Closing of an item that was not answered in time.
 LATE = Closing(
     outcome=Outcome.ERROR.value, error_code="timeout", reason="No answer came within answer_within."
 )
 
 R = TypeVar("R")
 Awaited = tuple[SessionRecord, Administration]
-"""An item whose answer is awaited, behind its session."""
+"""A session, and one of its items whose answer is pending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextItem:
-    """An item whose answer a manual session awaits, and the session."""
+    """An item whose answer is pending in a manual session, and the session."""
 
     step: int
     step_token: str
@@ -50,18 +50,18 @@ class NextItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualAnswer:
-    """What a client says about an item: its text, a score, or an outcome; exactly one of them.
+    """A client's answer to an item: exactly one of a response text, a score and an outcome.
 
     Attributes:
-        text: What was answered, beside a score or an outcome: it is kept, and can be marked again.
-        tokens_in: Of the prompt.
-        tokens_out: Of the answer.
-        usd: What it cost.
-        seconds: How long it took.
-        finish_reason: Why it ended.
-        explanation: Of the score or the outcome.
-        link: Where there is more about it, http or https.
-        metadata: String pairs.
+        text: Text of the answer beside a score or an outcome; it is stored and can be rescored.
+        tokens_in: Number of tokens in the prompt.
+        tokens_out: Number of tokens in the answer.
+        usd: Cost of the answer in US dollars.
+        seconds: Time that the answer took.
+        finish_reason: Why the answer ended.
+        explanation: Explanation of the score or the outcome.
+        link: Link to more about the answer, http or https.
+        metadata: Further string pairs.
     """
 
     step_token: str
@@ -83,7 +83,7 @@ class ManualAnswer:
         """Refuse an answer that names another item than its step asked.
 
         Raises:
-            InvalidInputError: It does.
+            InvalidInputError: The answer names another item.
         """
         if self.item_id is not None and self.item_id != key:
             raise InvalidInputError(
@@ -97,10 +97,10 @@ class ManualAnswer:
         item: Administration,
         marked: Closing | None,
     ) -> Closing:
-        """How an awaited item ends by it.
+        """The closing of a pending item by this answer.
 
         Raises:
-            InvalidInputError: It is about another item.
+            InvalidInputError: The answer names another item.
         """
         self.require_about(item.step, version.key_at(item.position))
         closing = marked or self._reported(unparsed_is_wrong=version.unparsed_policy == "wrong")
@@ -118,7 +118,7 @@ class ManualAnswer:
             tokens_out=self.tokens_out,
             usd=self.usd,
             latency_ms=None if self.seconds is None else 1000 * self.seconds,
-            # Where a budget caps what answers take, one that does not say it counts.
+            # If a budget caps usage, an answer of unknown usage must count as a call.
             attempts=1 if is_metered or any(each is not None for each in took) else None,
             finish_reason=self.finish_reason or closing.finish_reason,
             reason=self.explanation or closing.reason,
@@ -138,7 +138,7 @@ class ManualAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A session after an answer, and the items that it is asked next."""
+    """A session after an answer, and the items that it asks next."""
 
     record: SessionRecord
     next_items: Sequence[NextItem]
@@ -146,7 +146,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[R]):
-    """A run as its session, or its ranking, was at a revision; it counts as so many items."""
+    """A run of a session or a ranking at a revision; `n_items` is its size in the cache."""
 
     revision: int
     run: R
@@ -155,12 +155,12 @@ class Held(Generic[R]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ManualSessions:
-    """Answering by hand, several items at a time where the session says so.
+    """Use cases of manual sessions, which may have several items in flight.
 
-    Whoever answers locks the session's row, so that answers that come at once are taken in one
-    after the other. Runs are kept from the first item on, each with the revision of its session: it
-    is as stored where that is the stored one, whoever else answers. Any other is opened from the
-    stored answers.
+    An answer locks the session's row, so that concurrent answers are taken in one after the other.
+    Runs are kept in memory from the first item on, with the revision of their session. A kept run
+    is valid only if this revision is the stored one, as another process may have taken an answer;
+    otherwise the run is opened from the stored answers.
     """
 
     database: Database
@@ -170,23 +170,23 @@ class ManualSessions:
     _runs: LRUCache[str, Held[Any]] = field(
         init=False, default_factory=lambda: LRUCache(KEPT_ITEMS, lambda held: held.n_items)
     )
-    # Of answers in this process the second waits here, not in a transaction.
+    # With these locks, concurrent answers in this process wait here and not in a transaction.
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(
         init=False, default_factory=WeakValueDictionary
     )
 
     def keep(self, record: SessionRecord, run: SessionRun) -> None:
-        """Go on with a run once its session is answered next."""
+        """Keep a run for the next answer of its session."""
         run.forget_figures()
         n_items = ITEMS_PER_RUN + run.version.bank.n_items
         if n_items <= KEPT_ITEMS:
             self._runs[record.id] = Held(record.revision, run, n_items)
 
     async def next_item(self, session_id: str) -> NextItem:
-        """The item that a manual session waits for; of several the one that was asked first.
+        """The item for which a manual session waits; of several, the one that was asked first.
 
         Raises:
-            InvalidStateError: It is not a manual session that waits for an answer.
+            InvalidStateError: The session is not a manual one that waits for an answer.
         """
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
@@ -194,12 +194,12 @@ class ManualSessions:
         return item
 
     async def next_items(self, session_id: str, n: int) -> Sequence[NextItem]:
-        """At most `n` items that a manual session waits for, in order of asking.
+        """At most `n` items for which a manual session waits, in order of asking.
 
-        What was not answered in time is closed first, and other items take its place.
+        Items that were not answered in time are closed first, and others take their place.
 
         Raises:
-            InvalidStateError: It is not a manual session that waits for an answer.
+            InvalidStateError: The session is not a manual one that waits for an answer.
         """
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
@@ -208,12 +208,12 @@ class ManualSessions:
         return await self._items([(record, one) for one in awaited[:n]])
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> Answered:
-        """Take one answer of a manual session and choose what is asked next, or end it.
+        """Take one answer of a manual session, then choose the next items or end the session.
 
         Raises:
             InvalidInputError: Not exactly one of response, score and outcome; or another item.
             InvalidStateError: The session does not wait for an answer.
-            StaleStepError: The step was answered before, or the token is not its own.
+            StaleStepError: The step was answered before, or the token is not that of the step.
         """
         _require_one_kind(answer)
         marked = None if answer.response is None else await self._marked(session_id, answer)
@@ -221,11 +221,11 @@ class ManualSessions:
         return Answered(record, await self._items(asked))
 
     async def release(self, session_id: str, step_token: str) -> NextItem:
-        """Give an item back: it is awaited under another token, from whoever fetches it next.
+        """Give an item back: it gets a new token, for the client that fetches it next.
 
         Raises:
             InvalidStateError: The session does not wait for an answer.
-            StaleStepError: The step was answered before, or the token is not its own.
+            StaleStepError: The step was answered before, or the token is not that of the step.
         """
         async with self.database.unit_of_work() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id, for_update=True)
@@ -239,10 +239,10 @@ class ManualSessions:
     async def _advanced(
         self, session_id: str, answer: ManualAnswer | None = None, marked: Closing | None = None
     ) -> tuple[SessionRecord, list[Administration], list[Awaited]]:
-        """A session after an answer was taken in, and those that are overdue were closed.
+        """Take in an answer, if there is one, and close the overdue items of a session.
 
         Returns:
-            The session, its items that are awaited now, and those that were asked now.
+            The session, all its pending items, and those that were asked now.
         """
         turn = self._turns.setdefault(session_id, asyncio.Lock())
         async with turn:
@@ -254,9 +254,9 @@ class ManualSessions:
                     if answer is not None:
                         item = asked_with(answer.step_token, record, awaited)
                         given[item.step] = answer.closing(record, held.run.version, item, marked)
-                    # Taken out: nobody goes on with it if the step is not stored.
+                    # Take the run out, so that it is not used again if the step is not stored.
                     self._runs.pop(session_id, None)
-                    if held.revision != record.revision:  # another process was quicker
+                    if held.revision != record.revision:  # another process took an answer before
                         continue
                     given |= {
                         one.step: LATE
@@ -287,14 +287,14 @@ class ManualSessions:
         return Held(record.revision, run, ITEMS_PER_RUN + version.bank.n_items)
 
     async def _version_of(self, record: SessionRecord) -> LoadedVersion:
-        """What a session asks, and how it did when it began."""
+        """The bank version that a session asks, with prompts and scorers as at its start."""
         held: Held[SessionRun] | None = self._runs.get(record.id)
         if held is not None:
             return held.run.version
         return await self.versions.load_as(record.bank_version_id, record.provenance["asking"])
 
     async def _items(self, awaited: Sequence[Awaited]) -> list[NextItem]:
-        """What is awaited, as it is shown: of one session, or of the members of one ranking."""
+        """Pending items in the form for clients, of one session or one ranking's members."""
         if not awaited:
             return []
         version = await self._version_of(awaited[0][0])
@@ -312,7 +312,7 @@ class ManualSessions:
         ]
 
     async def _marked(self, session_id: str, answer: ManualAnswer) -> Closing:
-        """How the text of an answer is marked, by the item's scorer."""
+        """The closing of an answer whose text the item's scorer scores."""
         async with self.database.reading() as uow:
             record, awaited = await uow.sessions.with_awaited(session_id)
         item = asked_with(answer.step_token, record, awaited)
@@ -323,7 +323,7 @@ class ManualSessions:
                 f"Item {expected.item.key!r} has no content to score a response against: give a "
                 "score."
             )
-        # What earlier marks took matters to scorers that pay for their calls.
+        # Scorers that call out have a budget, so the cost of earlier scores matters to them.
         asked: Sequence[Administration] = ()
         if calls_out(expected.item.scorer):
             async with self.database.reading() as uow:
@@ -339,9 +339,9 @@ class ManualSessions:
 
 
 def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) -> Advance:
-    """What was closed of a manual session, with the items that it asks next, or its end.
+    """The step of a manual session that stores closings and the next items, or its end.
 
-    It ends once nothing more is to be asked and no answer is awaited.
+    The session ends when it has no more items to ask and no answer is pending.
     """
     chosen, stop = run.choose(elapsed_s=elapsed_s)
     return run.step_forward(
@@ -354,7 +354,7 @@ def next_step(run: SessionRun, closed: dict[int, Closing], *, elapsed_s: float) 
 
 
 def new_token() -> str:
-    """Names one asking of an item; nobody guesses it."""
+    """A token that names one asking of an item and cannot be guessed."""
     return secrets.token_urlsafe(16)
 
 
@@ -390,7 +390,7 @@ def _required(record: SessionRecord, awaited: list[Administration]) -> list[Admi
 
 
 def asked_with(token: str, record: SessionRecord, awaited: list[Administration]) -> Administration:
-    """The awaited item of a token."""
+    """The pending item that has this token; raises `StaleStepError` if none has."""
     for item in _required(record, awaited):
         if item.step_token == token:
             return item
@@ -407,6 +407,6 @@ def asked_with(token: str, record: SessionRecord, awaited: list[Administration])
 
 
 def is_overdue(record: SessionRecord, item: Administration) -> bool:
-    """Whether an awaited item was not answered in time."""
+    """Whether a pending item was not answered in time."""
     within = record.design.get("answer_within")
     return within is not None and (datetime.now(UTC) - item.asked_at).total_seconds() > within

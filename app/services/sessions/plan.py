@@ -1,8 +1,8 @@
-"""How a session is run, and its items in pretest.
+"""The plan of a session, and its pretest items.
 
-These are seeded into sessions to learn about the items, not about the examinee. They have no
-parameters yet, so their positions lie behind those of the engine's bank. Their answers are marked
-and stored like any other and cost like any other, but no figure of the test knows them.
+Sessions ask some pretest items to learn about these items, not about the examinee. Pretest items
+have no parameters yet, so their positions come after those of the engine's bank. Their answers are
+scored, stored and paid for like any others, but do not enter the figures of the test.
 """
 
 from collections import Counter
@@ -20,17 +20,17 @@ from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.endings import FailureLimits
 from app.services.sessions.figures import outcomes_in
 
-# Names this stream of random numbers; others of a session are [seed, step], [seed, position].
+# Key of this stream of random numbers; a session's others are [seed, step] and [seed, position].
 _SLOTS = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretestPlan:
-    """Which items in pretest a session asks beside its test.
+    """Pretest items that a session asks beside its test.
 
     Attributes:
-        items_per_session: At most so many; None leaves it to the bank.
-        positions: Those chosen for this session, in the order in which they are asked.
+        items_per_session: Most pretest items of the session; None takes the bank's number.
+        positions: Positions of the chosen items, in the order of asking.
     """
 
     items_per_session: int | None = None
@@ -47,14 +47,14 @@ class PretestPlan:
 
 
 class PretestItems:
-    """The items in pretest of one session as it runs.
+    """The pretest items of one session as it runs.
 
-    Each waits for a random moment among the first items of the test. These are at least
-    `min_items`, so that all of them are asked as a rule; a very short test is not made of them
-    alone. What has not come up when the test stops is not asked: it never goes on for them.
+    Each pretest item has a random place among the first items of the test. These are at least
+    `min_items`, so that usually all pretest items are asked, and at least twice as many as pretest
+    items, so that these do not dominate a short test. The test never continues only for them.
 
     Attributes:
-        pending: Positions of those whose answers are awaited.
+        pending: Positions of the pretest items that wait for an answer.
     """
 
     def __init__(self, plan: PretestPlan, stopping: StoppingDesign, *, seed: int) -> None:
@@ -70,23 +70,23 @@ class PretestItems:
         self.pending: set[int] = set()
 
     def due(self, n_asked: int) -> int | None:
-        """Position of the item whose moment has come after `n_asked` items of the test."""
+        """Position of the pretest item to ask after `n_asked` items of the test; else None."""
         nth = self._n_planned - len(self._waiting)
         return self._waiting[0] if self._waiting and self._slots[nth] <= n_asked else None
 
     def ask(self, position: int) -> None:
-        """An item was put to the examinee."""
-        if position in self._waiting:  # not among them in a session made from another one's answers
+        """Note that an item was asked."""
+        if position in self._waiting:  # it is not in a session made from another one's answers
             self._waiting.remove(position)
         self.pending.add(position)
 
     def close(self, position: int, closing: Closing) -> None:
-        """It was answered, or will not be."""
+        """Note that an item was answered, or will not be."""
         self.pending.remove(position)
         self._outcomes[closing.outcome] += 1
 
     def figures(self) -> PretestFigures:
-        """What `GET /v1/sessions/{id}` shows of them."""
+        """Figures of the pretest items in `GET /v1/sessions/{id}`."""
         caution = None
         if self._n_planned < self._wanted:
             there = f"only {self._n_planned}" if self._n_planned else "no"
@@ -104,9 +104,9 @@ class PretestItems:
         }
 
 
-#: Times that one item may be asked.
+#: Most times that one item may be asked.
 MAX_REPEATS = 32
-#: Items in flight at once of a manual session.
+#: Most items in flight in a manual session.
 MAX_BY_HAND = 64
 _PATIENCE = ("answer_within", "idle_timeout")
 _ANSWERING = ("repeats", "cache", *_PATIENCE)
@@ -114,13 +114,13 @@ _ANSWERING = ("repeats", "cache", *_PATIENCE)
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """How a session is run: the engine's design, and what goes beyond it.
+    """How a session is run: the engine's design and further settings.
 
     Attributes:
-        repeats: Times that each item is asked; the mean of the scores is its score.
-        cache: Keep answers, and take kept ones instead of calls.
-        answer_within: Of a manual session: seconds after which an awaited item is closed as error.
-        idle_timeout: Of a manual session: seconds of silence after which it ends as cancelled.
+        repeats: Times that each item is asked; the mean of the scores is the item's score.
+        cache: Whether answers are kept, and kept answers are used instead of calls.
+        answer_within: Seconds after which a pending item of a manual session is closed as error.
+        idle_timeout: Seconds of silence after which a manual session ends as cancelled.
     """
 
     design: Design
@@ -140,10 +140,10 @@ class SessionPlan:
 
     @classmethod
     def from_dict(cls, stored: Plan) -> "SessionPlan":
-        """From what `to_dict` made.
+        """Make a plan from the result of `to_dict`.
 
         Raises:
-            InvalidInputError: A value that makes no sense, with JSON pointers.
+            InvalidInputError: A value makes no sense; problems have JSON pointers.
         """
         parts: dict[str, Any] = dict(stored)
         failures = parts.pop("failures", {})
@@ -155,17 +155,17 @@ class SessionPlan:
 
     @classmethod
     def of_new(cls, asked: Plan) -> "SessionPlan":
-        """From a request: of a test that is to begin, or whose answers are estimated anew.
+        """Make a plan from a request for a new test or for a replay.
 
         Raises:
-            InvalidInputError: As for `from_dict`, and what is let pass of stored tests alone.
+            InvalidInputError: As in `from_dict`, or for settings that only stored tests may have.
         """
         plan = cls.from_dict(asked)
         plan.design.estimator.require_useful()
         return plan
 
     def to_dict(self) -> Plan:
-        """What a session stores."""
+        """The form in which a session stores its plan."""
         made = {
             **self.design.to_dict(),
             "failures": asdict(self.limits),

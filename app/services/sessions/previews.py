@@ -1,4 +1,4 @@
-"""One item put to an endpoint before a test is paid: what is sent, what comes, how it is marked."""
+"""Previews one item before a test is paid for: what is sent, the reply, and its score."""
 
 import math
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ _SCRIPTED = "scripted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewSpec:
-    """What is to be looked at."""
+    """The item, endpoint and prompt to preview; `send` false sends nothing."""
 
     bank: str
     item: str
@@ -39,13 +39,13 @@ class PreviewSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What was found.
+    """A preview of one item.
 
     Attributes:
-        requests: The calls, one for each option where likelihoods are compared; empty for
-            simulated examinees, which nobody calls.
-        style: How the item is put.
-        closing: The answer and its mark; None where nothing was sent.
+        requests: The calls; one for each option if likelihoods are compared, none for simulated
+            examinees.
+        style: Prompt style of the item.
+        closing: The answer and its score; None if nothing was sent.
     """
 
     item: BankItem
@@ -63,12 +63,12 @@ class Previews:
     transport: Transport
 
     async def preview(self, spec: PreviewSpec, view: View) -> Preview:
-        """Put one item to an endpoint.
+        """Preview one item with one endpoint.
 
         Raises:
-            NotFoundError: No such bank, item or endpoint.
+            NotFoundError: The bank, item or endpoint does not exist.
             MissingScopeError: The bank is withheld, and the caller may not write banks.
-            InvalidInputError: The item or the endpoint cannot be asked so.
+            InvalidInputError: The item cannot be asked in this way, or not to this endpoint.
         """
         async with self.database.reading() as uow:
             bank = await uow.banks.find(spec.bank)
@@ -121,5 +121,5 @@ class Previews:
 
 
 async def _hints(item: BankItem) -> SimulationHints:
-    """Of an item of average difficulty."""
+    """Simulation hints for an item of average difficulty."""
     return await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])

@@ -1,4 +1,4 @@
-"""Sessions as reports, and ended ones as files of other tools."""
+"""Makes reports of sessions, and exports ended sessions as files for other tools."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from app.storage.database import Database
 
 @dataclass(frozen=True, eq=False)
 class SessionReports:
-    """Tells the result of a test, whatever its state."""
+    """Reports of sessions in any state."""
 
     database: Database
     versions: VersionService
@@ -42,10 +42,10 @@ class SessionReports:
     joins: JoinChecks
 
     async def report(self, session_id: str, *, reveal: bool) -> SessionReport:
-        """The report of a session as far as it has come.
+        """The report of a session as of now.
 
         Raises:
-            NotFoundError: No such session.
+            NotFoundError: There is no such session.
         """
         view = View(is_whole=reveal)
         record = view.session(await self.sessions.get(session_id))
@@ -80,7 +80,7 @@ class SessionReports:
         self, record: SessionRecord, version: LoadedVersion, stored: BankVersion
     ) -> Known:
         design = SessionPlan.from_dict(record.design).design
-        # Nothing is chosen any more: what choosing alone needs would cost time, or tokens counts.
+        # No item is chosen here, so settings for selection only would just cost time or tokens.
         selection = design.selection.model_copy(update={"exposure": None, "cost_weight": 0.0})
         calibration = stored.calibration
         return Known(
@@ -154,18 +154,18 @@ class SessionFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        """What HTTP calls it."""
+        """Media type in HTTP."""
         return "application/json" if self is SessionFormat.EEE else "application/x-ndjson"
 
     @property
     def suffix(self) -> str:
-        """How names of such files end."""
+        """File extension, without the leading dot."""
         return "eee.json" if self is SessionFormat.EEE else "eee.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFile:
-    """A session on its way out."""
+    """An exported session."""
 
     name: str
     media_type: str
@@ -180,11 +180,11 @@ async def export_session(
     *,
     reveal: bool,
 ) -> SessionFile:
-    """One ended session as a file. Items without a score are counted, not listed.
+    """Export an ended session as a file. Items without a score are counted, but not listed.
 
     Raises:
-        NotFoundError: No such session.
-        InvalidStateError: It has not ended.
+        NotFoundError: There is no such session.
+        InvalidStateError: The session has not ended.
     """
     view = View(is_whole=reveal)
     record = await sessions.get(session_id)
@@ -202,7 +202,7 @@ async def export_session(
     if view.shows(withheld=record.withheld):
         positions = sorted({asked.position for asked in answers})
         items = await versions.items_at(version, positions)
-    # Of thousands of answers this is a second, in which nobody else is to wait.
+    # With thousands of answers this takes a second: a thread keeps the event loop free.
     content = await asyncio.to_thread(_content, _test(record), answers, items, file_format)
     return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
 

@@ -1,4 +1,4 @@
-"""Marks the stored answers of an ended session again, without calling the model."""
+"""Scores the stored answers of an ended session again, without calling the model."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ from app.services.sessions.asking import combined, repeats_in
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 
-#: The relation of such a session to the one whose answers it marks.
+#: Relation of a rescoring session to the session whose answers it scores.
 RESCORE = "rescore"
-#: Answers being marked at once; endpoints of scorers keep limits of their own.
+#: Answers that are scored at the same time; endpoints of scorers have their own limits.
 _AT_ONCE = 8
 
 Write = Callable[[SessionRecord, Advance], Awaitable[None]]
@@ -31,10 +31,10 @@ Write = Callable[[SessionRecord, Advance], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One answer before and after.
+    """One answer before and after a rescoring.
 
     Attributes:
-        withheld: It is one to a withheld bank.
+        withheld: Whether the item's bank is withheld.
     """
 
     step: int
@@ -55,11 +55,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescoring:
-    """One such session, claimed.
+    """A rescoring session that this worker has claimed.
 
     Attributes:
         write: Stores a step under the session's lease.
-        on_wait: Told of waits.
+        on_wait: Called when the session waits.
     """
 
     record: SessionRecord
@@ -71,7 +71,7 @@ class Rescoring:
     on_wait: OnWait
 
     async def run(self) -> None:
-        """Mark what is not marked yet, in the order in which the answers came, and end."""
+        """Score the pending answers in the order of their arrival, and end the session."""
         record, started = self.record, time.monotonic()
         parent, sources, administrations = await retry_outages(self._stored)
         run = await open_run(self.versions, record, administrations)
@@ -99,7 +99,7 @@ class Rescoring:
         await self.write(record, replace(last, summary={**last.summary, "rescore": figures}))
 
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
-        """The older session, its closings by our steps in order of arrival, and our own items."""
+        """The parent session, its closings by our steps in order of arrival, and our own items."""
         if self.record.parent_id is None:
             raise SextantError(f"Session {self.record.id} has no answers to score again.")
         async with self.database.unit_of_work() as uow:
@@ -116,13 +116,13 @@ class Rescoring:
         sources: Mapping[int, Closing],
         marker: AnswerScorer,
     ) -> AsyncIterator[dict[int, Closing]]:
-        """New closings in the given order, those that are ready together."""
+        """Yield new closings in the order of `steps`, all that are ready at a time."""
         left = deque(steps)
         waiting: deque[tuple[int, asyncio.Task[Closing]]] = deque()
         try:
             while left or waiting:
                 if run.blocked() is not None:
-                    left.clear()  # what is under way was paid for, and is kept
+                    left.clear()  # calls in flight are paid for, so their results are kept
                 while left and len(waiting) < _AT_ONCE:
                     step = left.popleft()
                     call = self._mark(version, marker, int(run.position(step)), sources[step])
@@ -143,7 +143,7 @@ class Rescoring:
     async def _mark(
         self, version: LoadedVersion, marker: AnswerScorer, position: int, old: Closing
     ) -> Closing:
-        """The new closing of one item; an answer that is not there stays what it was."""
+        """The new closing of one item; without its stored answer, a scored one becomes an error."""
         if repeats := repeats_in(old):
             return combined([await self._mark(version, marker, position, each) for each in repeats])
         if old.answer_text is None or is_cut(old.answer_text) or is_cut(old.raw_text):
@@ -188,7 +188,7 @@ class Rescoring:
 def old_closings(
     theirs: Sequence[Administration], ours: Sequence[Administration]
 ) -> dict[int, Closing]:
-    """Closings of the older session by the steps of the newer one, in order of arrival."""
+    """Closings of the parent session by the steps of the new session, in order of arrival."""
     steps = {item.position: item.step for item in ours}
     return {
         steps[item.position]: item.closing
@@ -219,7 +219,7 @@ def changes(
 
 
 def _figures(parent: SessionRecord, found: Sequence[Change]) -> RescoreFigures:
-    """What marking again has changed."""
+    """Figures of the changes that the rescoring made."""
     both = [
         (change.before.score, change.after.score)
         for change in found

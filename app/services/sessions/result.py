@@ -1,4 +1,4 @@
-"""What an ended session found out, read from its stored figures, and why to trust that less."""
+"""Reads the result of an ended session from its stored figures, with cautions about it."""
 
 import math
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class Result:
     """Ability and predicted score of an ended session.
 
     Attributes:
-        theta: Ability, logits; `None` where there is no estimate.
-        se: Its standard error, as the model has it.
-        interval: Its 95 % interval, corrected where the bank's version knows how.
-        score: The predicted whole-bank score, if there is one; see `score_in`.
-        n_scored: Answers that it stands on.
-        extrapolation: Where the examinee stands among those calibrated; see
+        theta: Ability in logits; `None` without an estimate.
+        se: Standard error of theta by the model.
+        interval: 95 % interval of theta, corrected if the bank version has a correction.
+        score: Predicted score on the whole bank, or `None`; see `score_in`.
+        n_scored: Number of scored answers.
+        extrapolation: Position of the examinee among the reference models; see
             `app.services.sessions.figures`.
-        reason: Why there is no ability, and where there is none either no score.
+        reason: Why there is no ability, or neither ability nor score.
     """
 
     theta: float | None
@@ -46,14 +46,15 @@ class Result:
 
     @property
     def place(self) -> Place | None:
-        """Where the examinee is among those calibrated; None where nobody knows them."""
+        """Place of the examinee among the reference models; None where these are unknown."""
         stands = self.extrapolation
-        if stands is None or (sd := stands.get("sd")) is None:  # not told by sessions of before
+        # Older sessions do not store the sd.
+        if stands is None or (sd := stands.get("sd")) is None:
             return None
         return Place(PopulationPosition(stands["standing"]), sd, stands["position"])
 
     def ability(self, correction: IntervalCorrection | None) -> Ability:
-        """What abilities are compared by, given what was learned of the session's version."""
+        """The ability for comparisons, under the interval correction of the session's version."""
         return Ability(
             theta=math.nan if self.theta is None else self.theta,
             se=math.inf if self.se is None else self.se,
@@ -63,10 +64,10 @@ class Result:
         )
 
     def to_decide(self, correction: IntervalCorrection | None) -> tuple[float | None, float | None]:
-        """The interval of theta that decides, given what was learned of the session's version.
+        """The interval of theta for decisions, under the correction of the session's version.
 
-        That of the session; of whom nobody knows to be like those calibrated one that holds both
-        that and theirs by whom abilities are compared, and is nowhere narrower than either.
+        This is the session's interval. If the answers leave open whether the examinee is like the
+        reference models, it is the smallest interval that holds this and the one for comparisons.
         """
         (lo, hi), place = self.interval, self.place
         is_open = place is not None and place.is_open
@@ -77,24 +78,24 @@ class Result:
 
 
 def result_of(record: SessionRecord) -> Result:
-    """The result of a session that ended with one.
+    """The result of a session that ended without failure.
 
     Raises:
-        InvalidStateError: It goes on, or has failed.
+        InvalidStateError: The session has not ended, or it has failed.
     """
     if record.status not in ENDED:
         raise InvalidStateError(
             f"Session {record.id} is {record.status}; this needs one that has ended."
         )
     if record.status == "failed":
-        # Why may quote an answer.
+        # The detail may quote an answer, so it is not shown for a withheld bank.
         why = "." if record.withheld else f": {record.stop_detail}"
         raise InvalidStateError(f"Session {record.id} has failed{why}")
     return result_in(record.summary)
 
 
 def result_in(summary: ResultFigures) -> Result:
-    """The result that the figures of an ended session tell."""
+    """The result in the figures of an ended session."""
     estimate = summary["estimate"]
     return Result(
         theta=estimate["theta"],
@@ -108,12 +109,12 @@ def result_in(summary: ResultFigures) -> Result:
 
 
 def score_in(summary: ResultFigures, tag: str = WHOLE_BANK) -> ScoreFigures | None:
-    """`value`, `interval`, `method` of the score of a tag's items; None without one.
+    """`value`, `interval`, `method` of the score on a tag's items; None if there is none.
 
-    A score that is known, for everything was asked, lies between itself and itself.
+    If every item was asked, the score is known, and both ends of the interval equal the score.
 
-    A session tells the score that it was about, and where the bank measures several abilities
-    those of the tags, and of the whole bank if it was about another.
+    A session has the score on its target. In a bank of several abilities it also has the scores on
+    the tags, and on the whole bank if its target is another.
     """
     score = summary["score"]
     if score is None:
@@ -141,7 +142,7 @@ _ENDED_EARLY = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def cautions_of(session: SessionRecord, *, is_score: bool) -> str | None:
-    """What is to be said beside a session's predicted score, or its theta; None if nothing is."""
+    """Cautions to show beside a session's predicted score, or its theta; None without any."""
     known, summary = session.provenance, session.summary
     extrapolation = summary["estimate"].get("extrapolation")
     told = (

@@ -1,8 +1,8 @@
-"""One adaptive test as it runs: the engine's state beside the figures that people see.
+"""One adaptive test as it runs: the engine's state and the figures that people see.
 
-A `SessionRun` does no I/O: `ManualSessions` and `SessionRunner` (live endpoints) both drive one and
-store what it says. Opened again from the stored administrations it is the same, bit for bit, as the
-one that was lost.
+A `SessionRun` does no I/O. `ManualSessions` and `SessionRunner` (live endpoints) drive it and store
+its results. A run that is opened again from the stored administrations equals the lost one bit for
+bit.
 """
 
 import math
@@ -54,16 +54,16 @@ from app.services.sessions.figures import (
 )
 from app.services.sessions.plan import PretestItems, SessionPlan
 
-#: A prediction on the way is this old at most when a step is told, seconds, even where its worker
-#: has no time to spare: on a large bank it costs more than the rest of a step.
+#: Largest age in seconds of the prediction in a step, even if the worker has no time to spare: on a
+#: large bank, a prediction costs more than the rest of the step.
 OLDEST_PREDICTION_S = 2.0
-#: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
-#: over the bank.
+#: In larger banks, the whole-bank score is predicted only at the end of the test, because this
+#: takes a pass over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
 class SessionRun:
-    """The state of one session in the hands of whoever drives it."""
+    """The state of one running session."""
 
     def __init__(
         self,
@@ -104,15 +104,15 @@ class SessionRun:
 
     @property
     def pending(self) -> dict[int, ItemIndex]:
-        """Steps that are asked and not closed."""
+        """Items by step that are asked but not closed."""
         waiting = {*self.state.pending, *self._pretest.pending}
         return {step: item for step, item in self._steps.items() if item in waiting}
 
     @property
     def precision_reached(self) -> bool | None:
-        """Whether the result is as exact as was asked for; None when the design does not say.
+        """Whether the SE of theta and the margin of the score reach the targets of the design.
 
-        By the SE of theta, or by the margin of the score.
+        None if the design has no such target.
         """
         stopping = self._design.stopping
         if stopping.se is None and stopping.score_margin is None:
@@ -126,7 +126,7 @@ class SessionRun:
 
     @property
     def population_position(self) -> ExtrapolationFigures | None:
-        """Where the examinee stands among those calibrated, as of the last summary."""
+        """Position of the examinee among the reference models, as of the last summary."""
         has_result = no_result(self.state.n_scored) is None
         if self._population_position is None and has_result and self._predicts_live:
             target = self._design.selection.target
@@ -134,7 +134,7 @@ class SessionRun:
         return self._population_position
 
     def forget_figures(self) -> None:
-        """Make all figures anew when next asked for them, as a run does that was just opened."""
+        """Discard all figures, so that the next summary computes them as in a newly opened run."""
         self._information = math.inf
         self.score = self._profile = self._population_position = None
         self._predicted_at_s = -math.inf
@@ -144,7 +144,7 @@ class SessionRun:
         return self._steps[step]
 
     def blocked(self) -> Stop | None:
-        """Why nothing more can be asked of this examinee, whatever the test says."""
+        """Why this examinee can be asked nothing more, whatever the test says; else None."""
         stop = self._failures.stop(closed=self._closed, scored=len(self.state.responses))
         if stop is not None:
             return stop
@@ -157,12 +157,12 @@ class SessionRun:
         return None
 
     def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
-        """Mark as many new items as asked as may be in flight; and why there are no more."""
+        """Choose new items until as many as allowed are in flight, and why there are no more."""
         asked: list[SelectedItem] = []
         while len(self.pending) < self.state.may_be_pending(self._design.concurrency):
             if (stop := self.blocked()) is not None:
                 return asked, stop
-            # Counted in items of the test: with or without items in pretest, the test is the same.
+            # Pretest items do not count here, so the test is the same with or without them.
             nth = self.state.n_asked
             decision = self.test.ask(
                 self.state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
@@ -179,7 +179,7 @@ class SessionRun:
         return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
-        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
+        """Note an item as asked that this run chose or, in a ranking, that all members get."""
         step = len(self._steps) + 1
         bank = self.test.bank
         self._information = bank.model.item_information(
@@ -194,7 +194,7 @@ class SessionRun:
         )
 
     def close(self, step: int, closing: Closing) -> Closing:
-        """Take in how an asked item ended; returns the closing with theta and SE after it."""
+        """Take in the closing of an item, and return it with theta and SE after it."""
         self._absorb(step, closing)
         belief = self.state.belief
         return replace(closing, theta=finite(belief.theta), se=finite(belief.se))
@@ -245,7 +245,7 @@ class SessionRun:
         return shown(figures, self.version.theta_withheld)
 
     def ending(self, stop: Stop) -> Ending:
-        """How the session ends for this reason."""
+        """The ending of the session for this reason."""
         return ending_of(
             stop,
             closed=self._closed,
@@ -265,7 +265,7 @@ class SessionRun:
         ending: Ending | None = None,
         status: str = "running",
     ) -> Advance:
-        """What storage is to write for this step: rows, events and figures in one value."""
+        """All that storage must write for this step: rows, events and figures."""
         figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
         events = [
             SessionEvent(
@@ -327,7 +327,7 @@ class SessionRun:
         if self.version.is_pretest(item):
             self._pretest.ask(item)
         else:
-            # Of an item that was asked before probabilities were noted chance is not known.
+            # Items of older sessions have no stored sampling probability.
             self.state = self.test.administer(self.state, item, probability or 1.0)
         self._steps[step] = item
 
@@ -336,7 +336,7 @@ class SessionRun:
         tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
         usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
         if self.version.is_pretest(item):
-            # What it cost counts towards the budget; nothing else of it touches the test.
+            # A pretest item counts towards the budget, but does not affect the test otherwise.
             self._pretest.close(item, closing)
             self.state = replace(self.state, usage=self.state.usage + usage)
         else:
@@ -371,10 +371,10 @@ class SessionRun:
         }
 
     def _expected_items(self) -> int | None:
-        """Items in all that the precision will probably take, if it goes on as now.
+        """Expected number of items at the end, if precision improves as now; None if unknown.
 
-        It ends no test before `min_items` answers are marked, and of the items to come as many will
-        have no mark as of those before.
+        No test ends for precision before `min_items` scored answers. The expected share of answers
+        without a score is that of the answers so far.
         """
         stopping, scored = self._design.stopping, self.state.n_scored
         missing = self._missing()
@@ -386,7 +386,7 @@ class SessionRun:
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
 
     def _missing(self) -> int | None:
-        """Answers that are still to come for the precision that ends the test; None: unknown."""
+        """Number of answers still needed for the target precision; None if unknown."""
         stopping, se = self._design.stopping, self.state.belief.se
         if stopping.se is not None and 0 < se < math.inf and 0 < self._information < math.inf:
             return math.ceil((1 / stopping.se**2 - 1 / se**2) / self._information)
@@ -412,11 +412,11 @@ async def open_run(
     plan: SessionPlan | None = None,
     spare: SpareTime | None = None,
 ) -> SessionRun:
-    """A session as far as its answers go.
+    """Open the run of a session from its stored answers.
 
     Raises:
-        InvalidInputError: Its design cannot be built on its bank version.
-        NotFoundError: No such version.
+        InvalidInputError: The design cannot be built on the bank version.
+        NotFoundError: The bank version does not exist.
     """
     if version is None:
         version = await versions.load_as(session.bank_version_id, session.provenance["asking"])

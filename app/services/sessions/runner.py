@@ -1,4 +1,4 @@
-"""Runs a live session: asks the endpoint, marks the answers, stores each step under its lease."""
+"""Runs live sessions: asks the endpoint, scores the answers, stores each step under its lease."""
 
 import asyncio
 import math
@@ -43,13 +43,13 @@ from app.tracing import note_evaluation, span
 
 logger = structlog.get_logger(__name__)
 
-#: Steps of one statement: what waits longer than the others for the sake of one is bounded.
+#: Most steps that one statement writes, which bounds how long one step can delay others.
 MOST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
-    """A claimed session with everything needed to go on with it."""
+    """A claimed session with everything needed to continue it."""
 
     record: SessionRecord
     run: SessionRun
@@ -59,12 +59,12 @@ class LiveSession:
 
     @property
     def version(self) -> LoadedVersion:
-        """What is asked."""
+        """The bank version that is asked."""
         return self.run.version
 
     @property
     def time_limit_s(self) -> float | None:
-        """Seconds that it may take in all; None where it may take as many as it wants."""
+        """Seconds that the session may take in all; None without a limit."""
         return self.run.plan.design.budget.seconds
 
     def elapsed_s(self) -> float:
@@ -72,36 +72,36 @@ class LiveSession:
         return self.record.active_s + time.monotonic() - self.started
 
     def time_left_s(self) -> float | None:
-        """Seconds until the time limit, 0 when it is past; None where there is none."""
+        """Seconds until the time limit, 0 after it; None without a limit."""
         if self.time_limit_s is None:
             return None
         return max(0.0, self.time_limit_s - self.elapsed_s())
 
     def is_late(self) -> bool:
-        """Whether the time limit, if there is one, is reached."""
+        """Whether there is a time limit and it is reached."""
         return self.time_limit_s is not None and self.elapsed_s() >= self.time_limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """Two clients that share nothing: a connection made for one is never used by the other.
+    """Two HTTP clients that share no connections, so that neither can use the other's.
 
     Attributes:
-        public: Refuses loopback and private addresses that are not allow-listed.
-        private: Calls them too.
+        public: Client that refuses loopback and private addresses which are not allow-listed.
+        private: Client that calls these addresses as well.
     """
 
     public: Transport
     private: Transport
 
     def of(self, record: SessionRecord) -> Transport:
-        """The client for a session, by what the server that made it allows."""
+        """The client for a session, by what the server that created the session allows."""
         return self.private if record.provenance["private_endpoints"] else self.public
 
 
 @dataclass(eq=False, kw_only=True)
 class SessionRunner(LeasedRunner[SessionRecord]):
-    """Drives claimed sessions of one worker process."""
+    """Runs the claimed sessions of one worker process."""
 
     kind = "session"
 
@@ -174,10 +174,10 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         version: LoadedVersion | None = None,
         plan: SessionPlan | None = None,
     ) -> LiveSession:
-        """A claimed session with all it takes to go on, rebuilt from what is stored.
+        """Rebuild a claimed session from storage, with everything needed to continue it.
 
         Raises:
-            SextantError: It has no endpoint, or one that cannot be opened.
+            SextantError: The session has no endpoint, or its endpoint cannot be opened.
         """
         if record.endpoint_id is None:
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
@@ -218,16 +218,16 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     def _keeping(
         self, record: SessionRecord, run: SessionRun
     ) -> Callable[[RateLimited], Cached] | None:
-        """What keeps the answers to a session's calls; None where they are not kept."""
+        """Wrapper that caches the calls of a session; None if its plan has no cache."""
         if not run.plan.cache:
             return None
         realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
         return lambda calling: Cached(calling, self.leasing.database, realm, record.id)
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
-        """Wait for the next answers; past the time limit, give up those in flight."""
+        """Wait for the next answers; after the time limit, give up the calls in flight."""
         closed = await calls.ended(live.time_left_s())
-        # The event loop counts in milliseconds and may wake us a little before the limit.
+        # The event loop counts in milliseconds, and may wake up slightly before the limit.
         if not closed and live.is_late():
             given_up = Closing(
                 outcome=Outcome.ERROR,
@@ -238,9 +238,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return {step: live.run.close(step, closing) for step, closing in closed.items()}
 
     async def ask(self, live: LiveSession, step: int) -> Closing:
-        """Put one item to the endpoint and mark the answer, for whoever made the session.
+        """Ask the endpoint one item and score the answer, on behalf of the session's maker.
 
-        Of a ranking that may be somebody who joined it: they pay for what they have asked.
+        In a ranking, members may have different makers, who each pay for their own member.
         """
         position = int(live.run.position(step))
         item = (await retry_outages(lambda: self.versions.items_at(live.version, [position])))[
@@ -250,7 +250,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         with acting_as(self.kind, live.record), span("step", {"sextant.step": step}):
             closing = await live.asker.ask(
                 item,
-                # Jitter only spreads calls in time; it does not touch the measurement.
+                # The random jitter only spreads calls in time; it does not affect the measurement.
                 rng=np.random.default_rng([live.record.seed, step]),
                 hints=await _hints(live, item, position),
                 on_wait=self.waiting_note(live.record, step),
@@ -259,10 +259,10 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return closing
 
     def waiting_note(self, record: SessionRecord, step: int | None = None) -> OnWait:
-        """Shows waits of a session: for the answer to a step, or before it goes on at all."""
+        """Callback that shows the waits of a session: for a step's answer, or before it goes on."""
 
         async def note(waiting: Waiting | None) -> None:
-            if waiting is None:  # the next stored step says that the wait is over
+            if waiting is None:  # the next stored step shows that the wait is over
                 return
             data = {
                 "step": step,
@@ -304,7 +304,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A step to be written, and who waits for that."""
+    """A step to be written, and the future of the task that waits for it."""
 
     session_id: str
     epoch: int
@@ -315,8 +315,8 @@ class _Waiting:
 class StepWriter:
     """Writes steps of the sessions that one process runs.
 
-    Each commit waits for the disk. Steps that come in meanwhile are written together, by one
-    statement: a step alone waits for nobody, a hundred at once share what writing costs.
+    Each commit waits for the disk. One statement writes all steps that arrive in the meantime: a
+    single step waits for no other, and a hundred steps at once share the cost of a commit.
     """
 
     def __init__(self, database: Database) -> None:
@@ -325,12 +325,12 @@ class StepWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, session_id: str, epoch: int, step: Advance) -> None:
-        """Write one step, all of it or nothing.
+        """Write one step, completely or not at all.
 
         Raises:
             LeaseLostError: The session's lease is no longer that of `epoch`.
-            StaleStepError: An answer was closed before.
-            DatabaseUnavailableError: It may be written or not.
+            StaleStepError: An answer in the step was closed before.
+            DatabaseUnavailableError: It is unknown whether the step is written.
         """
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(session_id, epoch, step, written))
@@ -339,7 +339,7 @@ class StepWriter:
         await written
 
     async def ended(self) -> None:
-        """Wait until nothing is written any more: what is under way goes on without who waited."""
+        """Wait until all writing ends; steps are written even if the task that waited is gone."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -353,7 +353,7 @@ class StepWriter:
             self._task = None
 
     async def _write(self, batch: Sequence[_Waiting]) -> None:
-        batch = [each for each in batch if not each.written.done()]  # who waited was stopped
+        batch = [each for each in batch if not each.written.done()]  # done: the task was stopped
         if not batch:
             return
         writing = asyncio.create_task(self._written(batch))
@@ -363,7 +363,7 @@ class StepWriter:
             refusals: Sequence[BaseException | None] = writing.result()
         elif len(batch) == 1 or isinstance(error, DatabaseUnavailableError):
             refusals = [error] * len(batch)
-        else:  # a value that cannot be stored is the fault of one of them
+        else:  # one of the steps has a value that cannot be stored: find it by writing each alone
             for each in batch:
                 await self._write([each])
             return
@@ -383,13 +383,13 @@ class StepWriter:
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
-    """What a scripted examinee needs; nothing for a real one."""
+    """Simulation hints for a scripted examinee; None for a real one."""
     if live.endpoint.config.kind != "scripted":
         return None
     bank = live.version.bank
 
     def probability_right(theta: float) -> float:
-        if live.version.is_pretest(position):  # of average difficulty, until somebody knows better
+        if live.version.is_pretest(position):  # its difficulty is unknown: assume an average one
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 

@@ -1,4 +1,4 @@
-"""Sessions: create, watch and steer."""
+"""Creates, reads and controls sessions."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -60,10 +60,10 @@ _SEED_BITS = 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAnswer(Administration):
-    """One item of a session, by its name in the bank.
+    """One item of a session, with its key in the bank.
 
     Attributes:
-        withheld: It is one of a withheld bank.
+        withheld: Whether the item's bank is withheld.
     """
 
     item_key: str
@@ -73,14 +73,14 @@ class AskedAnswer(Administration):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SessionService:
-    """Use cases around sessions. Running live ones is `SessionRunner`'s.
+    """Use cases of sessions. `SessionRunner` runs live sessions.
 
     Attributes:
         private_endpoints: Whether sessions made here may call loopback and private addresses. The
-            server that takes the request decides this for whichever worker runs the session.
+            server that takes the request decides this for any worker that runs the session.
 
     Raises:
-        NotFoundError: What is named is not there, of all that name something.
+        NotFoundError: A session or another named object does not exist; true of all methods.
     """
 
     database: Database
@@ -94,21 +94,21 @@ class SessionService:
         """Create a session; a live one is queued in the same transaction.
 
         Args:
-            spec: What is asked of whom.
-            is_admin: The caller may answer for examinees that other keys named.
+            spec: Settings of the session.
+            is_admin: Whether the caller may answer for examinees that other keys named.
 
         Raises:
-            AlreadyExistsError: Another endpoint has the name of the one that comes with it, or
-                another examinee the name of the one who answers.
+            AlreadyExistsError: Another endpoint has the name of the new endpoint, or another
+                examinee has the name of this examinee.
             MissingScopeError: Another key named the examinee.
-            InvalidInputError: A design that makes no sense for this bank or endpoint.
-            NotFoundError: No such endpoint or bank version.
+            InvalidInputError: The design makes no sense for this bank or endpoint.
+            NotFoundError: The endpoint or the bank version does not exist.
             SecretsError: The key of a saved endpoint cannot be decrypted.
         """
         version = await self.versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.unparsed_policy is not None:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
-        # Who answers by hand has one item at a time.
+        # Manual sessions have one item in flight by default.
         wanted = spec.plan if spec.mode == "live" else {"concurrency": 1, **spec.plan}
         plan = SessionPlan.of_new(wanted)
         if plan.pretest.items_per_session is None:
@@ -142,11 +142,11 @@ class SessionService:
         except AlreadyExistsError:
             if spec.examinee is None or draft.endpoint is None:
                 raise
-            # Another session named it first, just now: go on as with any name that is known.
+            # A concurrent request has just named the examinee: start again with the known name.
             return await self.create(spec, is_admin=is_admin)
 
     async def named(self, examinee: Examinee, *, is_admin: bool) -> Endpoint | NewEndpoint:
-        """A named examinee: the one that is known, or a new one; refuses as `create` does."""
+        """The known examinee of this name, or a new one; raises the errors of `create`."""
         async with self.database.reading() as uow:
             known = await uow.endpoints.by_hand(examinee.name)
         if known is None:
@@ -177,19 +177,19 @@ class SessionService:
         prompt: PromptChanges | None = None,
         reachable_se: float | None = None,
     ) -> SessionDraft:
-        """A session of an endpoint, or a manual one; nothing is stored.
+        """Draft a live or a manual session; nothing is stored.
 
         Args:
-            endpoint: Who is asked, or who answers by hand under a name; None for no name.
-            version: What is asked, and how it is put and marked.
-            plan: How.
-            seed: For every random choice.
-            markers: See `markers_of`.
-            prompt: How the items are put, where it differs from the bank's way.
-            reachable_se: See `check_reachable`.
+            endpoint: Endpoint to ask, or named examinee of a manual session; None without a name.
+            version: Bank version with the items, their prompts and their scorers.
+            plan: How the session is run.
+            seed: Random seed.
+            markers: Endpoints of the scorers, from `markers_of`.
+            prompt: Changes of the prompt style from that of the bank.
+            reachable_se: Least SE that a test can reach, from `check_reachable`.
 
         Raises:
-            InvalidInputError: A plan that makes no sense for this bank or endpoint.
+            InvalidInputError: The plan makes no sense for this bank or endpoint.
         """
         is_live = endpoint is not None and endpoint.settings.is_called
         settings = endpoint.settings if endpoint is not None and is_live else None
@@ -239,10 +239,10 @@ class SessionService:
     async def start(
         self, draft: SessionDraft, administrations: Sequence[Administration] = ()
     ) -> SessionRecord:
-        """Store a session and bring it to the workers, or ask its first item.
+        """Store a session, and queue it for the workers or ask its first item.
 
         Raises:
-            AlreadyExistsError: Another endpoint has the name of the one that comes with it.
+            AlreadyExistsError: Another endpoint has the name of the new endpoint.
         """
         async with self.database.unit_of_work() as uow:
             if draft.endpoint is not None:
@@ -271,7 +271,7 @@ class SessionService:
         return record
 
     async def markers_of(self, version: LoadedVersion) -> dict[str, Origin]:
-        """Endpoints of a version's own scorers; who may ask is not told which those are."""
+        """Endpoints of a version's scorers; errors do not name those of a withheld bank."""
         try:
             return await self.markers(version.calling_scorers)
         except InvalidInputError as exc:
@@ -283,7 +283,7 @@ class SessionService:
             ) from exc
 
     async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Origin]:
-        """Endpoints of these scorers; one that cannot serve is refused before any call."""
+        """Endpoints of these scorers; an endpoint that cannot serve is refused before any call."""
         if not specs:
             return {}
         async with self.database.reading() as uow:
@@ -294,7 +294,7 @@ class SessionService:
 
     @property
     def may_call_private(self) -> bool:
-        """Whether sessions that are made now may call loopback and private addresses."""
+        """Whether sessions of the present request may call loopback and private addresses."""
         return self.private_endpoints and not present().is_from_elsewhere
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -313,7 +313,7 @@ class SessionService:
         """Remove an ended session.
 
         Raises:
-            InvalidStateError: It has not ended.
+            InvalidStateError: The session has not ended.
         """
         async with self.database.unit_of_work() as uow:
             asked = await uow.removals.endpoints_of(session_id)
@@ -340,7 +340,7 @@ class SessionService:
     async def responses_page(
         self, session_id: str, *, after_step: int, limit: int
     ) -> Page[AskedAnswer]:
-        """The same, so many at most; fewer where their texts are long."""
+        """One page of `responses` with at most `limit` items; fewer if their texts are long."""
         async with self.database.reading() as uow:
             record = await uow.sessions.get(session_id)
 
@@ -366,10 +366,10 @@ class SessionService:
         ]
 
     async def cancel(self, session_id: str) -> SessionRecord:
-        """End a session where it stands; calls in flight are dropped.
+        """End a session now; calls in flight are dropped.
 
         Raises:
-            InvalidStateError: It has ended.
+            InvalidStateError: The session has ended.
         """
         return await self._transition(
             session_id,
@@ -381,7 +381,7 @@ class SessionService:
         )
 
     async def end_idle(self) -> list[str]:
-        """Cancel the manual sessions whose client was silent for longer than it said it may be."""
+        """Cancel the manual sessions whose client was silent longer than `idle_timeout`."""
         async with self.database.unit_of_work() as uow:
             idle = await uow.sessions.idle()
             for session_id in idle:
@@ -396,10 +396,10 @@ class SessionService:
         return idle
 
     async def pause(self, session_id: str) -> SessionRecord:
-        """Stop asking until resumed. Pausing a paused session changes nothing.
+        """Stop asking until the session is resumed. Pausing a paused session changes nothing.
 
         Raises:
-            InvalidStateError: It is not queued, running or waiting.
+            InvalidStateError: The session is not queued, running or waiting.
         """
         record = await self.get(session_id)
         if record.status == "paused":
@@ -409,12 +409,12 @@ class SessionService:
         )
 
     async def resume(self, session_id: str) -> SessionRecord:
-        """Go on with a paused session, or one that failed because its lease ran out too often.
+        """Continue a paused session, or one that failed because its lease ran out too often.
 
-        Resuming a live one changes nothing.
+        Resuming a session that is under way changes nothing.
 
         Raises:
-            InvalidStateError: It has ended or waits for a manual answer.
+            InvalidStateError: The session has ended, or waits for a manual answer.
         """
         record = await self.get(session_id)
         if record.status in UNDERWAY:
@@ -453,7 +453,7 @@ class SessionService:
 
 
 def _chars(item: Administration) -> int:
-    """Of the texts of an answer, repeats included."""
+    """Number of characters in the texts of an answer, repeats included."""
     closing = item.closing
     if closing is None:
         return 0
