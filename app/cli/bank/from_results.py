@@ -12,14 +12,8 @@ from pydantic import JsonValue
 from app.cli.servers.connection import path_of, reached
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
-from app.cli.terminal import replies
+from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out, require_writable
-from app.cli.terminal.options import (
-    ExamineeOption,
-    FiltersOption,
-    MetricsOption,
-    ScorersOption,
-)
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
@@ -50,10 +44,10 @@ def from_results(
         list[str] | None,
         typer.Option("--task", help="Task to take, `*` as in a shell; repeatable."),
     ] = None,
-    filters: FiltersOption = None,
-    metrics: MetricsOption = None,
-    scorers: ScorersOption = None,
-    examinee: ExamineeOption = None,
+    filters: options.FiltersOption = None,
+    metrics: options.MetricsOption = None,
+    scorers: options.ScorersOption = None,
+    examinee: options.ExamineeOption = None,
     prompts_of: Annotated[
         str | None,
         typer.Option(

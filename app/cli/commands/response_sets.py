@@ -13,15 +13,9 @@ from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.servers.problems import alike
+from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, write_file
-from app.cli.terminal.options import (
-    DryRunOption,
-    ExamineeOption,
-    FiltersOption,
-    MetricsOption,
-    ScorersOption,
-    given,
-)
+from app.cli.terminal.options import given
 from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
@@ -128,10 +122,10 @@ def import_answers(
             "--format", help=f"{', '.join(ResponseFormat)}; by default each file's content tells."
         ),
     ] = None,
-    filters: FiltersOption = None,
-    metrics: MetricsOption = None,
-    scorers: ScorersOption = None,
-    examinee: ExamineeOption = None,
+    filters: options.FiltersOption = None,
+    metrics: options.MetricsOption = None,
+    scorers: options.ScorersOption = None,
+    examinee: options.ExamineeOption = None,
     no_answer: Annotated[
         Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
     ] = "wrong",
@@ -146,7 +140,7 @@ def import_answers(
         tuple[float, float],
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
     ] = (0.0, 1.0),
-    dry_run: DryRunOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> None:
     """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]

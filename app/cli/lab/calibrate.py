@@ -22,29 +22,11 @@ from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import decided, fit, prepared
 from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
-from app.cli.lab.inputs import (
-    JsonOption,
-    LowerIsBetterOption,
-    ResponsesOption,
-    ScaleOption,
-    load_bank,
-    load_scores,
-    note,
-    score_scale,
-)
-from app.cli.terminal import console
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
+from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
-from app.cli.terminal.options import (
-    AllowFewOption,
-    DimensionsOption,
-    FilterConfidenceOption,
-    FilteringOption,
-    KeepForScoreOption,
-    NegativeSlopesOption,
-    PartitionSizeOption,
-    PriorsOption,
-    require_filters,
-)
+from app.cli.terminal.options import require_filters
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.multidimensional.knowledge import with_abilities
@@ -68,7 +50,7 @@ _CARD = (
 
 @fail_clearly
 def command(
-    responses: ResponsesOption,
+    responses: inputs.ResponsesOption,
     out: Annotated[
         Path,
         typer.Option(
@@ -78,13 +60,13 @@ def command(
         ),
     ],
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
-    partition_size: PartitionSizeOption = None,
-    filters: FilteringOption = True,
-    keep_for_score: KeepForScoreOption = True,
-    filter_confidence: FilterConfidenceOption = None,
-    priors: PriorsOption = True,
-    allow_few: AllowFewOption = False,
-    negative_slopes: NegativeSlopesOption = None,
+    partition_size: options.PartitionSizeOption = None,
+    filters: options.FilteringOption = True,
+    keep_for_score: options.KeepForScoreOption = True,
+    filter_confidence: options.FilterConfidenceOption = None,
+    priors: options.PriorsOption = True,
+    allow_few: options.AllowFewOption = False,
+    negative_slopes: options.NegativeSlopesOption = None,
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
     ] = "",
@@ -100,15 +82,15 @@ def command(
             help=f"How: {', '.join(LinkMethod)}; by default {LinkMethod.STOCKING_LORD.value}."
         ),
     ] = None,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
     moments: Annotated[
         bool,
         typer.Option(
             "--moments", help="Continuous scores by the published closed forms, for comparison."
         ),
     ] = False,
-    dimensions: DimensionsOption = None,
+    dimensions: options.DimensionsOption = None,
     report_card: Annotated[
         bool,
         typer.Option(
@@ -126,7 +108,7 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()

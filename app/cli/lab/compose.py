@@ -10,12 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.multidimensional.score_model import learn_scores
-from app.cli.lab.inputs import (
-    LowerIsBetterOption,
-    ScaleOption,
-    load_scores,
-    score_scale,
-)
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_scores, score_scale
 from app.cli.lab.simulate_design import TargetedItems
 from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import also_json, on_server
@@ -83,8 +79,8 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
 ) -> None:
     """Build the fixed form of N items that predicts the score best.
 

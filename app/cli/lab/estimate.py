@@ -10,17 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.lab.inputs import (
-    BankOption,
-    JsonOption,
-    LowerIsBetterOption,
-    ResponsesOption,
-    ScaleOption,
-    load_bank,
-    load_scores,
-    note,
-    score_scale,
-)
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.tables import interval, number
@@ -46,8 +37,8 @@ class Prediction(StrEnum):
 
 @fail_clearly
 def command(
-    bank: BankOption,
-    responses: ResponsesOption,
+    bank: inputs.BankOption,
+    responses: inputs.ResponsesOption,
     estimator: Annotated[
         EstimatorName, typer.Option(help="How theta is estimated.")
     ] = EstimatorName.EAP,
@@ -71,9 +62,9 @@ def command(
             "a1 <= 0 as c."
         ),
     ] = Prediction.P_IRT,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
-    json: JsonOption = None,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Estimate theta from a bank file and a response file."""
     settings = GridEstimator(

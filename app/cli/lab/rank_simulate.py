@@ -11,14 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
-from app.cli.lab.inputs import (
-    JsonOption,
-    ResponsesOption,
-    load_numbers,
-    load_responses,
-    note,
-    without,
-)
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_numbers, load_responses, note, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
@@ -43,7 +37,7 @@ from app.printable import percent
 
 @fail_clearly
 def command(
-    responses: ResponsesOption,
+    responses: inputs.ResponsesOption,
     train: Annotated[
         Path,
         file_option(help="Scores of other models, which the items are calibrated from."),
@@ -80,7 +74,7 @@ def command(
         int, typer.Option(metavar="K", min=1, help="Items kept in flight, of all models.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Rank models by their recorded answers, with as few items as possible.
 

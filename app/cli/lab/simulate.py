@@ -11,12 +11,9 @@ from rich.table import Table
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.curve_errors import learn_curves
+from app.cli.lab import inputs
 from app.cli.lab.inputs import (
-    JsonOption,
     KnownBank,
-    LowerIsBetterOption,
-    OptionalBankOption,
-    ScaleOption,
     load_bank,
     load_numbers,
     load_scores,
@@ -26,17 +23,9 @@ from app.cli.lab.inputs import (
     without,
 )
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
-from app.cli.terminal import console
+from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.options import (
-    ConcurrencyOption,
-    ItemCostsOption,
-    MarginOption,
-    TargetOption,
-    file_option,
-    given,
-    share_of,
-)
+from app.cli.terminal.options import file_option, given, share_of
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
@@ -73,7 +62,7 @@ def command(
             "them: a forecast for simulated models."
         ),
     ] = None,
-    bank: OptionalBankOption = None,
+    bank: inputs.OptionalBankOption = None,
     train: Annotated[
         Path | None,
         file_option(help="Scores of other examinees: intervals and scores learn from them."),
@@ -94,12 +83,12 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of theta, logits.")
     ] = None,
-    margin: MarginOption = None,
+    margin: options.MarginOption = None,
     min_items: Annotated[
         int | None, typer.Option(help="Fewest items before a target counts.")
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
-    concurrency: ConcurrencyOption = None,
+    concurrency: options.ConcurrencyOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     reference: Annotated[
         str,
@@ -108,13 +97,13 @@ def command(
             "first column of examinees and a column theta..."
         ),
     ] = "wle",
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
     dimensions: Annotated[
         int | None,
         typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
     ] = None,
-    target: TargetOption = WHOLE_BANK,
+    target: options.TargetOption = WHOLE_BANK,
     ask: Annotated[
         str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
     ] = None,
@@ -124,7 +113,7 @@ def command(
             help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag."
         ),
     ] = None,
-    item_costs: ItemCostsOption = None,
+    item_costs: options.ItemCostsOption = None,
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(
@@ -158,7 +147,7 @@ def command(
     latency: Annotated[
         float | None, typer.Option(min=0, help="Forecast: seconds that a call takes.")
     ] = None,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Try a test design on recorded answers, or forecast what it will take.
 
