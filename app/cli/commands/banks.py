@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -242,24 +241,20 @@ def _show_report(document: JsonObject) -> None:
         pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
         out.say(f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}")
-    _show_findings(report.findings, report.n_findings)
+    # What quarantines before what warns, and what is said of several items once.
+    ordered = sorted(report.findings, key=lambda one: one.severity != "error")
+    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
+    for line, times in list(lines.items())[:_SHOWN]:
+        out.say(f"{line} ({times} times)" if times > 1 else line)
+    left = report.n_findings - sum(list(lines.values())[:_SHOWN])
+    if left > 0:
+        out.print(f"... and {left} more findings: sextant banks lint lists all")
     if report.version is not None:
         if report.guessed is not None:
             out.say(report.guessed)
         bank_views.show_version(report.version)
     elif report.items.rows_read:
         err.say("No parameters came in, so there is no new version; --provisional guesses them.")
-
-
-def _show_findings(findings: Sequence[Flag], count: int) -> None:
-    """What quarantines before what warns, and what is said of several items once."""
-    ordered = sorted(findings, key=lambda one: one.severity != "error")
-    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
-    for line, times in list(lines.items())[:_SHOWN]:
-        out.say(f"{line} ({times} times)" if times > 1 else line)
-    left = count - sum(list(lines.values())[:_SHOWN])
-    if left > 0:
-        out.print(f"... and {left} more findings: sextant banks lint lists all")
 
 
 def _show_tally(what: str, tally: _Tally) -> None:

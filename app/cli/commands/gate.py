@@ -187,8 +187,9 @@ def command(
             )
         rules = read_policy(policy)
     else:
-        rule = _rule(
-            bank,
+        rule = Rule.model_construct(
+            name="gate",
+            bank=bank or "",
             threshold=threshold,
             baseline=baseline,
             tolerance=tolerance,
@@ -197,6 +198,7 @@ def command(
             direction=direction,
             confidence=confidence,
         )
+        rule.require_mark("--")
         if session is not None and (endpoint or model or bank or prediction):
             raise InvalidInputError(
                 "Give --session, or --endpoint with --model and --bank; how a session predicts is "
@@ -289,17 +291,6 @@ def _fields_of(policy: Path) -> dict[str, str]:
         own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # stand at a policy's top
         names[field] = f"{own[1:].replace('/', '.')} in {policy}"
     return names
-
-
-def _rule(bank: str | None, **said: Any) -> Rule:
-    """The one rule of a command without a policy."""
-    rule = Rule.model_construct(
-        name="gate",
-        bank=bank or "",
-        **{name: value for name, value in said.items() if value is not None},
-    )
-    rule.require_mark("--")
-    return rule
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:

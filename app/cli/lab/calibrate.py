@@ -113,6 +113,10 @@ def command(
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
     require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
+    if families is not None and not report_card:
+        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
+    if link_method is not None and link_to is None:
+        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(
         model=model,
         priors=priors,
@@ -122,7 +126,7 @@ def command(
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         report_card=report_card,
-        families=_families(families, report_card=report_card),
+        families=None if families is None else read_families(families.read_bytes(), families.name),
         filters=replace(
             FilterSettings(),
             keep_for_score=keep_for_score,
@@ -132,7 +136,7 @@ def command(
         else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
-        link=_link(link_to, link_method),
+        link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
         target=None if link_to is None else load_bank(link_to),
     )
     if not out.parent.is_dir():
@@ -170,22 +174,6 @@ def command(
     }
     write_json(json, document)
     _show(json, filtered, plan, fitted, out)
-
-
-def _families(path: Path | None, *, report_card: bool) -> dict[str, str] | None:
-    if path is None:
-        return None
-    if not report_card:
-        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
-    return read_families(path.read_bytes(), path.name)
-
-
-def _link(target: Path | None, method: str | None) -> LinkPlan | None:
-    if target is not None:
-        return LinkPlan() if method is None else LinkPlan(method=method)
-    if method is not None:
-        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
-    return None
 
 
 @contextmanager
