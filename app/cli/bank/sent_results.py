@@ -3,7 +3,7 @@
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -60,7 +60,8 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
     size = 0
     named: set[str] = set()
     for file_format, source in taken:
-        beside = [_sent(file.name, _content(file)) for file in _companions(source.siblings)]
+        companions = chain.from_iterable(map(source.siblings, _COMPANIONS))
+        beside = [_sent(file.name, _content(file)) for file in companions]
         for piece in _pieces(source.file, file_format):
             new = [each for each in beside if each["name"] not in named]
             more = sum(len(each["content_base64"]) for each in (piece, *new))
@@ -72,10 +73,6 @@ def _parts(files: Sequence[SourceFile]) -> Iterator[list[Sent]]:
             size += more
             named.update(each["name"] for each in (piece, *new))
     yield part
-
-
-def _companions(beside: Callable[[str], Sequence[SourceFile]]) -> list[SourceFile]:
-    return list(chain.from_iterable(beside(pattern) for pattern in _COMPANIONS))
 
 
 def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:

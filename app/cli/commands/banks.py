@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,9 +18,6 @@ from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
-
-if TYPE_CHECKING:
-    from app.exchange.mapped_items import FieldMap
 
 #: Findings that an import prints; `sextant banks lint` has them all.
 _SHOWN = 10
@@ -111,7 +108,15 @@ def import_bank(
     dry_run: DryRunOption = False,
 ) -> None:
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
-    mapping = _mapping(fields, target_after, items)
+    mapping = None
+    if fields is not None or target_after is not None:
+        if fields is None or items is None:
+            raise InvalidInputError(
+                "--map is of --items, and --target-after of --map, which names the target's field."
+            )
+        from app.exchange.mapped_items import field_map
+
+        mapping = field_map(fields, target_after)
     settings = given(
         response_model=response_model,
         scale=scale,
@@ -167,18 +172,6 @@ def import_bank(
             return await client.request("POST", path_of("banks", name, "imports"), json=body)
 
     _show_report(asked(send, _OPTIONS))
-
-
-def _mapping(fields: str | None, target_after: str | None, items: Path | None) -> "FieldMap | None":
-    if fields is None and target_after is None:
-        return None
-    if fields is None or items is None:
-        raise InvalidInputError(
-            "--map is of --items, and --target-after of --map, which names the target's field."
-        )
-    from app.exchange.mapped_items import field_map
-
-    return field_map(fields, target_after)
 
 
 def _sent(path: Path) -> dict[str, str]:

@@ -6,21 +6,21 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import decided, fit, prepared
-from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.fitted import Fitted
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.cli.lab import inputs
 from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
@@ -145,7 +145,8 @@ def command(
     table = load_scores(responses, marks)
     filtered = prepared(table, plan)
     plan = decided(filtered.matrix, plan)
-    with _progress() as report:
+    with console.err.status("Calibrating ...") as status:
+        report = partial(_tell, status)
         fitted = fit(filtered.matrix, plan, report)
         if plan.report_card:
             fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
@@ -176,20 +177,12 @@ def command(
     _show(json, filtered, plan, fitted, out)
 
 
-@contextmanager
-def _progress() -> Iterator[Report]:
-    with console.err.status("Calibrating ...") as status:
-
-        def report(progress: JsonObject) -> None:
-            phase = str(progress["phase"]).replace("_", " ").capitalize()
-            numbers = [
-                f"{name} {value:.6g}"
-                for name, value in progress.items()
-                if isinstance(value, int | float)
-            ]
-            status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
-
-        yield report
+def _tell(status: Status, progress: JsonObject) -> None:
+    phase = str(progress["phase"]).replace("_", " ").capitalize()
+    numbers = [
+        f"{name} {value:.6g}" for name, value in progress.items() if isinstance(value, int | float)
+    ]
+    status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
 
 
 def _write_bank(path: Path, bank: ItemBank) -> None:

@@ -171,7 +171,7 @@ def command(
             **given(preset=preset and preset.value, concurrency=concurrency),
         }
     )
-    options = DesignOptions(
+    several = DesignOptions(
         train=train,
         dimensions=dimensions,
         target=target,
@@ -184,10 +184,10 @@ def command(
     beside = beside or fixed is not None
     if beside and (responses is None or train is None or bank is None):
         raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
-    if beside and options.several(design):
+    if beside and several.fit(design):
         raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
     if responses is None:
-        options.refuse()
+        several.refuse()
         if train is not None or reference != "wle":
             raise InvalidInputError(
                 "--train and --reference belong to recorded answers: give --responses, too."
@@ -220,15 +220,15 @@ def command(
     if told := given(**of_a_forecast):
         raise InvalidInputError(f"{next(iter(told))} belongs to a forecast: leave --responses out.")
     simpler = None
-    if bank is None or options.several(design):
+    if bank is None or several.fit(design):
         items_of = None if bank is None else load_bank(bank, several=True)
-        found = simulate_design(design, items_of, responses, options)
+        found = simulate_design(design, items_of, responses, several)
         if reference != "wle":
             found = replace(found, references=_thetas_in(reference, found.examinees))
     else:
-        options.refuse()
+        several.refuse()
         items = load_bank(bank)
-        records = _records(responses, items, options.scale)
+        records = _records(responses, items, several.scale)
         references = (
             whole_bank_abilities(items, records.scores)[0]
             if reference == "wle"
@@ -239,7 +239,7 @@ def command(
         )
         others = None
         if train is not None:
-            trained = _records(train, items, options.scale)
+            trained = _records(train, items, several.scale)
             others = without(trained, records.examinees)
             if n_tested := trained.n_examinees - others.n_examinees:
                 note(
