@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import JsonValue
 
+from app.cli.bank import UNREAD
 from app.cli.servers.connection import path_of, reached
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
+from app.cli.servers.problems import alike
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.replies import Version, at
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.3
 _LISTED = 5
+_OPTIONS = {
+    "/name": "NAME",
+    **alike("examinee", "prompts_of", "target_after", "default_scorer", "model", "licence"),
+}
 
 
 @on_server(json="Write what came out as JSON; - for stdout.")
@@ -202,14 +208,12 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from dataclasses import replace
 
     from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
+    from app.cli.bank.local_imports import checked
     from app.cli.servers.server import local_server, own_client
     from app.records.api_keys import Scope
     from app.services.visibility import View
 
-    checked = FromResultsCreate.model_validate(
-        {**body, "files": [{"name": "from disk", "content": "-"}]}
-    )
-    wanted = checked.to_domain()
+    wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
     answers = replace(wanted.results.answers, files=files)
     wanted = replace(wanted, results=replace(wanted.results, answers=answers))
     async with local_server() as local, own_client(local, Scope.BANKS_WRITE) as client:
@@ -222,7 +226,7 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
     """On another server, which is sent the files."""
     from app.cli.bank.sent_results import send
 
-    async with reached(named) as client:
+    async with reached(named, _OPTIONS) as client:
         return await _ended(client, await send(client, files, body))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.bank import bank_views, catalog, from_results, recalibration
+from app.cli.bank import UNREAD, bank_views, catalog, from_results, recalibration
 from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
 from app.cli.servers.problems import alike
@@ -133,7 +133,15 @@ def import_bank(
             raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
     elif files == (None, None) and not provisional:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
-    if chosen().target is None:
+    here = chosen().target is None
+    body = settings | given(
+        items=None if items is None else UNREAD if here else _sent(items),
+        map=None if mapping is None else dict(mapping.fields),
+        target_after=target_after,
+        parameters=None if parameters is None else UNREAD if here else _sent(parameters),
+        dry_run=dry_run or None,
+    )
+    if here:
         # Files of any size come in where the database is; whoever sends them needs none of this.
         from app.cli.bank.local_imports import import_bundle, import_files
 
@@ -141,23 +149,10 @@ def import_bank(
             import_bundle(bundle, name)
             if bundle is not None
             else import_files(
-                name,
-                items=items,
-                mapping=mapping,
-                parameters=parameters,
-                scorer=scorer,
-                dry_run=dry_run,
-                **settings,
+                name, body, _OPTIONS, items=items, parameters=parameters, scorer=scorer
             )
         )
         return
-    body = settings | given(
-        items=None if items is None else _sent(items),
-        map=None if mapping is None else dict(mapping.fields),
-        target_after=target_after,
-        parameters=None if parameters is None else _sent(parameters),
-        dry_run=dry_run or None,
-    )
 
     async def send(client: AsyncSextant) -> JsonObject:
         if bundle is not None:

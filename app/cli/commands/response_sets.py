@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from app.cli.bank import UNREAD
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
@@ -19,7 +20,7 @@ from app.cli.terminal.options import given
 from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
-from app.exchange.results.recorded import Choices, SourceFile
+from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
@@ -148,28 +149,9 @@ def import_answers(
         raise InvalidInputError("Name at least one file or folder with --from.")
     kind = None if file_format is None else format_named(file_format)
     files = files_at(paths)
-    if chosen().target is None:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
-        from app.cli.bank.local_imports import import_answers as import_here
-        from app.services.responses.imports import AnswerImport
-
-        wanted = AnswerImport(
-            files=files,
-            file_format=kind,
-            choices=Choices(
-                filters=tuple(filters or ()),
-                metrics=tuple(metrics or ()),
-                scorers=tuple(scorers or ()),
-                examinee=examinee,
-                refused_no_answer=no_answer == "refused",
-                score_range=score_range,
-                unparsed_policy=unparsed,
-            ),
-        )
-        _show_report(import_here(name, wanted, dry_run=dry_run))
-        return
+    here = chosen().target is None
     body = given(
-        files=[_sent(file) for file in files],
+        files=[UNREAD] if here else [_sent(file) for file in files],
         format=kind and kind.value,
         filters=filters or None,
         metrics=metrics or None,
@@ -180,6 +162,12 @@ def import_answers(
         unparsed_policy=unparsed,
         dry_run=dry_run or None,
     )
+    if here:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank import local_imports
+
+        _show_report(local_imports.import_answers(name, files, body, _OPTIONS))
+        return
 
     async def send(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, None if dry_run else {"name": name}):
