@@ -16,10 +16,10 @@ from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
 from app.cli.terminal import options, replies
 from app.cli.terminal.console import JsonObject, err, out, require_writable
+from app.cli.terminal.options import given
 from app.cli.terminal.replies import Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
-from app.items import Json
 from app.printable import percent
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
@@ -103,25 +103,24 @@ def from_results(
     version, and why.
     """
     require_writable(chosen().json)
-    body: dict[str, Json] = {
-        "name": name,
-        "tasks": tasks or [],
-        "filters": filters or [],
-        "metrics": metrics or [],
-        "scorers": scorers or [],
-        "examinee": examinee,
-        "prompts_of": prompts_of,
-        "target_after": target_after,
-        "default_scorer": None if default_scorer is None else {"name": default_scorer},
-        "model": model,
-        "report_card": report_card,
-        "publish": publish,
-        "questions_only": questions_only,
-        "licence": licence,
-        "visibility": "withheld" if withheld else "open",
-    }
-    if least_models is not None:
-        body["least_models"] = least_models
+    body = given(
+        name=name,
+        tasks=tasks,
+        filters=filters,
+        metrics=metrics,
+        scorers=scorers,
+        examinee=examinee,
+        prompts_of=prompts_of,
+        target_after=target_after,
+        default_scorer=given(name=default_scorer),
+        model=model,
+        report_card=report_card,
+        publish=publish,
+        questions_only=questions_only,
+        least_models=least_models,
+        licence=licence,
+        visibility="withheld" if withheld else "open",
+    )
     found = _files(paths)
     named = chosen().target
     make = _here(found, body) if named is None else _there(named, found, body)

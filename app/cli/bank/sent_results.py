@@ -45,7 +45,7 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
         reply = Begun.model_validate(replies[-1])
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files")
-        if settled["default_scorer"] is None and reply.mode != "loglikelihood":
+        if "default_scorer" not in settled and reply.mode != "loglikelihood":
             # One scorer marks all: what the first part showed of it holds for the others.
             settled["default_scorer"] = {"name": reply.scorer, "params": reply.params}
         part = following

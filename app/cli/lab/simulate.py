@@ -30,7 +30,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
@@ -407,12 +407,9 @@ def _knowledge(
     if correction is not None:
         known["interval_correction"] = correction.to_dict()
     if curves is not None:
-        known[CURVES] = {
-            "n_reference": curves.n_reference,
-            "abilities": len(curves.curves.slopes),
-            "dispersion": curves.curves.dispersion,
-            "errors": {name: error.to_dict() for name, error in curves.errors.items()},
-        }
+        kept = curves_to_dict(curves, ())
+        shown = ("n_reference", "abilities", "dispersion", "errors")
+        known[CURVES] = {name: kept[name] for name in shown}
     return known or None
 
 

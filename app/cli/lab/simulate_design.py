@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from app.calibration.continuous.score_scale import ScoreScale
-from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional.learned import learn_abilities
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_scores, without
 from app.cli.terminal.console import JsonObject
@@ -249,6 +249,10 @@ def simulate_design(
                 "items_ignoring_costs": n_items,
                 "cost_saved": 1.0 - spent / cost if cost else None,
             }
+    known_models = {
+        "n_examinees": len(learned.fit.abilities),
+        "degenerate_items": int(learned.fit.degenerate.sum()),
+    }
     return Simulated(
         examinees=names.tolist(),
         taken=taken,
@@ -256,34 +260,8 @@ def simulate_design(
         test=test,
         seconds=seconds,
         figures=figures,
-        facts={"model": _model(learned)},
+        facts={"model": {**learned.to_dict(), **known_models}},
     )
-
-
-def _model(learned: LearnedAbilities) -> JsonObject:
-    """What was learned, as JSON."""
-    fit, scores = learned.fit, learned.scores
-    return {
-        "dimensions": fit.dimensions,
-        "method": fit.method.value,
-        "held_out_log_likelihood": fit.compared,
-        "parallel_analysis": None
-        if fit.analysis is None
-        else {
-            "dimensions": fit.analysis.dimensions,
-            "eigenvalues": list(fit.analysis.eigenvalues),
-            "chance": list(fit.analysis.chance),
-        },
-        "n_examinees": len(fit.abilities),
-        "degenerate_items": int(fit.degenerate.sum()),
-        "shrinkage": None if scores is None else scores.shrinkage,
-        "cross_validated_error": None
-        if scores is None
-        else {
-            name: {str(count): error for count, error in errors.items()}
-            for name, errors in scores.errors.items()
-        },
-    }
 
 
 def _as_good(
