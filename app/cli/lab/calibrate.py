@@ -1,7 +1,6 @@
 """`sextant calibrate`: item parameters from recorded answers, no database."""
 
 import gzip
-import math
 import resource
 import sys
 import time
@@ -34,6 +33,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt
 from app.printable import percent
+from app.records.fields import finite
 from app.reports.version.words import shift_words
 
 #: Figures of a report card that the screen shows.
@@ -198,7 +198,7 @@ def _dropped(kind: str, dropped: Dropped) -> JsonObject:
 def _items(bank: ItemBank, fitted: Fitted) -> list[JsonObject]:
     columns = {**fitted.columns, "b": bank.b}
     return [
-        {"item": item_id, **{name: _finite(values[j]) for name, values in columns.items()}}
+        {"item": item_id, **{name: finite(values[j]) for name, values in columns.items()}}
         for j, item_id in enumerate(bank.item_ids)
     ]
 
@@ -209,13 +209,9 @@ def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[JsonObject] | No
         return None
     columns = (column.tolist() for column in found)
     return [
-        {"examinee": name, "theta": theta, "se": _finite(se), "score": score}
+        {"examinee": name, "theta": theta, "se": finite(se), "score": score}
         for name, theta, se, score in zip(filtered.matrix.examinees, *columns, strict=True)
     ]
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _peak_memory_mb() -> float:
