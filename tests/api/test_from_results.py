@@ -292,7 +292,7 @@ async def test_files_beyond_one_request_go_to_a_server_in_parts(
     monkeypatch.setattr(sent_results, "_PIECE", 16_000)  # no file goes in one piece
     server, files = AsyncSextant(BASE_URL, "", http=client), folders(24, 14)
     settings: dict[str, Any] = {"model": "1pl", "report_card": False, "publish": True}
-    body = {"name": "made", "default_scorer": None, **settings}
+    body = {"name": "made", **settings}
     found: Any = await sent_results.send(server, sources(files), body)
     client.event_hooks["request"].clear()
 

@@ -87,6 +87,7 @@ def test_the_files_that_a_shell_expands_are_all_taken(scores: Path) -> None:
         (("import", "a/b", "--from", "FILE"), "without / :"),
         (("import", "arc", "--from", "FILE", "--format", "lmeval"), "Did you mean 'lm-eval'"),
         (("import", "arc", "--from", "FILE", "--format", "inspect"), "expected {"),
+        (("import", "arc", "--from", "FILE", "--examinee", ""), "--examinee: expected at least 1"),
         (("show", "arc"), "There is no response set 'arc'"),
     ],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app.cli.commands.open import page_of
 from app.cli.servers.logins import Target, address, keep_login, target
 from app.cli.servers.server import LocalServer, serving
 from app.cli.terminal.console import JsonObject
@@ -187,10 +186,10 @@ def test_lists_and_cancel_read_only_what_they_show(
 
 
 def test_pages_are_named_by_ids() -> None:
-    assert page_of("ses_1") == "sessions/ses_1"
+    found = done("open", "ses_1", "--server", "http://sextant.example").stdout
+    assert found == "http://sextant.example/sessions/ses_1\n"
     for wrong in ("x", "ses_../login", "key_1"):
-        with pytest.raises(InvalidInputError, match="expected an id"):
-            page_of(wrong)
+        assert "expected an id" in refused("open", wrong)
 
 
 def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:

@@ -1,7 +1,8 @@
 """Learns a bank of several abilities: its loadings, population, score model and score curves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,22 @@ class LearnedAbilities:
     fit: MultidimensionalFit
     scores: LearnedScores | None
     curves: LearnedCurves
+
+    def to_dict(self) -> dict[str, Any]:
+        """What came out, JSON-able, without the bank."""
+        fit, scores = self.fit, self.scores
+        return {
+            "dimensions": fit.dimensions,
+            "method": fit.method.value,
+            "held_out_log_likelihood": fit.compared,
+            "parallel_analysis": fit.analysis and asdict(fit.analysis),
+            "shrinkage": scores and scores.shrinkage,
+            "cross_validated_error": scores
+            and {
+                name: {str(count): error for count, error in errors.items()}
+                for name, errors in scores.errors.items()
+            },
+        }
 
 
 def learn_abilities(

@@ -9,7 +9,7 @@ from typing_extensions import override
 from app.calibration.filters import Filtered, apply_filters
 from app.calibration.fit.held_out import Blind
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.multidimensional.fit import MultidimensionalFit, check_dimensions
+from app.calibration.multidimensional.fit import check_dimensions
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
@@ -85,7 +85,7 @@ class AbilitiesCalibrator(BinaryCalibrator):
             "converged": fit.converged,
             **unexamined("M2 is for one ability."),
             "warnings": _warnings(learned),
-            "dimensionality": _abilities(fit, learned),
+            "dimensionality": {**learned.to_dict(), "names": list(fit.items.names)},
         }
         unknown = np.full(bank.n_items, np.nan)
         names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")
@@ -149,25 +149,3 @@ def _warnings(learned: LearnedAbilities) -> list[str]:
             f"{len(learned.fit.abilities)}: sessions will predict by the curves alone."
         )
     return found
-
-
-def _abilities(fit: MultidimensionalFit, learned: LearnedAbilities) -> dict[str, Any]:
-    analysis = fit.analysis
-    return {
-        "dimensions": fit.dimensions,
-        "names": list(fit.items.names),
-        "method": fit.method.value,
-        "held_out_log_likelihood": fit.compared,
-        "parallel_analysis": analysis
-        and {
-            "dimensions": analysis.dimensions,
-            "eigenvalues": list(analysis.eigenvalues),
-            "chance": list(analysis.chance),
-        },
-        "shrinkage": learned.scores and learned.scores.shrinkage,
-        "cross_validated_error": learned.scores
-        and {
-            name: {str(count): error for count, error in errors.items()}
-            for name, errors in learned.scores.errors.items()
-        },
-    }

@@ -62,20 +62,13 @@ def _entries_here() -> list[_Entry]:
     from app.exchange.catalog.entry import Entry, read_catalogue
     from app.settings import Settings
 
-    return [
-        _Entry.model_validate(
-            {
-                "name": name,
-                **listed.entry.size._asdict(),
-                "licence": listed.entry.licence,
-                "asked": listed.entry.asked.model_dump()
-                if isinstance(listed.entry, Entry)
-                else None,
-                "own": listed.own,
-            }
-        )
-        for name, listed in read_catalogue(Settings().catalog).items()
-    ]
+    found = []
+    for name, listed in read_catalogue(Settings().catalog).items():
+        entry = listed.entry
+        asked = entry.asked.model_dump() if isinstance(entry, Entry) else None
+        told = {"name": name, "licence": entry.licence, "asked": asked, "own": listed.own}
+        found.append(_Entry.model_validate({**told, **entry.size._asdict()}))
+    return found
 
 
 @on_server()

@@ -1,29 +1,33 @@
 """Imports on the database of this machine, of files of any size, told as the API tells them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from app.api.schemas.banks.banks import ImportRead
-from app.api.schemas.response_sets import AnswerImportRead
+from pydantic import BaseModel, ValidationError
+
+from app.api.schemas.banks.banks import ImportCreate, ImportRead
+from app.api.schemas.response_sets import AnswerImportCreate, AnswerImportRead
 from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
+from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import read_items
-from app.exchange.mapped_items import FieldMap, read_mapped
+from app.exchange.mapped_items import read_mapped
 from app.exchange.parameters import read_parameters
+from app.exchange.results.recorded import SourceFile
 from app.items import Json, ScorerSpec
 from app.records.banks import BankSpec
 from app.records.provisional import PROVISIONAL
-from app.services.banks.imports import BankImport
 from app.services.banks.provisional import describe_guesses
 from app.services.container import Services
 from app.services.responses.confined_reading import SentFile
-from app.services.responses.imports import AnswerImport
+from app.validation import problems_of
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+M = TypeVar("M", bound=BaseModel)
 
 
 def import_bundle(path: Path, name: str) -> JsonObject:
@@ -35,21 +39,16 @@ def import_bundle(path: Path, name: str) -> JsonObject:
 
 def import_files(
     name: str,
+    body: JsonObject,
+    options: Mapping[str, str],
     *,
     items: Path | None,
-    mapping: FieldMap | None,
     parameters: Path | None,
     scorer: str | None,
-    dry_run: bool,
-    **settings: Any,
 ) -> JsonObject:
-    """Import items, parameters or both into a bank, which is made if there is none.
-
-    `mapping` says which field of the items' file is which, where it is no item file; the scorer is
-    of a new bank, and other settings are those of `BankImport`.
-    """
-    records: list[ItemRecord] = []
-    bank = None
+    """Import items, parameters or both into a bank; one that is made gets the scorer."""
+    wanted = checked(ImportCreate, body, options)
+    mapping, records, bank = wanted.mapping, list[ItemRecord](), None
     if items is not None:
         with items.open("rb") as file:
             records = (
@@ -60,11 +59,13 @@ def import_files(
     if parameters is not None:
         with parameters.open("rb") as file:
             bank = read_parameters(file, name=parameters.name)
-    request = BankImport(items=records, parameters=bank, **settings)
+    request = replace(wanted.to_domain(), items=records, parameters=bank)
     spec = BankSpec(name=name)
     if scorer is not None:
         spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
-    report = _with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run))
+    report = _with(
+        lambda services: services.banks.import_bank(spec, request, dry_run=wanted.dry_run)
+    )
     told: dict[str, Json] = ImportRead.read(report).model_dump(mode="json")
     made = report.version
     if made is not None and PROVISIONAL in made.knowledge and made.calibration is None:
@@ -72,12 +73,30 @@ def import_files(
     return told
 
 
-def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> JsonObject:
+def import_answers(
+    name: str, files: Sequence[SourceFile], body: JsonObject, options: Mapping[str, str]
+) -> JsonObject:
     """Import recorded answers into a response set, which is made if there is none."""
+    wanted = checked(AnswerImportCreate, body, options)
+    request = replace(wanted.to_domain(), files=files)
     report = _with(
-        lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)
+        lambda services: services.response_sets.import_set(name, request, dry_run=wanted.dry_run)
     )
     return AnswerImportRead.of(report).model_dump(mode="json")
+
+
+def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
+    """What a server would be sent, checked as there; files stand in it by `UNREAD`.
+
+    Raises:
+        InvalidInputError: A field cannot be so; it is named by the option that sets it.
+    """
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        fault = problems_of(error.errors(), kind)[0]
+        named = options.get(fault.pointer, fault.pointer)
+        raise InvalidInputError(f"{named}: {fault.detail}.") from None
 
 
 def _with(use: Callable[[Services], Awaitable[T]]) -> T:

@@ -13,7 +13,7 @@ from app.cli.terminal.console import JsonObject, out
 from app.cli.terminal.options import AllowOption, KeepOption, NotesOption, given
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.signals import run_until_signal
-from app.cli.terminal.tables import number, show_table
+from app.cli.terminal.tables import number, show_list
 from app.cli.terminal.watch import follow
 from app.errors import CalibrationError
 from app.records.provisional import Provisional, provisional_words
@@ -48,6 +48,12 @@ class _DriftedItem(Model):
     drifted: bool
     possibly_leaked: bool
 
+    @property
+    def mark(self) -> str:
+        if not self.drifted:
+            return ""
+        return "easier: leaked?" if self.possibly_leaked else "harder"
+
 
 class _Drift(Model):
     verdict: str
@@ -80,8 +86,22 @@ def drift(
     """Say which items are no longer what they were, by answers that came in since."""
     path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
     look = request("GET", path)
-    if also_json(look):
-        _show_drift(_Drift.model_validate(look))
+    if not also_json(look):
+        return
+    found = _Drift.model_validate(look)
+    out.say(found.verdict)
+    show_list(
+        [item for item in found.data[:_SHOWN] if item.z is not None],
+        {
+            "item": "key",
+            "answers": "answers",
+            "old b": lambda one: number(one.old_b),
+            "new b": lambda one: number(one.new_b),
+            "z": lambda one: number(one.z, "+.1f"),
+            "right": lambda one: number(one.easier, "+.0%"),
+            "": "mark",
+        },
+    )
 
 
 @on_server(json=SAME)
@@ -216,26 +236,3 @@ async def _live(client: AsyncSextant, bank: str) -> str:
 def _of_version(bank: str, version: str | None, *what: str, **query: str | int) -> str:
     path = path_of("banks", bank, "versions", version or "latest", *what)
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def _show_drift(look: _Drift) -> None:
-    out.say(look.verdict)
-    rows = []
-    for item in look.data[:_SHOWN]:
-        if item.z is None:
-            continue
-        mark = ""
-        if item.drifted:
-            mark = "easier: leaked?" if item.possibly_leaked else "harder"
-        rows.append(
-            (
-                item.key,
-                str(item.answers),
-                number(item.old_b),
-                number(item.new_b),
-                number(item.z, "+.1f"),
-                number(item.easier, "+.0%"),
-                mark,
-            )
-        )
-    show_table(("item", "answers", "old b", "new b", "z", "right", ""), rows)

@@ -2,13 +2,12 @@
 
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from app.cli.bank import bank_views, catalog, from_results, recalibration
+from app.cli.bank import UNREAD, bank_views, catalog, from_results, recalibration
 from app.cli.servers.connection import asked, path_of, there
 from app.cli.servers.options import chosen, on_server
 from app.cli.servers.problems import alike
@@ -19,9 +18,6 @@ from app.cli.terminal.replies import Flag
 from app.errors import InvalidInputError
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
-
-if TYPE_CHECKING:
-    from app.exchange.mapped_items import FieldMap
 
 #: Findings that an import prints; `sextant banks lint` has them all.
 _SHOWN = 10
@@ -112,7 +108,15 @@ def import_bank(
     dry_run: DryRunOption = False,
 ) -> None:
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
-    mapping = _mapping(fields, target_after, items)
+    mapping = None
+    if fields is not None or target_after is not None:
+        if fields is None or items is None:
+            raise InvalidInputError(
+                "--map is of --items, and --target-after of --map, which names the target's field."
+            )
+        from app.exchange.mapped_items import field_map
+
+        mapping = field_map(fields, target_after)
     settings = given(
         response_model=response_model,
         scale=scale,
@@ -129,7 +133,15 @@ def import_bank(
             raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
     elif files == (None, None) and not provisional:
         raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
-    if chosen().target is None:
+    here = chosen().target is None
+    body = settings | given(
+        items=None if items is None else UNREAD if here else _sent(items),
+        map=None if mapping is None else dict(mapping.fields),
+        target_after=target_after,
+        parameters=None if parameters is None else UNREAD if here else _sent(parameters),
+        dry_run=dry_run or None,
+    )
+    if here:
         # Files of any size come in where the database is; whoever sends them needs none of this.
         from app.cli.bank.local_imports import import_bundle, import_files
 
@@ -137,23 +149,10 @@ def import_bank(
             import_bundle(bundle, name)
             if bundle is not None
             else import_files(
-                name,
-                items=items,
-                mapping=mapping,
-                parameters=parameters,
-                scorer=scorer,
-                dry_run=dry_run,
-                **settings,
+                name, body, _OPTIONS, items=items, parameters=parameters, scorer=scorer
             )
         )
         return
-    body = settings | given(
-        items=None if items is None else _sent(items),
-        map=None if mapping is None else dict(mapping.fields),
-        target_after=target_after,
-        parameters=None if parameters is None else _sent(parameters),
-        dry_run=dry_run or None,
-    )
 
     async def send(client: AsyncSextant) -> JsonObject:
         if bundle is not None:
@@ -168,18 +167,6 @@ def import_bank(
             return await client.request("POST", path_of("banks", name, "imports"), json=body)
 
     _show_report(asked(send, _OPTIONS))
-
-
-def _mapping(fields: str | None, target_after: str | None, items: Path | None) -> "FieldMap | None":
-    if fields is None and target_after is None:
-        return None
-    if fields is None or items is None:
-        raise InvalidInputError(
-            "--map is of --items, and --target-after of --map, which names the target's field."
-        )
-    from app.exchange.mapped_items import field_map
-
-    return field_map(fields, target_after)
 
 
 def _sent(path: Path) -> dict[str, str]:
@@ -242,24 +229,20 @@ def _show_report(document: JsonObject) -> None:
         pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
         out.say(f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}")
-    _show_findings(report.findings, report.n_findings)
+    # What quarantines before what warns, and what is said of several items once.
+    ordered = sorted(report.findings, key=lambda one: one.severity != "error")
+    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
+    for line, times in list(lines.items())[:_SHOWN]:
+        out.say(f"{line} ({times} times)" if times > 1 else line)
+    left = report.n_findings - sum(list(lines.values())[:_SHOWN])
+    if left > 0:
+        out.print(f"... and {left} more findings: sextant banks lint lists all")
     if report.version is not None:
         if report.guessed is not None:
             out.say(report.guessed)
         bank_views.show_version(report.version)
     elif report.items.rows_read:
         err.say("No parameters came in, so there is no new version; --provisional guesses them.")
-
-
-def _show_findings(findings: Sequence[Flag], count: int) -> None:
-    """What quarantines before what warns, and what is said of several items once."""
-    ordered = sorted(findings, key=lambda one: one.severity != "error")
-    lines = Counter(f"{found.severity}: {found.code}: {found.message}" for found in ordered)
-    for line, times in list(lines.items())[:_SHOWN]:
-        out.say(f"{line} ({times} times)" if times > 1 else line)
-    left = count - sum(list(lines.values())[:_SHOWN])
-    if left > 0:
-        out.print(f"... and {left} more findings: sextant banks lint lists all")
 
 
 def _show_tally(what: str, tally: _Tally) -> None:

@@ -18,22 +18,9 @@ from app.cli.servers.connection import (
 )
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.servers.problems import alike
+from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out
-from app.cli.terminal.options import (
-    AllowFewOption,
-    AllowOption,
-    DimensionsOption,
-    FilterConfidenceOption,
-    FilteringOption,
-    KeepForScoreOption,
-    KeepOption,
-    NegativeSlopesOption,
-    NotesOption,
-    PartitionSizeOption,
-    PriorsOption,
-    given,
-    require_filters,
-)
+from app.cli.terminal.options import given, require_filters
 from app.cli.terminal.replies import Calibration, Version, at
 from app.cli.terminal.tables import number, show_facts, when
 from app.errors import InvalidInputError
@@ -70,14 +57,14 @@ def start(
         str | None,
         typer.Option(help="1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."),
     ] = None,
-    dimensions: DimensionsOption = None,
-    partition_size: PartitionSizeOption = None,
-    filters: FilteringOption = True,
-    keep_for_score: KeepForScoreOption = True,
-    filter_confidence: FilterConfidenceOption = None,
-    priors: PriorsOption = True,
-    allow_few: AllowFewOption = False,
-    negative_slopes: NegativeSlopesOption = None,
+    dimensions: options.DimensionsOption = None,
+    partition_size: options.PartitionSizeOption = None,
+    filters: options.FilteringOption = True,
+    keep_for_score: options.KeepForScoreOption = True,
+    filter_confidence: options.FilterConfidenceOption = None,
+    priors: options.PriorsOption = True,
+    allow_few: options.AllowFewOption = False,
+    negative_slopes: options.NegativeSlopesOption = None,
     report_card: Annotated[
         bool,
         typer.Option(
@@ -146,9 +133,9 @@ def publish(
     bank: Annotated[
         str, typer.Option(help="Bank that gets the version; a new name makes a new bank.")
     ],
-    notes: NotesOption = "",
-    keep: KeepOption = None,
-    allow: AllowOption = None,
+    notes: options.NotesOption = "",
+    keep: options.KeepOption = None,
+    allow: options.AllowOption = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(help="How unparseable answers counted; by default as the response set says."),

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 from app.cli.servers.connection import ended_with_us, run_to_the_end
-from app.cli.servers.server import local_server, own_client
+from app.cli.servers.server import own_server
 from app.cli.terminal.console import JsonObject, err, fail_clearly, out, write_json
 from app.cli.terminal.options import QuietOption
 from app.cli.terminal.replies import Session
 from app.cli.terminal.side_by_side import watch_both
-from app.cli.terminal.signals import run_until_signal
 from app.cli.terminal.watch import report, watch
 from app.demo import reference_models
 from app.errors import SextantError
@@ -34,14 +33,6 @@ _THINKS_S = 0.15
 def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model, logits.")] = 0.8,
     seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 3,
-    stay: Annotated[
-        bool,
-        typer.Option(
-            "--stay",
-            help="Keep the server up afterwards and say where its pages are; who is logged in "
-            "to this machine sees them without a key.",
-        ),
-    ] = False,
     quiet: QuietOption = False,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
@@ -55,69 +46,35 @@ def command(
         if not quiet:
             err.print("Starting Postgres, the API with a worker, and a scripted model ...")
         async with (
-            local_server(stays=stay) as local,
+            own_server("demo") as client,
             scripted_model(theta, seed, latency_s=latency_s) as base_url,
         ):
-            await local.services.banks.ensure_demo_bank()
-            async with own_client(local) as client:
-                endpoint: JsonObject = {
-                    "kind": "openai_chat",
-                    "base_url": base_url,
-                    "model": "scripted",
-                    "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
-                }
-                body: JsonObject = {
-                    "bank": "demo",
-                    "endpoint": endpoint,
-                    "stopping": {"score_margin": 0.08, "max_items": _MOST_ITEMS},
-                    "concurrency": 1,  # the same seed gives the same result
-                    "seed": seed,
-                    "metadata": {"made_by": "sextant demo"},
-                }
-                if not quiet:
-                    err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
-                created = await client.request("POST", "/v1/sessions", json=body)
-                session_id = str(created["id"])
-                page = f"{local.base_url}/sessions/{session_id}"
-                if stay:
-                    err.print(f"Watch it in a browser: {page}", soft_wrap=True)
-                async with ended_with_us(client, "sessions", session_id):
-                    if quiet:
-                        ended, verdict = await watch(client, session_id, quiet=True), None
-                    else:
-                        # Of another name: what pages show of the model is what Sextant found.
-                        other = {**endpoint, "model": "scripted, random questions"}
-                        beside = {**body, "endpoint": other}
-                        ended, verdict = await _beside_random(client, session_id, beside)
-            if stay:
-                _show(ended, verdict, theta, json)
-                err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)
-                await asyncio.Event().wait()
-            return ended, verdict
+            endpoint: JsonObject = {
+                "kind": "openai_chat",
+                "base_url": base_url,
+                "model": "scripted",
+                "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
+            }
+            body: JsonObject = {
+                "bank": "demo",
+                "endpoint": endpoint,
+                "stopping": {"score_margin": 0.08, "max_items": _MOST_ITEMS},
+                "concurrency": 1,  # the same seed gives the same result
+                "seed": seed,
+                "metadata": {"made_by": "sextant demo"},
+            }
+            if not quiet:
+                err.print(f"POST {client.server.url}/v1/sessions with endpoint {base_url}")
+            created = await client.request("POST", "/v1/sessions", json=body)
+            session_id = str(created["id"])
+            async with ended_with_us(client, "sessions", session_id):
+                if quiet:
+                    return await watch(client, session_id, quiet=True), None
+                # Of another name: what pages show of the model is what Sextant found.
+                other = {**endpoint, "model": "scripted, random questions"}
+                return await _beside_random(client, session_id, {**body, "endpoint": other})
 
-    if stay:
-        with contextlib.suppress(KeyboardInterrupt):
-            run_until_signal(measure())
-        return
-    _show(*run_to_the_end(measure), theta, json)
-
-
-async def _beside_random(
-    client: AsyncSextant, chosen: str, body: JsonObject
-) -> tuple[JsonObject, str | None]:
-    """See a session through, beside one of the same model that asks random questions."""
-    stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
-    design: JsonObject = {"preset": "ability", "selection": {"criterion": "random"}}
-    made = await client.request(
-        "POST", "/v1/sessions", json={**body, **design, "stopping": stopping}
-    )
-    other = Session.model_validate(made)
-    async with ended_with_us(client, "sessions", other.id):
-        shown = await watch_both(client, chosen, other.id, n_items=other.bank.n_items)
-    return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
-
-
-def _show(session: JsonObject, verdict: str | None, theta: float, json: str | None) -> None:
+    session, verdict = run_to_the_end(measure)
     write_json(json, session)
     if json == "-":
         return
@@ -134,6 +91,21 @@ def _show(session: JsonObject, verdict: str | None, theta: float, json: str | No
         style="bold",
         soft_wrap=True,
     )
+
+
+async def _beside_random(
+    client: AsyncSextant, chosen: str, body: JsonObject
+) -> tuple[JsonObject, str | None]:
+    """See a session through, beside one of the same model that asks random questions."""
+    stopping = {"se": None, "min_items": _MOST_ITEMS, "max_items": _MOST_ITEMS}
+    design: JsonObject = {"preset": "ability", "selection": {"criterion": "random"}}
+    made = await client.request(
+        "POST", "/v1/sessions", json={**body, **design, "stopping": stopping}
+    )
+    other = Session.model_validate(made)
+    async with ended_with_us(client, "sessions", other.id):
+        shown = await watch_both(client, chosen, other.id, n_items=other.bank.n_items)
+    return await client.request("GET", f"/v1/sessions/{chosen}"), shown.verdict()
 
 
 def _started_as() -> str:

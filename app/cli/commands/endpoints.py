@@ -7,19 +7,9 @@ import typer
 
 from app.cli.servers.connection import asked, listed, request
 from app.cli.servers.options import SAME, also_json, on_server, tell_list
+from app.cli.terminal import examinees
 from app.cli.terminal.console import JsonObject, out
-from app.cli.terminal.examinees import (
-    OPTIONS,
-    EndpointKeyOption,
-    ExtraBody,
-    KindOption,
-    PriceInputOption,
-    PriceOutputOption,
-    Stop,
-    options_of,
-    saved_endpoint,
-    stops_of,
-)
+from app.cli.terminal.examinees import OPTIONS, options_of, saved_endpoint, stops_of
 from app.cli.terminal.options import EraseOption, TokensPerDayOption, UsdPerDayOption, given
 from app.cli.terminal.replies import at
 from app.cli.terminal.tables import show_facts, when
@@ -49,16 +39,16 @@ def save(
     name: Annotated[str, typer.Argument(help="Under which it is saved.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
-    kind: KindOption = "openai_chat",
-    api_key: EndpointKeyOption = None,
-    price_input: PriceInputOption = None,
-    price_output: PriceOutputOption = None,
+    kind: examinees.KindOption = "openai_chat",
+    api_key: examinees.EndpointKeyOption = None,
+    price_input: examinees.PriceInputOption = None,
+    price_output: examinees.PriceOutputOption = None,
     usd_per_day: UsdPerDayOption = None,
     tokens_per_day: TokensPerDayOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    stop: Stop = None,
-    extra_body: ExtraBody = None,
+    stop: examinees.Stop = None,
+    extra_body: examinees.ExtraBody = None,
 ) -> None:
     """Save an endpoint under a name; its key is kept encrypted and never shown."""
     body = given(

@@ -29,6 +29,7 @@ from app.cli.servers.connection import connected, ended_with_us, path_of, run_to
 from app.cli.servers.logins import target
 from app.cli.servers.options import ServerKeyOption, ServerOption, on_server
 from app.cli.servers.problems import alike
+from app.cli.terminal import examinees, options
 from app.cli.terminal.console import (
     JsonObject,
     err,
@@ -37,21 +38,8 @@ from app.cli.terminal.console import (
     write_file,
     write_json,
 )
-from app.cli.terminal.examinees import (
-    EndpointKeyOption,
-    KindOption,
-    examinee,
-    is_url,
-    require_fitting,
-)
-from app.cli.terminal.options import (
-    ConcurrencyOption,
-    MarginOption,
-    PredictionOption,
-    QuietOption,
-    given,
-    share_of,
-)
+from app.cli.terminal.examinees import examinee, is_url, require_fitting
+from app.cli.terminal.options import given, share_of
 from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, further, report, watch
 from app.errors import InvalidInputError, SextantError
@@ -141,15 +129,15 @@ def command(
     bank: Annotated[
         str | None, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")
     ] = None,
-    kind: KindOption = "openai_chat",
-    api_key: EndpointKeyOption = None,
-    prediction: PredictionOption = None,
-    margin: MarginOption = None,
+    kind: examinees.KindOption = "openai_chat",
+    api_key: examinees.EndpointKeyOption = None,
+    prediction: options.PredictionOption = None,
+    margin: options.MarginOption = None,
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of the ability, logits.")
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
-    concurrency: ConcurrencyOption = None,
+    concurrency: options.ConcurrencyOption = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     policy: Annotated[
@@ -167,7 +155,7 @@ def command(
             envvar=["GITHUB_SHA", "CI_COMMIT_SHA"],
         ),
     ] = None,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
@@ -199,8 +187,9 @@ def command(
             )
         rules = read_policy(policy)
     else:
-        rule = _rule(
-            bank,
+        rule = Rule.model_construct(
+            name="gate",
+            bank=bank or "",
             threshold=threshold,
             baseline=baseline,
             tolerance=tolerance,
@@ -209,6 +198,7 @@ def command(
             direction=direction,
             confidence=confidence,
         )
+        rule.require_mark("--")
         if session is not None and (endpoint or model or bank or prediction):
             raise InvalidInputError(
                 "Give --session, or --endpoint with --model and --bank; how a session predicts is "
@@ -301,17 +291,6 @@ def _fields_of(policy: Path) -> dict[str, str]:
         own = re.sub("^/session/(?=bank|budget|endpoint)", "/", field)  # stand at a policy's top
         names[field] = f"{own[1:].replace('/', '.')} in {policy}"
     return names
-
-
-def _rule(bank: str | None, **said: Any) -> Rule:
-    """The one rule of a command without a policy."""
-    rule = Rule.model_construct(
-        name="gate",
-        bank=bank or "",
-        **{name: value for name, value in said.items() if value is not None},
-    )
-    rule.require_mark("--")
-    return rule
 
 
 def _show(verdict: Verdict, *, named: bool) -> None:

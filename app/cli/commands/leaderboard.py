@@ -70,7 +70,9 @@ def _show(board: _Board) -> None:
                 "rank": "ranks",
                 "examinee": _named,
                 "score": "percent",
-                "95 % interval": _between,
+                "95 % interval": lambda one: interval(
+                    one.score.interval if one.score else None, ".1%"
+                ),
                 "theta": lambda one: number(one.theta),
                 "items": "items",
                 "cost": lambda one: money(one.usd),
@@ -84,10 +86,6 @@ def _show(board: _Board) -> None:
         err.say(f"Caution: {board.caution}")
     for entry in board.unranked:
         err.print(f"Not ranked: {who(entry.endpoint)}. {entry.reason}", soft_wrap=True)
-
-
-def _between(entry: _Entry) -> str:
-    return interval(entry.score.interval if entry.score else None, ".1%")
 
 
 def _named(entry: _Entry) -> str:

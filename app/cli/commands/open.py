@@ -32,28 +32,19 @@ def command(
     """Open a page of the server in a browser; without one, or in a pipe, print its address."""
     from app.settings import Settings
 
+    page = ""
+    if what is not None:
+        kind, _, rest = what.partition("_")
+        if kind not in _PAGES or not (rest.isascii() and rest.isalnum()):
+            raise InvalidInputError(
+                f"expected an id such as ses_..., end_... or bnk_..., got {what!r}."
+            )
+        page = f"{_PAGES[kind]}/{what}"
     named = target(server, None)
     settings = Settings()
-    url = named.url if named else f"http://{settings.host}:{settings.port}"
-    address = f"{url}/{page_of(what)}"
+    address = f"{named.url if named else f'http://{settings.host}:{settings.port}'}/{page}"
     out.say(address)
     if named is None:
         err.print("If no server runs there: sextant serve", style="dim")
     if sys.stdout.isatty():
         typer.launch(address)
-
-
-def page_of(what: str | None) -> str:
-    """Path of a page.
-
-    Raises:
-        InvalidInputError: Nothing that has a page.
-    """
-    if what is None:
-        return ""
-    kind, _, rest = what.partition("_")
-    if kind not in _PAGES or not (rest.isascii() and rest.isalnum()):
-        raise InvalidInputError(
-            f"expected an id such as ses_..., end_... or bnk_..., got {what!r}."
-        )
-    return f"{_PAGES[kind]}/{what}"

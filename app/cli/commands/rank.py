@@ -11,15 +11,10 @@ from app.cli.commands.run import OPTIONS as OF_SESSION
 from app.cli.servers.connection import FAILED, connected, ended_with_us, path_of, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
+from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, require_writable
 from app.cli.terminal.examinees import KindOption, ModeOption, Shots, System, examinee, is_url
-from app.cli.terminal.options import (
-    HolmOption,
-    PredictionOption,
-    QuietOption,
-    RankingPresetOption,
-    given,
-)
+from app.cli.terminal.options import given
 from app.cli.terminal.progress import cost
 from app.cli.terminal.replies import Ranked, Scored, at, failure_of
 from app.cli.terminal.tables import interval
@@ -47,7 +42,7 @@ def command(
             envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
         ),
     ] = None,
-    preset: RankingPresetOption = None,
+    preset: options.RankingPresetOption = None,
     metric: Annotated[
         Literal["score", "theta"] | None,
         typer.Option(
@@ -57,7 +52,7 @@ def command(
     confidence: Annotated[
         float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
     ] = None,
-    holm: HolmOption = False,
+    holm: options.HolmOption = False,
     min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
     tie_width: Annotated[
@@ -70,7 +65,7 @@ def command(
     selector: Annotated[
         str | None, typer.Option(help="Criterion that chooses items, such as random.")
     ] = None,
-    prediction: PredictionOption = None,
+    prediction: options.PredictionOption = None,
     shots: Shots = None,
     system: System = None,
     mode: ModeOption = None,
@@ -78,7 +73,7 @@ def command(
         int | None, typer.Option(help="Items in flight, of each endpoint; 4 by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Rank several endpoints, as surely as asked for and with as few items as possible.
 

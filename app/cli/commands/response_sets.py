@@ -9,23 +9,18 @@ from typing import Annotated, Literal
 
 import typer
 
+from app.cli.bank import UNREAD
 from app.cli.bank.bank_views import confirm
 from app.cli.servers.connection import asked, listed, path_of, request, there
 from app.cli.servers.options import SAME, also_json, chosen, on_server, tell_list
 from app.cli.servers.problems import alike
+from app.cli.terminal import options
 from app.cli.terminal.console import JsonObject, err, out, write_file
-from app.cli.terminal.options import (
-    DryRunOption,
-    ExamineeOption,
-    FiltersOption,
-    MetricsOption,
-    ScorersOption,
-    given,
-)
+from app.cli.terminal.options import given
 from app.cli.terminal.tables import show_facts
 from app.errors import InvalidInputError
 from app.exchange.response_files import ResponseFormat, files_at, format_named
-from app.exchange.results.recorded import Choices, SourceFile
+from app.exchange.results.recorded import SourceFile
 from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
@@ -128,10 +123,10 @@ def import_answers(
             "--format", help=f"{', '.join(ResponseFormat)}; by default each file's content tells."
         ),
     ] = None,
-    filters: FiltersOption = None,
-    metrics: MetricsOption = None,
-    scorers: ScorersOption = None,
-    examinee: ExamineeOption = None,
+    filters: options.FiltersOption = None,
+    metrics: options.MetricsOption = None,
+    scorers: options.ScorersOption = None,
+    examinee: options.ExamineeOption = None,
     no_answer: Annotated[
         Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
     ] = "wrong",
@@ -146,7 +141,7 @@ def import_answers(
         tuple[float, float],
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
     ] = (0.0, 1.0),
-    dry_run: DryRunOption = False,
+    dry_run: options.DryRunOption = False,
 ) -> None:
     """Import answers from results of lm-eval, inspect, HELM, OpenAI Evals, py-irt, or tables."""
     paths = [*(source or ()), *(more or ())]
@@ -154,28 +149,9 @@ def import_answers(
         raise InvalidInputError("Name at least one file or folder with --from.")
     kind = None if file_format is None else format_named(file_format)
     files = files_at(paths)
-    if chosen().target is None:
-        # Files of any size come in where the database is; whoever sends them needs none of this.
-        from app.cli.bank.local_imports import import_answers as import_here
-        from app.services.responses.imports import AnswerImport
-
-        wanted = AnswerImport(
-            files=files,
-            file_format=kind,
-            choices=Choices(
-                filters=tuple(filters or ()),
-                metrics=tuple(metrics or ()),
-                scorers=tuple(scorers or ()),
-                examinee=examinee,
-                refused_no_answer=no_answer == "refused",
-                score_range=score_range,
-                unparsed_policy=unparsed,
-            ),
-        )
-        _show_report(import_here(name, wanted, dry_run=dry_run))
-        return
+    here = chosen().target is None
     body = given(
-        files=[_sent(file) for file in files],
+        files=[UNREAD] if here else [_sent(file) for file in files],
         format=kind and kind.value,
         filters=filters or None,
         metrics=metrics or None,
@@ -186,6 +162,12 @@ def import_answers(
         unparsed_policy=unparsed,
         dry_run=dry_run or None,
     )
+    if here:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.bank import local_imports
+
+        _show_report(local_imports.import_answers(name, files, body, _OPTIONS))
+        return
 
     async def send(client: AsyncSextant) -> JsonObject:
         async with there(client, "response-sets", name, None if dry_run else {"name": name}):

@@ -10,31 +10,11 @@ from typing_extensions import override
 from app.cli.servers.connection import FAILED, connected, ended_with_us, run_to_the_end
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
+from app.cli.terminal import examinees, options
 from app.cli.terminal.console import JsonObject, err, require_writable
 from app.cli.terminal.examinees import OPTIONS as OF_ENDPOINT
-from app.cli.terminal.examinees import (
-    EndpointKeyOption,
-    ExtraBody,
-    KindOption,
-    ModeOption,
-    PriceInputOption,
-    PriceOutputOption,
-    Shots,
-    Stop,
-    System,
-    examinee,
-    options_of,
-    require_fitting,
-    stops_of,
-)
-from app.cli.terminal.options import (
-    ConcurrencyOption,
-    MarginOption,
-    PredictionOption,
-    QuietOption,
-    given,
-    share_of,
-)
+from app.cli.terminal.examinees import examinee, options_of, require_fitting, stops_of
+from app.cli.terminal.options import given, share_of
 from app.cli.terminal.replies import failure_of
 from app.cli.terminal.watch import announce, report, watch
 from app.items import Json
@@ -105,8 +85,8 @@ def command(
     ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
     model: Annotated[str | None, typer.Option(help="Model's name; needed with a URL.")] = None,
-    kind: KindOption = "openai_chat",
-    api_key: EndpointKeyOption = None,
+    kind: examinees.KindOption = "openai_chat",
+    api_key: examinees.EndpointKeyOption = None,
     preset: Annotated[
         str | None,
         typer.Option(help="What is measured, score or ability; or atlas, a published test."),
@@ -114,8 +94,8 @@ def command(
     selector: Annotated[
         str | None, typer.Option(help="Criterion that chooses items, such as random.")
     ] = None,
-    prediction: PredictionOption = None,
-    margin: MarginOption = None,
+    prediction: options.PredictionOption = None,
+    margin: options.MarginOption = None,
     se_target: Annotated[
         float | None,
         typer.Option(
@@ -132,12 +112,12 @@ def command(
         int | None,
         typer.Option(help="Items without parameters to ask beside the test, unscored."),
     ] = None,
-    concurrency: ConcurrencyOption = None,
+    concurrency: options.ConcurrencyOption = None,
     budget_usd: Annotated[float | None, typer.Option(help="Stop at so many US dollars.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     budget_seconds: Annotated[float | None, typer.Option(help="Stop at so many seconds.")] = None,
-    price_input: PriceInputOption = None,
-    price_output: PriceOutputOption = None,
+    price_input: examinees.PriceInputOption = None,
+    price_output: examinees.PriceOutputOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     unparsed: Annotated[
@@ -146,11 +126,11 @@ def command(
             help="What unparseable answers count as; by default as when the bank was calibrated."
         ),
     ] = None,
-    shots: Shots = None,
-    system: System = None,
-    mode: ModeOption = None,
-    stop: Stop = None,
-    extra_body: ExtraBody = None,
+    shots: examinees.Shots = None,
+    system: examinees.System = None,
+    mode: examinees.ModeOption = None,
+    stop: examinees.Stop = None,
+    extra_body: examinees.ExtraBody = None,
     repeats: Annotated[
         int | None, typer.Option(help="Ask each item so many times; the mean is its score.")
     ] = None,
@@ -158,7 +138,7 @@ def command(
         bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Measure one endpoint from the shell, with live progress.
 

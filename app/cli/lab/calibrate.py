@@ -1,50 +1,31 @@
 """`sextant calibrate`: item parameters from recorded answers, no database."""
 
 import gzip
-import math
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import decided, fit, prepared
-from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.fitted import Fitted
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
-from app.cli.lab.inputs import (
-    JsonOption,
-    LowerIsBetterOption,
-    ResponsesOption,
-    ScaleOption,
-    load_bank,
-    load_scores,
-    note,
-    score_scale,
-)
-from app.cli.terminal import console
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
+from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json, written
-from app.cli.terminal.options import (
-    AllowFewOption,
-    DimensionsOption,
-    FilterConfidenceOption,
-    FilteringOption,
-    KeepForScoreOption,
-    NegativeSlopesOption,
-    PartitionSizeOption,
-    PriorsOption,
-    require_filters,
-)
+from app.cli.terminal.options import require_filters
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.multidimensional.knowledge import with_abilities
@@ -52,6 +33,7 @@ from app.errors import InvalidInputError
 from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt
 from app.printable import percent
+from app.records.fields import finite
 from app.reports.version.words import shift_words
 
 #: Figures of a report card that the screen shows.
@@ -68,7 +50,7 @@ _CARD = (
 
 @fail_clearly
 def command(
-    responses: ResponsesOption,
+    responses: inputs.ResponsesOption,
     out: Annotated[
         Path,
         typer.Option(
@@ -78,13 +60,13 @@ def command(
         ),
     ],
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
-    partition_size: PartitionSizeOption = None,
-    filters: FilteringOption = True,
-    keep_for_score: KeepForScoreOption = True,
-    filter_confidence: FilterConfidenceOption = None,
-    priors: PriorsOption = True,
-    allow_few: AllowFewOption = False,
-    negative_slopes: NegativeSlopesOption = None,
+    partition_size: options.PartitionSizeOption = None,
+    filters: options.FilteringOption = True,
+    keep_for_score: options.KeepForScoreOption = True,
+    filter_confidence: options.FilterConfidenceOption = None,
+    priors: options.PriorsOption = True,
+    allow_few: options.AllowFewOption = False,
+    negative_slopes: options.NegativeSlopesOption = None,
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
     ] = "",
@@ -100,15 +82,15 @@ def command(
             help=f"How: {', '.join(LinkMethod)}; by default {LinkMethod.STOCKING_LORD.value}."
         ),
     ] = None,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
     moments: Annotated[
         bool,
         typer.Option(
             "--moments", help="Continuous scores by the published closed forms, for comparison."
         ),
     ] = False,
-    dimensions: DimensionsOption = None,
+    dimensions: options.DimensionsOption = None,
     report_card: Annotated[
         bool,
         typer.Option(
@@ -126,11 +108,15 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
     require_filters(filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence)
+    if families is not None and not report_card:
+        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
+    if link_method is not None and link_to is None:
+        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
     plan = CalibrationPlan(
         model=model,
         priors=priors,
@@ -140,7 +126,7 @@ def command(
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         report_card=report_card,
-        families=_families(families, report_card=report_card),
+        families=None if families is None else read_families(families.read_bytes(), families.name),
         filters=replace(
             FilterSettings(),
             keep_for_score=keep_for_score,
@@ -150,7 +136,7 @@ def command(
         else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
-        link=_link(link_to, link_method),
+        link=None if link_to is None else LinkPlan(method=link_method or LinkMethod.STOCKING_LORD),
         target=None if link_to is None else load_bank(link_to),
     )
     if not out.parent.is_dir():
@@ -159,7 +145,8 @@ def command(
     table = load_scores(responses, marks)
     filtered = prepared(table, plan)
     plan = decided(filtered.matrix, plan)
-    with _progress() as report:
+    with console.err.status("Calibrating ...") as status:
+        report = partial(_tell, status)
         fitted = fit(filtered.matrix, plan, report)
         if plan.report_card:
             fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
@@ -190,36 +177,12 @@ def command(
     _show(json, filtered, plan, fitted, out)
 
 
-def _families(path: Path | None, *, report_card: bool) -> dict[str, str] | None:
-    if path is None:
-        return None
-    if not report_card:
-        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
-    return read_families(path.read_bytes(), path.name)
-
-
-def _link(target: Path | None, method: str | None) -> LinkPlan | None:
-    if target is not None:
-        return LinkPlan() if method is None else LinkPlan(method=method)
-    if method is not None:
-        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
-    return None
-
-
-@contextmanager
-def _progress() -> Iterator[Report]:
-    with console.err.status("Calibrating ...") as status:
-
-        def report(progress: JsonObject) -> None:
-            phase = str(progress["phase"]).replace("_", " ").capitalize()
-            numbers = [
-                f"{name} {value:.6g}"
-                for name, value in progress.items()
-                if isinstance(value, int | float)
-            ]
-            status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
-
-        yield report
+def _tell(status: Status, progress: JsonObject) -> None:
+    phase = str(progress["phase"]).replace("_", " ").capitalize()
+    numbers = [
+        f"{name} {value:.6g}" for name, value in progress.items() if isinstance(value, int | float)
+    ]
+    status.update(": ".join(part for part in (phase, ", ".join(numbers)) if part))
 
 
 def _write_bank(path: Path, bank: ItemBank) -> None:
@@ -235,7 +198,7 @@ def _dropped(kind: str, dropped: Dropped) -> JsonObject:
 def _items(bank: ItemBank, fitted: Fitted) -> list[JsonObject]:
     columns = {**fitted.columns, "b": bank.b}
     return [
-        {"item": item_id, **{name: _finite(values[j]) for name, values in columns.items()}}
+        {"item": item_id, **{name: finite(values[j]) for name, values in columns.items()}}
         for j, item_id in enumerate(bank.item_ids)
     ]
 
@@ -246,13 +209,9 @@ def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[JsonObject] | No
         return None
     columns = (column.tolist() for column in found)
     return [
-        {"examinee": name, "theta": theta, "se": _finite(se), "score": score}
+        {"examinee": name, "theta": theta, "se": finite(se), "score": score}
         for name, theta, se, score in zip(filtered.matrix.examinees, *columns, strict=True)
     ]
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _peak_memory_mb() -> float:

@@ -1,9 +1,8 @@
 """`sextant compose`: the best fixed short form of a benchmark, for who cannot test adaptively."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -11,22 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.multidimensional.score_model import learn_scores
-from app.cli.lab.inputs import (
-    LowerIsBetterOption,
-    ScaleOption,
-    load_scores,
-    score_scale,
-)
-from app.cli.lab.simulate_design import active_items, tags_of
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_scores, score_scale
+from app.cli.lab.simulate_design import TargetedItems
 from app.cli.servers.connection import asked, path_of
 from app.cli.servers.options import also_json, on_server
 from app.cli.servers.problems import alike
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, written
 from app.cli.terminal.options import ItemCostsOption, TargetOption, file_option, given
-from app.engine.bank import ItemBank
 from app.engine.prediction.short_form import ShortForm, compose
-from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.exchange.forms import lm_eval_run, write_form
@@ -41,20 +35,13 @@ _SHOWN = (4, 8, 16, 32, 64, 128)
 _OPTIONS = {**alike("items", "target", "ask"), "/costs": "--item-costs"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """A form.
-
-    Attributes:
-        keys: Of its items.
-        source: What it was made from, for the JSON.
-        errors: Mean errors of forms in cross-validation by number of items, if they are known.
-    """
+class _Made(NamedTuple):
+    """A form of these items, what it was made from, and errors of forms by number of items."""
 
     form: ShortForm
     keys: list[str]
     source: JsonObject
-    errors: Mapping[int, float] = field(default_factory=dict)
+    errors: Mapping[int, float]
 
 
 @on_server(json="Write one JSON object there; - is stdout.")
@@ -92,8 +79,8 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
 ) -> None:
     """Build the fixed form of N items that predicts the score best.
 
@@ -139,37 +126,24 @@ def command(
 
 def _learned(
     table: ResponseTable,
-    items: int,
+    n_items: int,
     target: str,
     ask: str | None,
     tags: Path | None,
     item_costs: Path | None,
     seed: int,
 ) -> _Made:
-    if not 1 <= items <= len(table.items):
-        raise InvalidInputError(f"--items: expected 1 to {len(table.items)} items, got {items}.")
-    bank = ItemBank.from_intercepts(
-        a=np.ones(len(table.items)), intercept=np.zeros(len(table.items)), item_ids=table.items
-    )
-    known_tags = tags_of(tags, table.items)
-    weights = target_weights(bank, {target: 1.0}, known_tags)
-    askable = active_items(ask, bank, known_tags)
-    if items > np.count_nonzero(askable):
+    if not 1 <= n_items <= len(table.items):
+        raise InvalidInputError(f"--items: expected 1 to {len(table.items)} items, got {n_items}.")
+    items = TargetedItems.of(table.items, target=target, ask=ask, tags=tags, item_costs=item_costs)
+    if n_items > (most := np.count_nonzero(items.active)):
         raise InvalidInputError(
-            f"--items: expected at most {np.count_nonzero(askable)}, the items that may be asked, "
-            f"got {items}."
+            f"--items: expected at most {most}, the items that may be asked, got {n_items}."
         )
-    costs = None
-    if item_costs is not None:
-        costs = read_costs(item_costs.read_bytes(), table.items, item_costs.name)
-    learned = learn_scores(
-        table.scores,
-        {target: weights},
-        np.random.default_rng(seed),
-        askable=askable,
-        costs=costs,
-    )
-    form = compose(learned.targets[target], items, askable=askable, costs=costs)
+    askable, costs, rng = items.active, items.costs, np.random.default_rng(seed)
+    wanted = {target: items.weights}
+    learned = learn_scores(table.scores, wanted, rng, askable=askable, costs=costs)
+    form = compose(learned.targets[target], n_items, askable=askable, costs=costs)
     return _Made(
         form=form,
         keys=[table.items[item] for item in form.items],
@@ -228,6 +202,7 @@ def _stored(
         ),
         keys=[item.key for item in found.items],
         source={"bank_version_id": found.bank_version_id},
+        errors={},  # they are not told
     )
 
 

@@ -2,25 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.lab.inputs import (
-    BankOption,
-    JsonOption,
-    LowerIsBetterOption,
-    ResponsesOption,
-    ScaleOption,
-    load_bank,
-    load_scores,
-    note,
-    score_scale,
-)
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_bank, load_scores, note, score_scale
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.tables import interval, number
@@ -37,17 +27,10 @@ from app.records.fields import finite
 _SHOWN = 20
 
 
-class Prediction(StrEnum):
-    """Names of `app.engine.prediction.p_irt.PREDICTORS`."""
-
-    P_IRT = "p-irt"
-    P_IRT_C = "p-irt-c"
-
-
 @fail_clearly
 def command(
-    bank: BankOption,
-    responses: ResponsesOption,
+    bank: inputs.BankOption,
+    responses: inputs.ResponsesOption,
     estimator: Annotated[
         EstimatorName, typer.Option(help="How theta is estimated.")
     ] = EstimatorName.EAP,
@@ -65,15 +48,15 @@ def command(
     prior_mean: Annotated[float, typer.Option(help="Mean of the normal prior.")] = 0.0,
     prior_sd: Annotated[float, typer.Option(help="Its standard deviation.")] = 1.0,
     prediction: Annotated[
-        Prediction,
+        Literal["p-irt", "p-irt-c"],
         typer.Option(
             help="How the score is predicted: by the model, or by the published rule that takes "
             "a1 <= 0 as c."
         ),
-    ] = Prediction.P_IRT,
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
-    json: JsonOption = None,
+    ] = "p-irt",
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Estimate theta from a bank file and a response file."""
     settings = GridEstimator(
@@ -171,7 +154,7 @@ def _grid(nodes: int | None, range_: tuple[float, float] | None, rule: Rule) -> 
 
 
 def _facts(
-    bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: Prediction
+    bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: str
 ) -> JsonObject:
     grid = estimator.grid
     return {
@@ -182,7 +165,7 @@ def _facts(
             "prior_sd": estimator.prior.sd,
             "grid": None if grid is None else {**asdict(grid), "rule": grid.rule.value},
         },
-        "prediction": prediction.value,
+        "prediction": prediction,
         "bank": {
             "n_items": bank.n_items,
             "n_quarantined": len(quarantine(lint(bank))),
@@ -216,28 +199,25 @@ def _show(screen: Console, rows: Sequence[Row]) -> None:
 
 def _warn(bank: ItemBank, aligned: Aligned, rows: Sequence[Row]) -> None:
     match = aligned.match
-    notes = []
     if match.unknown:
-        notes.append(
+        note(
             f"{len(match.unknown)} items of the responses are not in the bank and were skipped"
             f" with their {aligned.n_skipped} scores: {', '.join(match.unknown[:5])}"
             f"{', ...' if len(match.unknown) > 5 else ''}."
         )
     if match.renamed:
         name, item = next(iter(match.renamed.items()))
-        notes.append(
+        note(
             f"{len(match.renamed)} items were matched by R's spelling of their names, such as"
             f" {name!r} to {item!r}."
         )
     if bound := sum(row.at_bound for row in rows):
-        notes.append(
+        note(
             f"{bound} examinees have no finite estimate by this method or lie outside the range;"
             " see `method` and `at_bound`."
         )
     if quarantined := len(quarantine(lint(bank))):
-        notes.append(
+        note(
             f"{quarantined} items of the bank have faults that keep them out of adaptive tests;"
             " they were used here. See `sextant lint`."
         )
-    for each in notes:
-        note(each)

@@ -11,18 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from, learned_from
-from app.cli.lab.inputs import (
-    JsonOption,
-    ResponsesOption,
-    load_numbers,
-    load_responses,
-    note,
-    without,
-)
+from app.cli.lab import inputs
+from app.cli.lab.inputs import load_numbers, load_responses, note, without
 from app.cli.terminal import console
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
 from app.cli.terminal.options import HolmOption, RankingPresetOption, file_option
-from app.cli.terminal.tables import number, ranks
+from app.cli.terminal.tables import interval, ranks
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -43,7 +37,7 @@ from app.printable import percent
 
 @fail_clearly
 def command(
-    responses: ResponsesOption,
+    responses: inputs.ResponsesOption,
     train: Annotated[
         Path,
         file_option(help="Scores of other models, which the items are calibrated from."),
@@ -80,7 +74,7 @@ def command(
         int, typer.Option(metavar="K", min=1, help="Items kept in flight, of all models.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Rank models by their recorded answers, with as few items as possible.
 
@@ -113,7 +107,7 @@ def command(
         tests=tuple(replace(test, pool=test.pool.narrowed(~np.isnan(row))) for row in field.scores),
         rules=rules,
         budget=RankingBudget(
-            items=rules.usual_budget(field.size) if budget_items is None else budget_items,
+            items=rules.usual_budget(len(field.names)) if budget_items is None else budget_items,
             usd=budget_usd,
         ),
         costs=each,
@@ -172,7 +166,15 @@ class Field:
     ) -> "Field":
         """Read both files and calibrate the items."""
         ranked = recorded = load_responses(responses, score_range=None)
-        others = _without(load_responses(train, score_range=None), ranked.examinees)
+        trained = load_responses(train, score_range=None)
+        others = without(trained, ranked.examinees)  # who is ranked is not calibrated from
+        if n_ranked := trained.n_examinees - others.n_examinees:
+            note(f"{n_ranked} models of --train are ranked: not used there.")
+        if others.n_examinees < 2:
+            raise InvalidInputError(
+                "--train: expected at least 2 models that are not ranked, got "
+                f"{others.n_examinees}."
+            )
         if scale is None:
             seen = others.scores[~np.isnan(others.scores)]
             scale = (float(seen.min()), float(seen.max()))
@@ -197,23 +199,6 @@ class Field:
             (np.nanmean(recorded.scores, axis=1) - scale[0]) / (scale[1] - scale[0]),
             ranked.n_answers,
         )
-
-    @property
-    def size(self) -> int:
-        """Number of models."""
-        return len(self.names)
-
-
-def _without(table: ResponseTable, names: tuple[str, ...]) -> ResponseTable:
-    """The others: who is ranked is not calibrated from."""
-    others = without(table, names)
-    if (n_ranked := table.n_examinees - others.n_examinees) > 0:
-        note(f"{n_ranked} models of --train are ranked: not used there.")
-    if others.n_examinees < 2:
-        raise InvalidInputError(
-            f"--train: expected at least 2 models that are not ranked, got {others.n_examinees}."
-        )
-    return others
 
 
 #: Share of scores beyond those of the training models from which on the scale is another one.
@@ -255,58 +240,41 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
     return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """One model of the ranking; `ci` is its 95 % interval."""
-
-    examinee: str
-    rank_lo: int
-    rank_hi: int
-    group: int
-    theta: float
-    se: float
-    ci: list[float]
-    items: int
-    full_score: float
-
-
-def _order(field: Field, ranking: Ranking, state: RankingState) -> list[_Entry]:
-    found = ranking.ranks(state)
-    told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
-    group_of = {member: number for number, group in enumerate(found.groups, 1) for member in group}
-    return [
-        _Entry(
-            examinee=field.names[member],
-            rank_lo=found.rank_ranges[member][0],
-            rank_hi=found.rank_ranges[member][1],
-            group=group_of[member],
-            theta=told[member].theta,
-            se=told[member].se,
-            ci=[told[member].lo, told[member].hi],
-            items=state.members[member].n_asked,
-            full_score=float(field.means[member]),
-        )
-        for member in found.order
-    ]
-
-
 def _report(
     field: Field, ranking: Ranking, state: RankingState, stop: Stop, screen: Console
 ) -> JsonObject:
     """Show what came out; returns it as JSON."""
-    found, order = ranking.ranks(state), _order(field, ranking, state)
-    names, costs = field.names, ranking.costs or (1.0,) * field.size
+    found = ranking.ranks(state)
+    order: list[JsonObject] = []
+    names, costs = field.names, ranking.costs or (1.0,) * len(field.names)
     ties = [[names[member] for member in tie] for tie in found.ties]
+    group_of = {member: number for number, group in enumerate(found.groups, 1) for member in group}
     tau, share = kendall_tau(found.order, field.means), state.n_asked / field.n_recorded
     table = Table("rank", "model", "theta", "95 % interval", "items", "score")
-    for entry in order:
+    for member in found.order:
+        told = ranking.tests[member].estimate(state.members[member])
+        lo, hi = found.rank_ranges[member]
+        n_items, score = state.members[member].n_asked, float(field.means[member])
+        order.append(
+            {
+                "examinee": names[member],
+                "rank_lo": lo,
+                "rank_hi": hi,
+                "group": group_of[member],
+                "theta": told.theta,
+                "se": told.se,
+                "ci": [told.lo, told.hi],
+                "items": n_items,
+                "full_score": score,
+            }
+        )
         table.add_row(
-            ranks(entry.rank_lo, entry.rank_hi),
-            entry.examinee,
-            f"{entry.theta:.2f}",
-            " to ".join(map(number, entry.ci)),
-            f"{entry.items}",
-            f"{entry.full_score:.3f}",
+            ranks(lo, hi),
+            names[member],
+            f"{told.theta:.2f}",
+            interval(told),
+            f"{n_items}",
+            f"{score:.3f}",
         )
     screen.print(table)
     for tie in ties:
@@ -337,7 +305,7 @@ def _report(
             for pair in found.pairs
         ],
         "ties": ties,
-        "order": [asdict(entry) for entry in order],
+        "order": order,
         "stop_reason": stop.reason.value,
         "stop_detail": stop.detail,
     }

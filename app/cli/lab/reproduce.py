@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -23,17 +22,9 @@ from app.reports.rendering import document, fragment
 _MOST_POINTS = 400
 
 
-class Paper(StrEnum):
-    """A module of `app.cli.lab.papers` each."""
-
-    ATLAS = "atlas"
-    CONTINUOUS = "continuous"
-    WILD = "wild"
-
-
 @fail_clearly
 def command(
-    paper: Annotated[Paper, typer.Argument(help="The study.")],
+    paper: Annotated[Literal["atlas", "continuous", "wild"], typer.Argument(help="The study.")],
     data: Annotated[
         Path,
         typer.Option(
@@ -52,7 +43,7 @@ def command(
     """
     screen = console.err if "-" in (json, output) else console.out
     exhibits: list[Exhibit] = []
-    for exhibit in import_module(f"app.cli.lab.papers.{paper.value}").reproduce(data, seed):
+    for exhibit in import_module(f"app.cli.lab.papers.{paper}").reproduce(data, seed):
         exhibits.append(exhibit)
         if exhibit.missing:
             screen.print(f"{exhibit.title}: no data for it; needs {exhibit.missing}.")
@@ -62,12 +53,12 @@ def command(
             shown.add_row(*map(_text, row))
         screen.print(shown)
     if output is not None:
-        write_file(output, _page(paper.value, exhibits).encode())
+        write_file(output, _page(paper, exhibits).encode())
     tables = [
         {name: value for name, value in asdict(one).items() if name != "scatter"}
         for one in exhibits
     ]
-    write_json(json, {"paper": paper.value, "seed": seed, "tables": tables})
+    write_json(json, {"paper": paper, "seed": seed, "tables": tables})
 
 
 def _text(cell: Cell) -> str:

@@ -7,17 +7,13 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.curve_errors import learn_curves
+from app.cli.lab import inputs
 from app.cli.lab.inputs import (
-    JsonOption,
     KnownBank,
-    LowerIsBetterOption,
-    OptionalBankOption,
-    ScaleOption,
     load_bank,
     load_numbers,
     load_scores,
@@ -27,39 +23,34 @@ from app.cli.lab.inputs import (
     without,
 )
 from app.cli.lab.simulate_design import DesignOptions, Simulated, simulate_design, take_all
-from app.cli.lab.simulate_forecast import show_forecast
-from app.cli.terminal import console
+from app.cli.terminal import console, options
 from app.cli.terminal.console import JsonObject, fail_clearly, write_json
-from app.cli.terminal.options import (
-    ConcurrencyOption,
-    ItemCostsOption,
-    MarginOption,
-    TargetOption,
-    file_option,
-    given,
-    share_of,
-)
+from app.cli.terminal.options import file_option, given, share_of
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
 from app.engine.design.parts import PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.learned_curves import LearnedCurves
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.responses import ResponseTable
+from app.engine.simulation import forecast_words
 from app.engine.simulation.baselines import Baseline, baselines
-from app.engine.simulation.forecast import calls_of
+from app.engine.simulation.forecast import calls_of, drawn, forecast
 from app.engine.simulation.learning import LEAST_EXAMINEES, glimpses, learn_intervals
-from app.engine.simulation.simulate import Summary, Taken, summarise
+from app.engine.simulation.simulate import Calls, Taken, prior_thetas, summarise
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_items
 from app.exchange.names import align
 from app.items import Json
+from app.printable import percent
 from app.records.fields import finite
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
 MAX_LEARNED_FROM = 400
+#: Figures of a forecast that the screen shows.
+_FORECAST = ("items", "margin", "se", "interval", "tokens", "usd", "seconds")
 
 
 @fail_clearly
@@ -71,7 +62,7 @@ def command(
             "them: a forecast for simulated models."
         ),
     ] = None,
-    bank: OptionalBankOption = None,
+    bank: inputs.OptionalBankOption = None,
     train: Annotated[
         Path | None,
         file_option(help="Scores of other examinees: intervals and scores learn from them."),
@@ -92,12 +83,12 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of theta, logits.")
     ] = None,
-    margin: MarginOption = None,
+    margin: options.MarginOption = None,
     min_items: Annotated[
         int | None, typer.Option(help="Fewest items before a target counts.")
     ] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
-    concurrency: ConcurrencyOption = None,
+    concurrency: options.ConcurrencyOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     reference: Annotated[
         str,
@@ -106,13 +97,13 @@ def command(
             "first column of examinees and a column theta..."
         ),
     ] = "wle",
-    scale: ScaleOption = None,
-    lower_is_better: LowerIsBetterOption = False,
+    scale: inputs.ScaleOption = None,
+    lower_is_better: inputs.LowerIsBetterOption = False,
     dimensions: Annotated[
         int | None,
         typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
     ] = None,
-    target: TargetOption = WHOLE_BANK,
+    target: options.TargetOption = WHOLE_BANK,
     ask: Annotated[
         str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
     ] = None,
@@ -122,7 +113,7 @@ def command(
             help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag."
         ),
     ] = None,
-    item_costs: ItemCostsOption = None,
+    item_costs: options.ItemCostsOption = None,
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(
@@ -156,7 +147,7 @@ def command(
     latency: Annotated[
         float | None, typer.Option(min=0, help="Forecast: seconds that a call takes.")
     ] = None,
-    json: JsonOption = None,
+    json: inputs.JsonOption = None,
 ) -> None:
     """Try a test design on recorded answers, or forecast what it will take.
 
@@ -180,24 +171,23 @@ def command(
             **given(preset=preset and preset.value, concurrency=concurrency),
         }
     )
-    options = DesignOptions(
+    several = DesignOptions(
         train=train,
         dimensions=dimensions,
         target=target,
         ask=ask,
         tags=tags,
         item_costs=item_costs,
-        prediction=prediction,
         scale=score_scale(scale, lower_is_better=lower_is_better),
         seed=seed,
     )
     beside = beside or fixed is not None
     if beside and (responses is None or train is None or bank is None):
         raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
-    if beside and options.several(design):
+    if beside and several.fit(design):
         raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
     if responses is None:
-        options.refuse()
+        several.refuse()
         if train is not None or reference != "wle":
             raise InvalidInputError(
                 "--train and --reference belong to recorded answers: give --responses, too."
@@ -218,7 +208,7 @@ def command(
             price_out=price_out,
             pace_s=None if latency is None else latency / design.concurrency,
         )
-        show_forecast(known, design, calls, examinees, seed, json)
+        _forecast(known, design, calls, examinees, seed, json)
         return
     of_a_forecast = {
         "--tokens-in": tokens_in,
@@ -230,15 +220,15 @@ def command(
     if told := given(**of_a_forecast):
         raise InvalidInputError(f"{next(iter(told))} belongs to a forecast: leave --responses out.")
     simpler = None
-    if bank is None or options.several(design):
+    if bank is None or several.fit(design):
         items_of = None if bank is None else load_bank(bank, several=True)
-        found = simulate_design(design, items_of, responses, options)
+        found = simulate_design(design, items_of, responses, several)
         if reference != "wle":
             found = replace(found, references=_thetas_in(reference, found.examinees))
     else:
-        options.refuse()
+        several.refuse()
         items = load_bank(bank)
-        records = _records(responses, items, options.scale)
+        records = _records(responses, items, several.scale)
         references = (
             whole_bank_abilities(items, records.scores)[0]
             if reference == "wle"
@@ -247,12 +237,20 @@ def command(
         listed = (
             None if fixed is None else read_items(fixed.read_bytes(), items.item_ids, fixed.name)
         )
-        others = None if train is None else _others(_records(train, items, options.scale), records)
-        if beside and others is not None and others.n_examinees < 2:
-            raise InvalidInputError(
-                "Baselines learn from at least 2 examinees of --train who are not tested "
-                f"themselves, got {others.n_examinees}."
-            )
+        others = None
+        if train is not None:
+            trained = _records(train, items, several.scale)
+            others = without(trained, records.examinees)
+            if n_tested := trained.n_examinees - others.n_examinees:
+                note(
+                    f"{n_tested} examinees of --train are tested themselves and were not learned "
+                    "from."
+                )
+            if beside and others.n_examinees < 2:
+                raise InvalidInputError(
+                    "Baselines learn from at least 2 examinees of --train who are not tested "
+                    f"themselves, got {others.n_examinees}."
+                )
         curves, correction = _learned(items, others, design, seed)
         test = design.build(items, correction=correction, curves=curves)
         taken, seconds = take_all(test, records.scores, seed=seed, concurrency=design.concurrency)
@@ -278,13 +276,42 @@ def command(
     _report(found, design, seed, json, simpler)
 
 
-def _show_simpler(screen: Console, summary: Summary, simpler: Sequence[Baseline]) -> None:
-    table = Table("method", "items", "error of the score", title="Beside simpler ways")
-    own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)
-    others = ((one.name, one.items, one.accuracy_mae, one.accuracy_mae_se) for one in simpler)
-    for name, items, error, se in (own, *others):
-        table.add_row(name, f"{items:.4g}", f"{error:.4f}" + ("" if se is None else f" ± {se:.4f}"))
+def _forecast(
+    known: KnownBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
+) -> None:
+    """Simulate examinees; show and write what their tests took.
+
+    They are drawn from the reference models' abilities where the file tells them, else from the
+    design's prior.
+    """
+    rng = np.random.default_rng(seed)
+    if known.reference_abilities and known.bank.abilities is None:
+        thetas = drawn(known.reference_abilities, n_examinees, rng)
+    else:
+        thetas = prior_thetas(known.bank, design.estimator, n_examinees, rng)
+    found = forecast(
+        known.test(design),
+        thetas,
+        seed=seed,
+        concurrency=design.concurrency,
+        se_target=design.stopping.se,
+        margin_target=design.stopping.score_margin,
+        calls=calls,
+    )
+    screen = console.err if json == "-" else console.out
+    table = Table("", "median", "5 %", "95 %", title=f"{n_examinees} simulated tests")
+    for name in _FORECAST:
+        if (part := getattr(found, name)) is not None:
+            values = (part.median, part.lo, part.hi)
+            table.add_row(name, *(f"{v:,.0f}" if v >= 1000 else f"{v:.3g}" for v in values))
     screen.print(table)
+    sentences = forecast_words.summary(found)
+    for sentence in sentences:
+        screen.print(sentence, soft_wrap=True)
+    if found.reached is not None:
+        screen.print(f"{percent(found.reached)} are as exact as asked for.")
+    document: JsonObject = {"forecast": found.to_dict(), "summary": sentences}
+    write_json(json, {**document, "design": design.to_dict(), "seed": seed})
 
 
 def _report(
@@ -300,7 +327,13 @@ def _report(
     table.add_row("seconds_per_step", f"{each:.3g}")
     screen.print(table)
     if simpler is not None:
-        _show_simpler(screen, summary, simpler)
+        table = Table("method", "items", "error of the score", title="Beside simpler ways")
+        own = ("this design", summary.items_mean, summary.accuracy_mae, summary.accuracy_mae_se)
+        others = ((one.name, one.items, one.accuracy_mae, one.accuracy_mae_se) for one in simpler)
+        for name, items, error, se in (own, *others):
+            told = f"{error:.4f}" + ("" if se is None else f" ± {se:.4f}")
+            table.add_row(name, f"{items:.4g}", told)
+        screen.print(table)
     write_json(
         json,
         {
@@ -337,32 +370,17 @@ def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
     return load_numbers(Path(reference), "--reference: expected wle or a file", "theta", examinees)
 
 
-def _others(records: ResponseTable, tested: ResponseTable) -> ResponseTable:
-    """Who may teach: who is to be tested is not learned from."""
-    others = without(records, tested.examinees)
-    if (n_tested := records.n_examinees - others.n_examinees) > 0:
-        note(f"{n_tested} examinees of --train are tested themselves and were not learned from.")
-    return others
-
-
 def _learned(
     bank: ItemBank, others: ResponseTable | None, design: Design, seed: int
 ) -> tuple[LearnedCurves | None, IntervalCorrection | None]:
-    """What other examinees teach; None of what they are too few for."""
+    """What other examinees teach of scores and of theta's intervals, if they are enough for it."""
     if others is None or not others.n_examinees:
         return None, None
+    scores, n = others.scores, others.n_examinees
     whole = {WHOLE_BANK: np.full(bank.n_items, 1.0 / bank.n_items)}
-    curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
-    return curves, _correction(bank, others.scores, design, seed, curves)
-
-
-def _correction(
-    bank: ItemBank, scores: FloatArray, design: Design, seed: int, curves: LearnedCurves | None
-) -> IntervalCorrection | None:
-    """What examinees teach of theta's intervals; None where they are too few."""
-    n = len(scores)
+    curves = learn_curves(scores, whole, np.random.default_rng(seed))
     if n < LEAST_EXAMINEES:
-        return None
+        return curves, None
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     longest = min(design.stopping.max_items or LONGEST, LONGEST)
     references, _ = whole_bank_abilities(bank, scores)
@@ -378,7 +396,7 @@ def _correction(
         for one in (design.open_ended(longest), design)
     )
     ends = list({one.row: one for one in own}.values())
-    return learn_intervals(seen, ends, references)
+    return curves, learn_intervals(seen, ends, references)
 
 
 def _knowledge(
@@ -389,12 +407,9 @@ def _knowledge(
     if correction is not None:
         known["interval_correction"] = correction.to_dict()
     if curves is not None:
-        known[CURVES] = {
-            "n_reference": curves.n_reference,
-            "abilities": len(curves.curves.slopes),
-            "dispersion": curves.curves.dispersion,
-            "errors": {name: error.to_dict() for name, error in curves.errors.items()},
-        }
+        kept = curves_to_dict(curves, ())
+        shown = ("n_reference", "abilities", "dispersion", "errors")
+        known[CURVES] = {name: kept[name] for name in shown}
     return known or None
 
 

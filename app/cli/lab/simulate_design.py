@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from app.calibration.continuous.score_scale import ScoreScale
-from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional.learned import learn_abilities
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_scores, without
 from app.cli.terminal.console import JsonObject
@@ -21,7 +21,6 @@ from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import BoolArray
 from app.engine.prediction.correction import LONGEST
 from app.engine.prediction.p_irt import BY_THETA
-from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
 from app.engine.selection.design import Optimality
 from app.engine.simulation.simulate import Taken, judge, take
@@ -43,11 +42,10 @@ class DesignOptions:
     ask: str | None
     tags: Path | None
     item_costs: Path | None
-    prediction: PredictionMethod | None
     scale: ScoreScale
     seed: int
 
-    def several(self, design: Design) -> bool:
+    def fit(self, design: Design) -> bool:
         """Whether a test takes several abilities, learned from `--train`."""
         criterion = design.selection.criterion
         if criterion is not CriterionName.V_OPTIMAL:
@@ -74,6 +72,63 @@ class DesignOptions:
             "--item-costs": self.item_costs,
             "--target": None if self.target == WHOLE_BANK else self.target,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetedItems:
+    """The items of a benchmark, for the prediction of a score.
+
+    Attributes:
+        plain: The items, without parameters.
+        tags: From a file, else from their ids.
+        weights: In the score, shape (n_items,).
+        active: Which items may be asked, shape (n_items,).
+        costs: Shape (n_items,); None where no file gives them.
+    """
+
+    plain: ItemBank
+    tags: tuple[frozenset[str], ...]
+    weights: FloatArray
+    active: BoolArray
+    costs: FloatArray | None
+
+    @classmethod
+    def of(
+        cls,
+        item_ids: tuple[str, ...],
+        *,
+        target: str,
+        ask: str | None,
+        tags: Path | None,
+        item_costs: Path | None,
+    ) -> "TargetedItems":
+        """As the options of a command say it.
+
+        Raises:
+            InvalidInputError: A target without items, an unknown tag, an item without a cost, ...
+        """
+        n_items, costs = len(item_ids), None
+        plain = ItemBank.from_intercepts(
+            a=np.ones(n_items), intercept=np.zeros(n_items), item_ids=item_ids
+        )
+        of = (
+            tags_in_ids(item_ids)
+            if tags is None
+            else read_tags(tags.read_bytes(), item_ids, tags.name)
+        )
+        weights, active = target_weights(plain, {target: 1.0}, of), np.ones(n_items, dtype=np.bool_)
+        if ask is not None:
+            wanted = {name.strip(): 1.0 for name in ask.split(",")}
+            known = sorted({name for item in of for name in item} | {WHOLE_BANK})
+            for name in wanted:
+                if name not in known:
+                    raise InvalidInputError(
+                        f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
+                    )
+            active = np.asarray(target_weights(plain, wanted, of) > 0.0)
+        if item_costs is not None:
+            costs = read_costs(item_costs.read_bytes(), item_ids, item_costs.name)
+        return cls(plain=plain, tags=of, weights=weights, active=active, costs=costs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,80 +187,72 @@ def simulate_design(
         )
     train = load_scores(options.train, options.scale)
     item_ids = train.items if bank is None else bank.item_ids
-    tags = tags_of(options.tags, item_ids)
-    costs = None
-    if options.item_costs is not None:
-        costs = read_costs(options.item_costs.read_bytes(), item_ids, options.item_costs.name)
-    plain = ItemBank.from_intercepts(
-        a=np.ones(len(item_ids)), intercept=np.zeros(len(item_ids)), item_ids=item_ids
+    items = TargetedItems.of(
+        item_ids,
+        target=options.target,
+        ask=options.ask,
+        tags=options.tags,
+        item_costs=options.item_costs,
     )
-    target_weights(plain, {options.target: 1.0}, tags)
-    active = active_items(options.ask, plain, tags)
+    costs, weights = items.costs, items.weights
     tested = load_scores(responses, options.scale)
     known = without(train, tested.examinees)
     learned = learn_abilities(
-        align(known, plain).scores,
+        align(known, items.plain).scores,
         item_ids,
         # A comparison of methods would triple the time, and predicted scores do not depend on it.
         MultidimensionalSettings(dimensions=options.dimensions, method=FitMethod.JOINT),
-        {options.target: target_weights(plain, {options.target: 1.0}, tags)},
+        {options.target: weights},
         np.random.default_rng(options.seed),
-        askable=active,
+        askable=items.active,
         costs=costs,
     )
-    selection = design.selection.model_copy(
-        update={"target": {options.target: 1.0}, "cost_weight": float(costs is not None)}
-    )
-    test = design.model_copy(update={"selection": selection}).build(
-        learned.bank,
-        active=active,
-        tags=tags,
-        costs=costs,
-        targets=_targets(learned, options.target),
-        curves=learned.curves,
-    )
-    records = align(tested, plain).scores
-    weights = target_weights(plain, {options.target: 1.0}, tags)
-    answered = ~np.isnan(records[:, active]).all(axis=1)
+    scores = None if learned.scores is None else learned.scores.targets[options.target]
+
+    def built(of: Design, costs: FloatArray | None) -> AdaptiveTest:
+        wanted = {"target": {options.target: 1.0}, "cost_weight": float(costs is not None)}
+        selection = of.selection.model_copy(update=wanted)
+        return of.model_copy(update={"selection": selection}).build(
+            learned.bank,
+            active=items.active,
+            tags=items.tags,
+            costs=costs,
+            targets={} if scores is None else {WHOLE_BANK: scores, options.target: scores},
+            curves=learned.curves,
+        )
+
+    test = built(design, costs)
+    records = align(tested, items.plain).scores
+    answered = ~np.isnan(records[:, items.active]).all(axis=1)
     answered &= ~np.isnan(records[:, weights > 0.0]).all(axis=1)  # else there is no score to know
     rows, names = records[answered], np.array(tested.examinees)[answered]
     if not len(rows):
         raise InvalidInputError(
             f"{responses.name}: no examinee answered an item to be asked and an item of the target."
         )
+    # The real score is over the items of the target that were answered.
+    actual = np.nansum(weights * rows, axis=1) / (~np.isnan(rows) @ weights)
     runs, seconds = take_all(test, rows, seed=options.seed, concurrency=design.concurrency)
-    taken = [
-        replace(one, accuracy=_score(row, weights)) for one, row in zip(runs, rows, strict=True)
-    ]
+    taken = [replace(one, accuracy=score) for one, score in zip(runs, actual.tolist(), strict=True)]
     figures: dict[str, float | int | None] = {}
     if costs is not None:
         spent = float(np.mean([float(costs[one.items].sum()) for one in taken]))
         figures["cost_mean"] = spent
         if taken[0].prediction.method not in BY_THETA:
-            actual = np.array([one.accuracy for one in taken])
             error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
-            by_worth = selection.model_copy(update={"cost_weight": 0.0})
-            ignoring = design.model_copy(update={"selection": by_worth})
-            as_good = _as_good(
-                ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
-                    learned.bank,
-                    active=active,
-                    tags=tags,
-                    targets=_targets(learned, options.target),
-                    curves=learned.curves,
-                ),
-                rows,
-                actual,
-                costs,
-                error,
-                options.seed,
-            )
+            longest = design.open_ended(min(int(items.active.sum()), LONGEST))
+            ignoring = built(longest, None)
+            as_good = _as_good(ignoring, rows, actual, costs, error, options.seed)
             cost, n_items = as_good or (None, None)
             figures |= {
                 "cost_mean_ignoring_costs": cost,
                 "items_ignoring_costs": n_items,
                 "cost_saved": 1.0 - spent / cost if cost else None,
             }
+    known_models = {
+        "n_examinees": len(learned.fit.abilities),
+        "degenerate_items": int(learned.fit.degenerate.sum()),
+    }
     return Simulated(
         examinees=names.tolist(),
         taken=taken,
@@ -213,34 +260,8 @@ def simulate_design(
         test=test,
         seconds=seconds,
         figures=figures,
-        facts={"model": _model(learned)},
+        facts={"model": {**learned.to_dict(), **known_models}},
     )
-
-
-def _model(learned: LearnedAbilities) -> JsonObject:
-    """What was learned, as JSON."""
-    fit, scores = learned.fit, learned.scores
-    return {
-        "dimensions": fit.dimensions,
-        "method": fit.method.value,
-        "held_out_log_likelihood": fit.compared,
-        "parallel_analysis": None
-        if fit.analysis is None
-        else {
-            "dimensions": fit.analysis.dimensions,
-            "eigenvalues": list(fit.analysis.eigenvalues),
-            "chance": list(fit.analysis.chance),
-        },
-        "n_examinees": len(fit.abilities),
-        "degenerate_items": int(fit.degenerate.sum()),
-        "shrinkage": None if scores is None else scores.shrinkage,
-        "cross_validated_error": None
-        if scores is None
-        else {
-            name: {str(count): error for count, error in errors.items()}
-            for name, errors in scores.errors.items()
-        },
-    }
 
 
 def _as_good(
@@ -269,39 +290,3 @@ def _as_good(
     if not good.size:
         return None
     return float(spent[:, good[0]].mean()), int(good[0]) + 1
-
-
-def tags_of(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
-    """Tags of items: from a file, else from their ids."""
-    if path is None:
-        return tags_in_ids(item_ids)
-    return read_tags(path.read_bytes(), item_ids, path.name)
-
-
-def active_items(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ...]) -> BoolArray:
-    """Mask of the items that may be asked."""
-    if ask is None:
-        return np.ones(bank.n_items, dtype=np.bool_)
-    wanted = {name.strip(): 1.0 for name in ask.split(",")}
-    known = sorted({name for item in tags for name in item} | {WHOLE_BANK})
-    for name in wanted:
-        if name not in known:
-            raise InvalidInputError(
-                f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
-            )
-    return np.asarray(target_weights(bank, wanted, tags) > 0.0)
-
-
-def _targets(learned: LearnedAbilities, name: str) -> dict[str, Target]:
-    if learned.scores is None:
-        return {}
-    return {WHOLE_BANK: learned.scores.targets[name], name: learned.scores.targets[name]}
-
-
-def _score(row: FloatArray, weights: FloatArray) -> float:
-    """The real score over the items of the target that were answered."""
-    answered = ~np.isnan(row)
-    total = float(weights[answered].sum())
-    if total == 0.0:
-        raise InvalidInputError("An examinee has no answer to any item of the target.")
-    return float(weights[answered] @ row[answered]) / total

@@ -3,8 +3,10 @@
 What each shows: tables with the published figures beside, and pictures.
 """
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
 from app.engine.bank import FloatArray
 
@@ -43,3 +45,12 @@ class Exhibit:
     note: str = ""
     missing: str = ""
     scatter: Scatter | None = None
+
+
+def read_printed(study: str) -> dict[str, dict[str, list[float | None]]]:
+    """Figures that a study printed: table -> row -> in their order, None where there is none."""
+    found: dict[str, dict[str, list[float | None]]] = {}
+    text = files(__name__).joinpath(f"{study}.csv").read_text(encoding="utf-8")
+    for table, row, *figures in csv.reader(text.splitlines()):
+        found.setdefault(table, {})[row] = [float(one) if one else None for one in figures]
+    return found

@@ -11,7 +11,7 @@ files, too.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.cli.lab.inputs import load_bank, load_responses, rows_of
-from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit, Scatter, read_printed
 from app.cli.terminal.console import JsonObject
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -63,64 +63,19 @@ _KINDS = ("MAE", "SE of the MAE", "items", "IES")
 _USES = ("overlap", "mean exposure", "seconds a model")
 
 #: Of a benchmark and a row: MAE, its SE, items, IES of theta; MAE, its SE, IES of the score; test
-#: overlap, mean exposure, seconds of choosing. The first three are of the study's repository.
-_PRINTED = """
-arc_mixtral SE-0.1  0.0905 - 49.0 -     - - -                 - - -
-arc_mixtral SE-0.2  0.107 -  32.9 -     - - -                 - - -
-arc_mixtral SE-0.3  0.109 -  30.0 -     - - -                 - - -
-arc random          0.183 0.007 100 1.0   0.029 0.001 1.0     - - -
-arc anchors         0.172 0.007 99 0.932  0.031 0.001 1.041   - - -
-arc SE-0.1          0.084 0.006 89 0.407  0.032 0.002 0.974   0.1915 0.1115 30.99
-arc SE-0.2          0.120 0.008 35 0.332  0.034 0.002 0.404   0.1709 0.0541 13.98
-arc SE-0.3          0.117 0.007 30 0.193  0.034 0.002 0.350   0.1960 0.0921 11.82
-gsm8k random        0.150 0.014 100 1.0   0.026 0.001 1.0     - - -
-gsm8k anchors       0.164 0.014 100 1.089 0.028 0.001 1.071   - - -
-gsm8k SE-0.1        0.150 0.011 70 0.701  0.039 0.001 1.055   0.2127 0.0721 45.69
-gsm8k SE-0.2        0.177 0.012 36 0.428  0.044 0.002 0.612   0.2078 0.0440 24.08
-gsm8k SE-0.3        0.173 0.012 31 0.363  0.042 0.002 0.516   0.2370 0.0554 19.06
-winogrande random   0.167 0.007 100 1.0   0.049 0.001 1.0     - - -
-winogrande anchors  0.204 0.008 100 1.221 0.050 0.001 1.010   - - -
-winogrande SE-0.1   0.155 0.012 70 0.655  0.048 0.001 0.678   0.1822 0.0824 40.99
-winogrande SE-0.2   0.166 0.010 27 0.322  0.051 0.002 0.383   0.1493 0.0471 19.92
-winogrande SE-0.3   0.179 0.011 32 0.342  0.050 0.001 0.324   0.1703 0.0404 16.74
-hellaswag random    0.240 0.010 100 1.0   0.024 0.001 1.0     - - -
-hellaswag anchors   0.198 0.009 97 0.797  0.019 0.001 0.782   - - -
-hellaswag SE-0.1    0.157 0.010 41 0.266  0.020 0.001 0.348   0.1126 0.0386 75.52
-hellaswag SE-0.2    0.163 0.009 30 0.203  0.021 0.001 0.258   0.1372 0.0478 56.93
-hellaswag SE-0.3    0.165 0.010 30 0.205  0.021 0.001 0.261   0.1367 0.0482 57.06
-truthfulqa random   0.103 0.004 100 1.0   0.021 0.001 1.0     - - -
-truthfulqa anchors  0.145 0.007 97 1.370  0.025 0.001 1.154   - - -
-truthfulqa SE-0.1   0.064 0.002 48 0.300  0.023 0.001 0.532   0.1732 0.0786 15.97
-truthfulqa SE-0.2   0.073 0.003 30 0.211  0.024 0.001 0.338   0.1843 0.0958 9.37
-truthfulqa SE-0.3   0.071 0.003 30 0.206  0.023 0.001 0.331   0.1807 0.0949 9.72
-"""
-_PUBLISHED: Mapping[tuple[str, str], list[float | None]] = {
-    (name, row): [None if each == "-" else float(each) for each in figures]
-    for name, row, *figures in map(str.split, _PRINTED.strip().splitlines())
-}
-#: ATLAS, and what the study made of the items of TinyBenchmarks and of MetaBench.
-_PUBLISHED_FIT = {
-    "arc": (0.0595, 369.89, 0.0811),
-    "gsm8k": (0.0438, 506.60, 0.0423),
-    "hellaswag": (0.0482, 646.82, 0.0498),
-    "truthfulqa": (0.0690, 371.49, 0.1389),
-    "winogrande": (0.0565, 364.24, 0.0524),
-}
-#: Means of the 57 subjects of MMLU: MAE of theta, items, test overlap, exposure, seconds a model.
-_PUBLISHED_SMALL = {
-    0.1: (0.0377, 85.9, 0.750, 0.628, 4.33),
-    0.2: (0.0995, 48.9, 0.499, 0.411, 2.52),
-    0.3: (0.1517, 20.8, 0.311, 0.185, 1.11),
-}
-#: Spearman and Kendall of theta and the mean score.
-_PUBLISHED_RANKS = {"arc": (0.91, 0.77), "truthfulqa": (0.97, 0.87), "winogrande": (0.86, 0.70)}
+#: overlap, mean exposure, seconds of choosing; of `arc_mixtral` by the study's repository. Fit is
+#: the RMSEA of ATLAS, and what the study made of the items of TinyBenchmarks and of MetaBench. Of
+#: small banks the means of the 57 subjects of MMLU: MAE of theta, items, test overlap, exposure,
+#: seconds a model. Ranks are Spearman and Kendall of theta and the mean score.
+_PUBLISHED = read_printed("atlas")
 
 
 def published(name: str, row: str) -> dict[str, list[float | None]]:
     """What was printed, by table; of a part of a benchmark what is not printed apart."""
-    whole = _PUBLISHED.get((name.split("_")[0], row), [None] * 10)
+    every = _PUBLISHED["benchmarks"]
+    whole = every.get(f"{name.split('_')[0]}, {row}", [None] * 10)
     return {
-        _THETA: (_PUBLISHED.get((name, row)) or whole)[:4],
+        _THETA: every.get(f"{name}, {row}", whole)[:4],
         _SCORE: [*whole[4:6], whole[2], whole[6]],
         _USE: whole[7:],
     }
@@ -348,7 +303,9 @@ def _of_small_bank(name: str, table: ResponseTable, seed: int) -> list[list[Cell
         kinds = ("MAE", "items", *_USES)
         rows += [
             [f"{name}, {matrix.n_items} items, SE-{stop}: {kind}", printed, figure]
-            for kind, printed, figure in zip(kinds, _PUBLISHED_SMALL[stop], here, strict=True)
+            for kind, printed, figure in zip(
+                kinds, _PUBLISHED["small banks"][f"SE-{stop}"], here, strict=True
+            )
         ]
     return rows
 
@@ -412,14 +369,14 @@ def _calibrated(files: list[Path], seed: int) -> Iterator[Exhibit]:
             words += [None if fit.m2 is None else fit.m2.rmsea, fit.verdict]
         matrix, found = fitted[0]
         bank = found.bank()
-        printed, *others = _PUBLISHED_FIT.get(name, (None, None, None))
-        fits.append([name, printed, *words, mean_rmsea(matrix, found), *others])
+        rmsea, *others = _PUBLISHED["fit"].get(name, [None] * 3)
+        fits.append([name, rmsea, *words, mean_rmsea(matrix, found), *others])
         known = np.flatnonzero(~np.isnan(align(table, bank).scores).all(axis=1))
         table = rows_of(table, known)
         thetas = whole_bank_abilities(bank, align(table, bank).scores)[0]
         means = np.nanmean(table.scores, axis=1)
         kinds = ("Spearman", "Kendall", "moved more than ten ranks")
-        said = (*_PUBLISHED_RANKS.get(name, (None, None)), None)
+        said = (*_PUBLISHED["ranks"].get(name, [None] * 2), None)
         ranks += [
             [f"{name}: {kind}", each, here]
             for kind, each, here in zip(kinds, said, ranks_alike(thetas, means), strict=True)

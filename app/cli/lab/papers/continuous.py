@@ -10,7 +10,7 @@ apart.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from pathlib import Path
@@ -24,7 +24,7 @@ from app.calibration.pipeline.fit import prepared
 from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.calibration.pipeline.ranking import bank_by_moments, bank_from
 from app.cli.lab.inputs import load_responses, rows_of
-from app.cli.lab.papers import Exhibit
+from app.cli.lab.papers import Exhibit, read_printed
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking
@@ -42,40 +42,9 @@ from app.errors import InvalidInputError
 _HELD_OUT, _SPLITS, _BOOTSTRAPS = 4, 40, 1000
 _BUDGET = RankingBudget(items=50 * _HELD_OUT)
 _PUBLISHED = RANKING_PRESETS[RankingPreset.CONTINUOUS_PAPER]
-
-
 #: Figures by table: of the study's LLM judge of TruthfulQA, and the mean of its nine pairs of data
 #: set and metric.
-_PRINTED: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = {
-    "Table 2: ranking": {
-        "tau": (0.490, 0.73),
-        "tau, random items": (0.400, 0.61),
-        "items": (93.0, 88.0),
-        "share of the scores": (0.029, 0.020),
-    },
-    "Table 3: ties": {
-        "share of ties": (0.76, 0.52),
-        "share that is tied": (0.47, 0.26),
-        "precision of ties": (0.50, 0.46),
-        "recall of ties": (0.89, 0.94),
-        "F1 of ties": (0.60, 0.52),
-        "accuracy of decided pairs": (0.77, 0.95),
-    },
-    "Table 4: beside tests of one length": {
-        "tau": (0.490, 0.73),
-        "tau, one length": (0.52, 0.73),
-        "items saved": (0.29, 0.32),
-        "cost saved": (0.41, 0.42),
-    },
-    "Table 5: families held out": {
-        "families: tau": (0.60, 0.84),
-        "families: tau, random items": (0.40, 0.68),
-    },
-    "Table 6: form of the variance": {
-        "discrimination": (2.59, 3.16),
-        "R2 of the variance": (-1.2, None),
-    },
-}
+_PRINTED = read_printed("continuous")
 _HEADS = ("", "published, a judge", "published, mean", "by their method", "by default")
 
 

@@ -10,7 +10,7 @@ What asking costs, for figure 6, is in `FOLDER/tiny/costs.csv`: see `read_costs`
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from app.calibration.multidimensional.fit import fit_multidimensional
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.lab.inputs import load_responses
-from app.cli.lab.papers import NOT_PRINTED, Exhibit
+from app.cli.lab.papers import NOT_PRINTED, Cell, Exhibit
 from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
@@ -476,74 +476,59 @@ def reproduce(folder: Path, seed: int) -> Iterator[Exhibit]:
                 for way, told in methods(split, banks, split.wanted(extrapolated=kind)):
                     found.add(split, way, told, extrapolated=kind)
 
-    def table(title: str, names: Iterable[str], *, extrapolated: bool = True) -> Exhibit:
-        printed = {MIRT_V: "< 0.07 at 16"} if extrapolated else {}
-        rows = [
-            (
-                name,
-                printed.get(name, NOT_PRINTED),
-                *(found.mae(name, n, extrapolated=extrapolated) for n in _COUNTS),
-            )
-            for name in names
-        ]
-        heads = ("model and choice", "published", *(f"{n} items" for n in _COUNTS))
-        return Exhibit(title=title, heads=heads, rows=rows, note=note)
-
     note = (
         f"{_PARTITIONS} partitions of at most {_KNOWN} known and {_TESTED} tested models, "
         f"{len(data.names)} tasks, each in turn not asked; the study has 163 tasks, 112 not asked."
     )
+
+    def exhibit(
+        title: str, of: str, columns: Iterable[str], rows: Mapping[str, Iterable[Cell]]
+    ) -> Exhibit:
+        """Nothing of it is printed but one figure."""
+        printed = {MIRT_V: "< 0.07 at 16"} if title in (extrapolation, adaptive) else {}
+        return Exhibit(
+            title=title,
+            heads=(of, "published", *columns),
+            rows=[(name, printed.get(name, NOT_PRINTED), *cells) for name, cells in rows.items()],
+            note=note,
+        )
+
+    def by_length(title: str, ways: Iterable[str], *, extrapolated: bool = True) -> Exhibit:
+        rows = {
+            way: [found.mae(way, n, extrapolated=extrapolated) for n in _COUNTS] for way in ways
+        }
+        return exhibit(title, "model and choice", [f"{n} items" for n in _COUNTS], rows)
+
     main = [name for name in found.methods if name not in {*_FLAT, *_BY_COST} - {MIRT_V, FISHER}]
     extrapolation, interpolation, costs, ablation, adaptive, chosen, tasks, models = _TITLES
-    yield table(extrapolation, main)
-    yield table(interpolation, main, extrapolated=False)
+    yield by_length(extrapolation, main)
+    yield by_length(interpolation, main, extrapolated=False)
     if data.costs is None:
         yield Exhibit(title=costs, missing="tiny/costs.csv, the expected tokens of the items")
     else:
-        heads = ("model and choice", "published", *(f"{n}: MAE" for n in _COUNTS))
-        yield Exhibit(
-            title=costs,
-            heads=(*heads, *(f"{n}: cost" for n in _COUNTS)),
-            rows=[
-                (
-                    way,
-                    NOT_PRINTED,
-                    *(found.mae(way, n) for n in _COUNTS),
-                    *(found.cost(way, n) for n in _COUNTS),
-                )
-                for way in _BY_COST
-            ],
-            note=note,
+        figures = {"MAE": found.mae, "cost": found.cost}
+        yield exhibit(
+            costs,
+            "model and choice",
+            [f"{n}: {figure}" for figure in figures for n in _COUNTS],
+            {way: [of(way, n) for of in figures.values() for n in _COUNTS] for way in _BY_COST},
         )
-    yield table(ablation, _FLAT)
-    yield table(adaptive, (FISHER, _FLAT_V, MIRT_V))
+    yield by_length(ablation, _FLAT)
+    yield by_length(adaptive, (FISHER, _FLAT_V, MIRT_V))
     choosing = (MIRT_V, *(() if data.costs is None else (MIRT_V_COST,)), TODAY)
-    yield Exhibit(
-        title=chosen,
-        heads=("task", "published", *choosing),
-        rows=[
-            (name, NOT_PRINTED, *(found.asked(way, task) for way in choosing))
-            for task, name in enumerate(data.names)
-        ],
-        note=f"In tests of {_COUNTS[-1]} items, where the task may be asked. {note}",
-    )
+    asked = {
+        name: [found.asked(way, task) for way in choosing] for task, name in enumerate(data.names)
+    }
+    where = f"In tests of {_COUNTS[-1]} items, where the task may be asked. {note}"
+    yield replace(exhibit(chosen, "task", choosing, asked), note=where)
     shown = (FISHER, MIRT_V, TODAY)
-    yield Exhibit(
-        title=tasks,
-        heads=("task", "published", *shown),
-        rows=[
-            (name, NOT_PRINTED, *(found.mae(way, _TOLD, task=task) for way in shown))
-            for task, name in enumerate(data.names)
-        ],
-        note=note,
-    )
+    of_tasks = {
+        name: [found.mae(way, _TOLD, task=task) for way in shown]
+        for task, name in enumerate(data.names)
+    }
+    yield exhibit(tasks, "task", shown, of_tasks)
     of_models = [found.models(way) for way in shown]
-    yield Exhibit(
-        title=models,
-        heads=("model", "published", *shown),
-        rows=[
-            (name, NOT_PRINTED, *(each[name] for each in of_models))
-            for name in [*found.models(MIRT_V)][:_HARDEST]
-        ],
-        note=note,
-    )
+    hardest = {
+        name: [each[name] for each in of_models] for name in [*found.models(MIRT_V)][:_HARDEST]
+    }
+    yield exhibit(models, "model", shown, hardest)
