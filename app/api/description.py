@@ -18,9 +18,10 @@ from app.api.schemas.common import FieldError, Output
 _Code = Annotated[str, WithJsonSchema({"type": "string", "enum": CODES})]
 ProblemCode = TypeAliasType("ProblemCode", _Code)
 
-#: Of a generic list, and of a part of a design.
+#: Of a generic list, a part of a design, and figures in the shape in which they are stored.
 _GIVEN_NAME = re.compile(
     r"\b(?:ListRead|Listed|Positions)_(\w+?)(?:Read)?_\b|\b([A-Z]\w+)Design(?:-\w+put)?\b"
+    r"|\b(?!Drift)([A-Z]\w+)Figures\b"  # `DriftFigures` is that name
 )
 
 
@@ -68,8 +69,8 @@ def describe(app: FastAPI) -> Node:
 
 
 def _plain_name(given: re.Match[str]) -> str:
-    """What clients can make classes of: `BankList`, and one shape where both ways have one."""
-    return given[2] or f"{given[1]}List"
+    """What clients can make classes of: `BankList`, `ScoreRead`, one name for both ways."""
+    return given[2] or (f"{given[3]}Read" if given[3] else f"{given[1]}List")
 
 
 def _problems(operations: list[Node]) -> Iterator[tuple[str, Any]]:

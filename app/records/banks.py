@@ -105,7 +105,7 @@ class ItemOutline:
     targets: tuple[str, ...] = ()
 
 
-class Lint(TypedDict):
+class LintSummary(TypedDict):
     """What lint found in a version, and what was overridden."""
 
     findings: Annotated[dict[str, int], Field(description="Code to number of items.")]
@@ -138,7 +138,9 @@ class BankVersion:
     parameters_hash: str
     provisional: bool
     notes: str = ""
-    lint: Lint = field(default_factory=lambda: Lint(findings={}, items={}, allow=[], keep=[]))
+    lint: LintSummary = field(
+        default_factory=lambda: LintSummary(findings={}, items={}, allow=[], keep=[])
+    )
     n_items: int
     n_calibrated: int
     has_content: bool

@@ -114,7 +114,7 @@ class EstimateFigures(TypedDict):
     ]
 
 
-class RecentFigures(TypedDict):
+class RecentRankFigures(TypedDict):
     """Where a score stands among the newest of the agents that the bank was calibrated on."""
 
     since: Annotated[
@@ -178,7 +178,7 @@ class ScoreFigures(TypedDict):
 class StoredScore(ScoreFigures):
     """A score with what the headline alone tells of it."""
 
-    recent: NotRequired[RecentFigures | None]
+    recent: NotRequired[RecentRankFigures | None]
 
 
 class AbilityFigures(TypedDict):
@@ -316,7 +316,7 @@ class UsageFigures(CallsFigures):
     ]
 
 
-class RepeatsEstimateFigures(TypedDict):
+class RepeatsEstimate(TypedDict):
     """Theta where each item counts as more than one answer."""
 
     theta: float | None
@@ -351,7 +351,7 @@ class RepeatsFigures(TypedDict):
         ),
     ]
     estimate: Annotated[
-        RepeatsEstimateFigures | None,
+        RepeatsEstimate | None,
         Field(
             description="Theta with all answers counted, as far as they differ within items; "
             "null: no result yet, or several abilities. The session's own takes each item for one "

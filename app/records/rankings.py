@@ -79,7 +79,7 @@ class RankedFigures(StepsFigures):
     usd: Annotated[float | None, Field(description="What it cost; null where a price is unknown.")]
 
 
-class PairFigures(TypedDict):
+class RankedPair(TypedDict):
     """Two endpoints by id, `a` with more of the metric; nobody who was left behind is in one."""
 
     a: str
@@ -96,7 +96,7 @@ class RankingFigures(TypedDict, total=False):
     """What is known of a ranking; nothing before its first step."""
 
     order: list[RankedFigures]
-    pairs: list[PairFigures]
+    pairs: list[RankedPair]
     ties: list[list[str]]
     decided: bool
     progress: StepsFigures

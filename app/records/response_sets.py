@@ -5,12 +5,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from app.acting import maker, owner
 from app.items import JsonObject
 from app.records.endpoints import SELF_REPORTED
-from app.records.sessions import AskedJson, Provenance
+
+if TYPE_CHECKING:  # children that read files load no shapes of sessions
+    from app.records.sessions import AskedJson, Provenance
 
 
 class ImportedFile(TypedDict):
@@ -104,10 +106,10 @@ class EndedSession(NamedTuple):
     id: str
     root_id: str
     examinee: str | None
-    asked: AskedJson
+    asked: "AskedJson"
 
 
-def examinee_of(provenance: Provenance) -> str | None:
+def examinee_of(provenance: "Provenance") -> str | None:
     """Who answered a session: one kind and address, model, settings and prompt are one examinee.
 
     Another checkpoint behind the same address is one of its own if its model has another name. Who
@@ -151,12 +153,12 @@ def policy_of(imports: Sequence[ImportEntry]) -> str | None:
     return known.pop() if len(known) == 1 else None
 
 
-def asked_in(imports: Sequence[ImportEntry]) -> AskedJson:
+def asked_in(imports: Sequence[ImportEntry]) -> "AskedJson":
     """How all answers of a response set were obtained, as far as its imports agree."""
     return in_common([entry["choices"].get("asked") or {} for entry in imports])
 
 
-def in_common(ways: Sequence[Mapping[str, Any]]) -> AskedJson:
+def in_common(ways: Sequence[Mapping[str, Any]]) -> "AskedJson":
     """What several ways of asking agree in."""
     if not ways:
         return {}

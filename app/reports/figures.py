@@ -12,7 +12,7 @@ from typing_extensions import TypeAliasType
 from app.items import Outcome
 from app.printable import percent
 from app.records.fields import Interval, ends
-from app.records.figures import RecentFigures
+from app.records.figures import RecentRankFigures
 
 #: What answers that nobody can read do, by policy.
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
@@ -65,7 +65,7 @@ class Headline:
         Field(description="Share of the reference models that are weaker; null: unknown."),
     ]
     recent: Annotated[
-        RecentFigures | None,
+        RecentRankFigures | None,
         Field(
             description="Null where the bank does not know the days of its agents, or of too few."
         ),

@@ -354,7 +354,9 @@ async def test_no_worker_takes_it_and_cancelling_ends_it_for_its_client(
     refused = await problem_of(client, f"{RANKED}/{other['id']}/next-items", {}, 409)
     assert "is live: the server asks the endpoints itself" in refused["detail"]
 
-    assert (await client.delete(path)).status_code == 409
+    kept = await client.delete(path)
+    assert kept.status_code == 409
+    assert "; cancel it before deleting it." in kept.json()["detail"]
     assert (await posted(client, f"{path}:cancel", None))["status"] == "cancelled"
     told = {"step_token": item["step_token"], "score": 1.0}
     where = f"/v1/sessions/{item['session_id']}/responses"

@@ -39,7 +39,7 @@ from app.engine.ranking.rules import (
 from app.items import JsonObject
 from app.records.fields import convert, shallow
 from app.records.figures import CallsFigures, StepsFigures
-from app.records.rankings import PairFigures, RankedFigures, RankingRecord
+from app.records.rankings import RankedFigures, RankedPair, RankingRecord
 from app.records.sessions import Examinee
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import View
@@ -232,7 +232,7 @@ class RankingRead(WorkRead):
         description="By falling score or theta, as `metric` says; empty before the first step."
     )
     ties: list[list[str]] = Field(description="Ids of endpoints that are statistically tied.")
-    pairs: list[PairFigures]
+    pairs: list[RankedPair]
     decided: bool = Field(description="Whether every pair of neighbours is decided.")
     progress: StepsFigures
     usage: CallsFigures

@@ -1,16 +1,16 @@
 """`sextant banks from-results`: recorded results become a bank that can be asked."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import JsonValue
 
 from app.cli.bank import UNREAD
-from app.cli.servers.connection import path_of, reached
+from app.cli.servers.connection import reached
 from app.cli.servers.logins import Target
 from app.cli.servers.options import also_json, chosen, on_server
 from app.cli.servers.problems import alike
@@ -21,7 +21,6 @@ from app.cli.terminal.replies import Version, at
 from app.cli.terminal.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 from app.printable import percent
-from sextant_client import AsyncSextant
 from sextant_client.models import Model
 
 if TYPE_CHECKING:
@@ -31,7 +30,12 @@ _POLL_S = 0.3
 _LISTED = 5
 _OPTIONS = {
     "/name": "NAME",
+    "/tasks": "--task",
+    "/filters": "--filter",
+    "/metrics": "--metric",
+    "/scorers": "--scorer",
     **alike("examinee", "prompts_of", "target_after", "default_scorer", "model", "licence"),
+    **alike("least_models"),
 }
 
 
@@ -128,7 +132,7 @@ def from_results(
     if also_json({**begun, "calibration": calibration, "version": version}):
         _show(
             name,
-            Begun.model_validate(begun),
+            _Begun.model_validate(begun),
             None if calibration is None else _Calibration.model_validate(calibration),
             None if version is None else Version.model_validate(version),
         )
@@ -151,6 +155,7 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
 
 #: What was begun, the calibration and the version, as the API gives them.
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
+Get = Callable[[str], Awaitable[JsonObject]]
 
 
 class _Choice(Model):
@@ -165,8 +170,8 @@ class _LeftOut(Model):
     keys: tuple[str, ...] = ()
 
 
-class Begun(Model):
-    """What was read of some results, and the calibration that began."""
+class _Begun(Model):
+    """What was read, and the calibration that began."""
 
     questions: int
     known_questions: int
@@ -177,7 +182,6 @@ class Begun(Model):
     mode: str | None = at("asked", "mode", default=None)
     normalise: str | None = at("asked", "normalise", default=None)
     scorer: str = at("marking", "scorer")
-    params: dict[str, JsonValue] = at("marking", "params")
     n_differing: int = at("marking", "n_differing")
     differing: list[str] = at("marking", "differing")
     agreement: str | None = at("marking", "agreement", "words", default=None)
@@ -207,18 +211,36 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
     from dataclasses import replace
 
     from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
+    from app.api.schemas.banks.versions import VersionRead
+    from app.api.schemas.calibrations import CalibrationRead
     from app.cli.bank.local_imports import checked
-    from app.cli.servers.server import local_server, own_client
-    from app.records.api_keys import Scope
+    from app.cli.terminal.runtime import runtime
+    from app.observability import configure_logging
     from app.services.visibility import View
+    from app.settings import Settings
+    from app.worker.loop import running_worker
 
     wanted = checked(FromResultsCreate, {**body, "files": [UNREAD]}, _OPTIONS).to_domain()
     answers = replace(wanted.results.answers, files=files)
     wanted = replace(wanted, results=replace(wanted.results, answers=answers))
-    async with local_server() as local, own_client(local, Scope.BANKS_WRITE) as client:
-        begun = await local.services.result_banks.begin(wanted)
+    configure_logging(Settings(log_level="warning"))
+    async with runtime() as services:
+        begun = await services.result_banks.begin(wanted)
         told = FromResultsRead.of(begun, View(is_whole=True)).model_dump(mode="json")
-        return await _ended(client, told)
+        _tell(told)
+        if begun.calibration is None:
+            return told, None, None
+
+        async def get(path: str) -> JsonObject:
+            if path.startswith("/v1/calibrations/"):
+                record = await services.calibrations.get(path.rpartition("/")[2])
+                return CalibrationRead.read(record).model_dump(mode="json")
+            _, _, _, bank, _, version = path.split("/")
+            found = await services.versions.get(bank, version)
+            return VersionRead.read(found).model_dump(mode="json")
+
+        async with running_worker(services):
+            return told, *await _ended(get, begun.calibration.id)
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
@@ -226,34 +248,36 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
     from app.cli.bank.sent_results import send
 
     async with reached(named, _OPTIONS) as client:
-        return await _ended(client, await send(client, files, body))
+        begun = await send(client, files, body)
+        calibration = _tell(begun).calibration_id
+        if calibration is None:
+            return begun, None, None
+        return begun, *await _ended(partial(client.request, "GET"), calibration)
 
 
-async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
-    """What was begun, the calibration once it has ended, and the version that it became."""
-    calibration_id, phase = _tell(begun).calibration_id, None
-    while calibration_id is not None:
-        document = await client.request("GET", path_of("calibrations", calibration_id))
+async def _ended(get: Get, calibration_id: str) -> tuple[JsonObject, JsonObject | None]:
+    """The calibration once it has ended, and the version that it became."""
+    phase = None
+    while True:
+        document = await get(f"/v1/calibrations/{calibration_id}")
         found = _Calibration.model_validate(document)
         if found.phase != phase:
             phase = found.phase
             err.print(f"calibration: {str(phase).replace('_', ' ')}")
-        if found.finished_at is None:
-            await asyncio.sleep(_POLL_S)
-            continue
-        if found.status != "completed":
-            reason = found.failure.detail if found.failure else "It was cancelled."
-            raise CalibrationError(f"{reason} The questions and answers are kept.")
-        if found.bank_id is None or found.bank_version_id is None:
-            return begun, document, None
-        version = path_of("banks", found.bank_id, "versions", found.bank_version_id)
-        return begun, document, await client.request("GET", version)
-    return begun, None, None
+        if found.finished_at is not None:
+            break
+        await asyncio.sleep(_POLL_S)
+    if found.status != "completed":
+        reason = found.failure.detail if found.failure else "It was cancelled."
+        raise CalibrationError(f"{reason} The questions and answers are kept.")
+    if found.bank_version_id is None:
+        return document, None
+    return document, await get(f"/v1/banks/{found.bank_id}/versions/{found.bank_version_id}")
 
 
-def _tell(document: JsonObject) -> Begun:
+def _tell(document: JsonObject) -> _Begun:
     """What was read, before the calibration takes its time."""
-    begun = Begun.model_validate(document)
+    begun = _Begun.model_validate(document)
     known = f", {begun.known_questions:,} known" if begun.known_questions else ""
     lines = [
         f"{begun.questions:,} questions{known}, {begun.models:,} models, {begun.n_files:,} files",
@@ -298,7 +322,7 @@ def _tell(document: JsonObject) -> Begun:
 
 
 def _show(
-    name: str, begun: Begun, calibration: _Calibration | None, version: Version | None
+    name: str, begun: _Begun, calibration: _Calibration | None, version: Version | None
 ) -> None:
     if calibration is None or version is None:
         failure = None if calibration is None else calibration.publication_failure

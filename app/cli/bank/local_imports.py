@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.schemas.banks.banks import ImportCreate, ImportRead
 from app.api.schemas.response_sets import AnswerImportCreate, AnswerImportRead
+from app.cli.servers.problems import option_of
 from app.cli.terminal.console import JsonObject
 from app.cli.terminal.runtime import runtime
 from app.errors import InvalidInputError
@@ -95,7 +96,7 @@ def checked(kind: type[M], body: JsonObject, options: Mapping[str, str]) -> M:
         return kind.model_validate(body)
     except ValidationError as error:
         fault = problems_of(error.errors(), kind)[0]
-        named = options.get(fault.pointer, fault.pointer)
+        named = option_of(fault.pointer, options)
         raise InvalidInputError(f"{named}: {fault.detail}.") from None
 
 

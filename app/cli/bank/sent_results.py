@@ -5,15 +5,17 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
-from app.cli.bank.from_results import Begun
+from pydantic import ConfigDict, Field, JsonValue
+
 from app.cli.terminal.console import JsonObject, err
+from app.cli.terminal.replies import at
 from app.errors import FileFormatError
 from app.exchange.json_text import json_lines
 from app.exchange.response_files import ResponseFormat, sources_of
 from app.exchange.results.recorded import LeftOut, Source, SourceFile, open_text
 from sextant_client import AsyncSextant
+from sextant_client.models import Model
 
 #: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
 _PART = 11 * 2**20
@@ -25,6 +27,33 @@ _COMPANIONS = ("results_*.json", "run_spec.json")
 Sent = dict[str, str]
 
 
+class _LeftOut(Model):
+    """Questions, or answers, that were left out for one reason; all that is told of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    reason: str
+    count: int
+    keys: list[str] = Field(default_factory=list)
+
+
+class _Reply(Model):
+    """What the server read of a part."""
+
+    questions: int
+    known_questions: int
+    n_files: int
+    incomplete_models: int
+    files: list[JsonValue]
+    choices: list[dict[str, JsonValue]]
+    left_out: list[_LeftOut]
+    skipped: list[_LeftOut]
+    marking: dict[str, JsonValue]
+    mode: str | None = at("asked", "mode", default=None)
+    scorer: str = at("marking", "scorer")
+    params: dict[str, JsonValue] = at("marking", "params")
+
+
 async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObject) -> JsonObject:
     """Have the server make a bank of them; what it read of all parts, and what it begins.
 
@@ -34,22 +63,25 @@ async def send(client: AsyncSextant, files: Sequence[SourceFile], body: JsonObje
         FileFormatError: Files without answers, or one that fits no request and cannot be cut.
         sextant_client.SextantError: The server refuses a part.
     """
-    replies: list[Any] = []  # as the API gives them
+    replies: list[_Reply] = []
     settled = dict(body)
     parts = _parts(files)
     part: list[Sent] | None = next(parts)
+    told: JsonObject = {}
     while part is not None:
         following = next(parts, None)
-        wanted = {**settled, "files": part, **({"publish": False} if following else {})}
-        replies.append(await client.request("POST", "/v1/banks:from-results", json=wanted))
-        reply = Begun.model_validate(replies[-1])
+        wanted = settled if following is None else {**settled, "publish": False}
+        told = await client.request(
+            "POST", "/v1/banks:from-results", json={**wanted, "files": part}
+        )
+        reply = _Reply.model_validate(told)
+        replies.append(reply)
         if following is not None:
             err.print(f"sent: part {len(replies)}, {len(part)} files")
         if "default_scorer" not in settled and reply.mode != "loglikelihood":
             # One scorer marks all: what the first part showed of it holds for the others.
             settled["default_scorer"] = {"name": reply.scorer, "params": reply.params}
         part = following
-    told: JsonObject = replies[-1]
     return told if len(replies) == 1 else {**told, **_whole(replies)}
 
 
@@ -133,28 +165,28 @@ def _sent(name: str, content: bytes) -> Sent:
     return {"name": name, "content_base64": b64encode(_packed(content)).decode()}
 
 
-def _whole(replies: Sequence[Any]) -> JsonObject:
+def _whole(replies: Sequence[_Reply]) -> JsonObject:
     """What was read of all parts."""
-
-    def every(name: str) -> Iterator[Any]:
-        return chain.from_iterable(reply[name] for reply in replies)
-
-    left: dict[str, Any] = {}
-    for each in every("left_out"):
-        known = left.get(each["reason"], each)
-        keys = list(dict.fromkeys([*known["keys"], *each["keys"]]))
-        count = max(known["count"], each["count"], len(keys))
-        left[each["reason"]] = {**known, "keys": keys, "count": count}
-    skipped: dict[str, Any] = {}
-    for each in every("skipped"):
-        before = skipped[each["reason"]]["count"] if each["reason"] in skipped else 0
-        skipped[each["reason"]] = {**each, "count": before + each["count"]}
-    counts = ("questions", "n_files", "incomplete_models")
+    every = chain.from_iterable
+    left: dict[str, _LeftOut] = {}
+    for each in every(reply.left_out for reply in replies):
+        known = left.get(each.reason, each)
+        keys = list(dict.fromkeys([*known.keys, *each.keys]))
+        count = max(known.count, each.count, len(keys))
+        left[each.reason] = known.model_copy(update={"keys": keys, "count": count})
+    skipped: dict[str, _LeftOut] = {}
+    for each in every(reply.skipped for reply in replies):
+        before = skipped[each.reason].count if each.reason in skipped else 0
+        skipped[each.reason] = each.model_copy(update={"count": before + each.count})
+    choices = {str(one["detail"]): one for one in every(reply.choices for reply in replies)}
     return {
-        **{name: sum(reply[name] for reply in replies) for name in counts},
-        **{name: replies[0][name] for name in ("known_questions", "marking")},
-        "files": [*every("files")],
-        "choices": [*{one["detail"]: one for one in every("choices")}.values()],
-        "left_out": [*left.values()],
-        "skipped": [*skipped.values()],
+        "questions": sum(reply.questions for reply in replies),
+        "known_questions": replies[0].known_questions,
+        "files": [*every(reply.files for reply in replies)],
+        "n_files": sum(reply.n_files for reply in replies),
+        "incomplete_models": sum(reply.incomplete_models for reply in replies),
+        "marking": replies[0].marking,
+        "choices": [*choices.values()],
+        "left_out": [one.model_dump(exclude_unset=True) for one in left.values()],
+        "skipped": [one.model_dump(exclude_unset=True) for one in skipped.values()],
     }

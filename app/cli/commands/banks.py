@@ -25,7 +25,7 @@ _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Fields of an import by the options that set them.
 _OPTIONS = {
     **alike("items", "map", "target_after", "parameters", "bundle", "response_model", "scale"),
-    **alike("allow", "keep", "from_version", "provisional", "difficulty"),
+    **alike("allow", "keep", "from_version", "provisional", "difficulty", "notes"),
     "/unparsed_policy": "--unparsed",
     "/name": "NAME",
     "/default_scorer": "--scorer",

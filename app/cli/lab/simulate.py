@@ -184,7 +184,7 @@ def command(
     beside = beside or fixed is not None
     if beside and (responses is None or train is None or bank is None):
         raise InvalidInputError("Baselines need --bank, --responses and --train, to learn from.")
-    if beside and several.fit(design):
+    if beside and several.takes_several(design):
         raise InvalidInputError("Baselines belong to tests of one ability, and these have several.")
     if responses is None:
         several.refuse()
@@ -220,7 +220,7 @@ def command(
     if told := given(**of_a_forecast):
         raise InvalidInputError(f"{next(iter(told))} belongs to a forecast: leave --responses out.")
     simpler = None
-    if bank is None or several.fit(design):
+    if bank is None or several.takes_several(design):
         items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, several)
         if reference != "wle":

@@ -45,7 +45,7 @@ class DesignOptions:
     scale: ScoreScale
     seed: int
 
-    def fit(self, design: Design) -> bool:
+    def takes_several(self, design: Design) -> bool:
         """Whether a test takes several abilities, learned from `--train`."""
         criterion = design.selection.criterion
         if criterion is not CriterionName.V_OPTIMAL:

@@ -66,9 +66,9 @@ def _worded(
             detail = f"The Sextant server at {server.url} asks for an API key."
         detail = f"{detail} Set SEXTANT_API_KEY, or `sextant login {server.url}`."
     for place in problem.fields:
-        detail = detail.replace(f"{place.pointer}:", f"{_named(place.pointer, options)}:")
+        detail = detail.replace(f"{place.pointer}:", f"{option_of(place.pointer, options)}:")
     detail = detail.replace("; see errors.", ":")
-    problems = [FieldProblem(_named(one.pointer, options), one.detail) for one in problem.fields]
+    problems = [FieldProblem(option_of(one.pointer, options), one.detail) for one in problem.fields]
     return SextantError(detail, problems=problems)
 
 
@@ -81,7 +81,7 @@ def _missing(problem: ProblemError) -> str | None:
     return "API key" if kind == "key" else kind
 
 
-def _named(pointer: str, options: Mapping[str, str]) -> str:
+def option_of(pointer: str, options: Mapping[str, str]) -> str:
     """The option that sets a field, or what is around it; the pointer itself where none does."""
     around = pointer
     while around:

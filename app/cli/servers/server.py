@@ -122,18 +122,9 @@ async def in_process() -> AsyncIterator[AsyncSextant]:
 
 
 @contextlib.asynccontextmanager
-async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
-    """The API of this machine alone, with a worker, for as long as the block runs.
-
-    Args:
-        stays: People will look at its pages: it listens where it always does, SEXTANT_PORT, and
-            asks nobody for a key. Else on a free port.
-    """
-    settings = (
-        Settings(host="127.0.0.1", log_level="warning", auth="off")
-        if stays
-        else Settings(host="127.0.0.1", log_level="warning", port=0)
-    )
+async def local_server() -> AsyncIterator[LocalServer]:
+    """The API of this machine alone, with a worker, for as long as the block runs."""
+    settings = Settings(host="127.0.0.1", log_level="warning", port=0)
     configure_logging(settings)
     async with serving(settings) as local:
         yield local

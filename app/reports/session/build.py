@@ -217,8 +217,8 @@ def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
         stands.get("standing") == PopulationPosition.UNKNOWN
     ):  # their cautions say that nobody can tell
         return None
-    if known.population and "sd" in stands:  # not told by sessions of before
-        at, reach = stands["position"], Z_95 * stands["sd"]
+    if known.population and (sd := stands.get("sd")) is not None:  # older sessions have none
+        at, reach = stands["position"], Z_95 * sd
         lo, value, hi = (share_below(at + by, known.population) for by in (-reach, 0.0, reach))
         return Share(value=value, interval=Interval(lo=lo, hi=hi, level=0.95))
     lo, hi = ends(estimate["interval"])

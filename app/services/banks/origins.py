@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.items import ScorerSpec
-from app.records.figures import RecentFigures
+from app.records.figures import RecentRankFigures
 from app.records.sessions import AskedJson
 
 #: Part of a bank version's knowledge: how the answers behind its parameters were obtained.
@@ -88,7 +88,7 @@ class RecentAgents:
         scores = tuple(agent["score"] for agent in agents if agent["day"] >= since)
         return cls(since=since, scores=scores) if len(scores) >= _LEAST else None
 
-    def rank(self, score: float) -> RecentFigures:
+    def rank(self, score: float) -> RecentRankFigures:
         """Where a score stands among them."""
         weaker = sum(other < score for other in self.scores)
         n_agents = len(self.scores)

@@ -48,7 +48,7 @@ from app.records.figures import (
     Outcomes,
     PersonFitFigures,
     ProfileFigures,
-    RepeatsEstimateFigures,
+    RepeatsEstimate,
     RepeatsFigures,
     RightFigures,
     SessionFigures,
@@ -368,7 +368,7 @@ class Meter:
             "estimate": self._estimate(test, state),
         }
 
-    def _estimate(self, test: AdaptiveTest, state: CatState) -> RepeatsEstimateFigures | None:
+    def _estimate(self, test: AdaptiveTest, state: CatState) -> RepeatsEstimate | None:
         """Theta where each item counts as its effective number of independent answers."""
         estimator, belief = test.estimator, state.belief
         if not isinstance(estimator, GridEstimator) or not isinstance(belief, GridBelief):

@@ -24,7 +24,7 @@ from app.engine.inference.join import Verdict
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
 from app.items import JsonObject
-from app.records.banks import Lint
+from app.records.banks import LintSummary
 from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.imports import BankImport
@@ -198,7 +198,7 @@ class VersionRead(Output):
     parameters_hash: str
     provisional: bool
     notes: str
-    lint: Lint
+    lint: LintSummary
     n_items: int
     n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
     has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
