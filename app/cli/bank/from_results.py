@@ -1,4 +1,4 @@
-"""`sextant banks from-results`: recorded results become a bank that can be asked."""
+"""`sextant banks from-results`: make a bank of recorded results, ready to be asked."""
 
 import asyncio
 from collections.abc import Sequence
@@ -149,7 +149,7 @@ def _files(paths: Sequence[str]) -> "list[SourceFile]":
     return files_at(map(Path, named))
 
 
-#: What was begun, the calibration and the version, as the API gives them.
+#: Three API documents: the import that began, its calibration, and the bank version.
 Made = tuple[JsonObject, JsonObject | None, JsonObject | None]
 
 
@@ -166,7 +166,7 @@ class _LeftOut(Model):
 
 
 class Begun(Model):
-    """What was read of some results, and the calibration that began."""
+    """Contents of the results that were read, and the calibration that began."""
 
     questions: int
     known_questions: int
@@ -203,7 +203,7 @@ class _Calibration(replies.Calibration):
 
 
 async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
-    """On the configured database; files are read from the disk, and a worker runs beside."""
+    """Run on the configured database: read files from disk, with a worker in this process."""
     from dataclasses import replace
 
     from app.api.schemas.banks.from_results import FromResultsCreate, FromResultsRead
@@ -222,7 +222,7 @@ async def _here(files: "list[SourceFile]", body: JsonObject) -> Made:
 
 
 async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> Made:
-    """On another server, which is sent the files."""
+    """Run on another server, and send the files to it."""
     from app.cli.bank.sent_results import send
 
     async with reached(named, _OPTIONS) as client:
@@ -230,7 +230,7 @@ async def _there(named: Target, files: "list[SourceFile]", body: JsonObject) -> 
 
 
 async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
-    """What was begun, the calibration once it has ended, and the version that it became."""
+    """Wait for the calibration; return the import, the ended calibration and the new version."""
     calibration_id, phase = _tell(begun).calibration_id, None
     while calibration_id is not None:
         document = await client.request("GET", path_of("calibrations", calibration_id))
@@ -252,7 +252,7 @@ async def _ended(client: AsyncSextant, begun: JsonObject) -> Made:
 
 
 def _tell(document: JsonObject) -> Begun:
-    """What was read, before the calibration takes its time."""
+    """Print what was read before the calibration, which takes a while."""
     begun = Begun.model_validate(document)
     known = f", {begun.known_questions:,} known" if begun.known_questions else ""
     lines = [
@@ -274,7 +274,7 @@ def _tell(document: JsonObject) -> Begun:
             if share is None
         ]
     elif begun.mode == "loglikelihood" and begun.normalise is not None:
-        from app.exchange.results.questions import NORMALISATIONS  # numpy, which few need
+        from app.exchange.results.questions import NORMALISATIONS  # loads numpy: import it late
 
         lines.append(f"scored by the likeliest option, {NORMALISATIONS[begun.normalise]}")
     else:
