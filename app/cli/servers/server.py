@@ -76,7 +76,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             banks = app.state.services.banks
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # a new database gets something to try
-                # Starts the helper process now; the first import need not wait for its modules.
+            # Starts the helper process now, so that the first import need not wait for it.
             await asyncio.to_thread(sandbox().start)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host

@@ -71,7 +71,7 @@ class SideBySide:
         return line
 
     def verdict(self) -> str | None:
-        """Say how many random questions are as precise as the chosen ones; None without a result."""
+        """Say how many random questions were as precise as the chosen; None without a result."""
         chosen, random = self._scores.values()
         if not chosen or not random:
             return None
