@@ -1,7 +1,7 @@
-"""Figures of sessions, as stored in JSON and told by REST.
+"""Figures of sessions, stored as JSON and returned in this form by the REST API.
 
-REST tells them as they are stored; descriptions and defaults are for it. What may be missing is
-missing in sessions older than it.
+Field descriptions and defaults are for the API. Fields that may be missing are missing in sessions
+older than the field.
 """
 
 from typing import Annotated, NotRequired
@@ -66,7 +66,7 @@ class ExtrapolationFigures(TypedDict):
     ]
 
 
-#: The interval by the model alone.
+#: The interval by the model alone, without a correction.
 _Raw = Annotated[
     Interval | None,
     Field(

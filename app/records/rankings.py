@@ -1,4 +1,4 @@
-"""Rankings as stored; REST tells their figures as they are stored."""
+"""Rankings as stored; the REST API returns their figures in this form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ class RankingRecord(LeasedRecord):
     """One ranking as stored; names as in the table `rankings`.
 
     Attributes:
-        withheld: Its bank is.
+        withheld: Whether the bank of the ranking is withheld.
     """
 
     bank_version_id: str
