@@ -93,7 +93,7 @@ class PairFigures(TypedDict):
 
 
 class RankingFigures(TypedDict, total=False):
-    """What is known of a ranking; nothing before its first step."""
+    """Figures of a ranking; empty before its first step."""
 
     order: list[RankedFigures]
     pairs: list[PairFigures]
@@ -106,7 +106,7 @@ class RankingFigures(TypedDict, total=False):
 
 
 class RankingSettings(TypedDict):
-    """How a ranking is run."""
+    """Settings of a ranking."""
 
     rules: JsonObject
     budget: JsonObject
@@ -149,7 +149,7 @@ class RankingEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingStep:
-    """One step forward of a ranking, and of its members by session id."""
+    """One step of a ranking, with the steps of its members by session id."""
 
     summary: RankingFigures
     events: Sequence[SessionEvent] = ()

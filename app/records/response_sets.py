@@ -22,7 +22,7 @@ class ImportedFile(TypedDict):
 
 
 class ImportEntry(TypedDict):
-    """An import, as its set remembers it; `files` are the first of them."""
+    """An import into a response set; `files` holds only the first of its files."""
 
     at: str
     files: list[ImportedFile]

@@ -38,7 +38,7 @@ AskedJson = dict[str, str | float | None]
 
 
 class Plan(TypedDict, total=False):
-    """How a session is run: the sections of a design, and what goes beyond it."""
+    """How a session is run: the sections of a design, and settings beyond it."""
 
     preset: str
     estimator: JsonObject
@@ -56,7 +56,7 @@ class Plan(TypedDict, total=False):
 
 
 class PromptChanges(TypedDict, total=False):
-    """What a session does otherwise than its bank."""
+    """Prompt settings of a session that differ from those of its bank."""
 
     mode: Literal["generate", "loglikelihood"]
     shots: int
@@ -64,7 +64,7 @@ class PromptChanges(TypedDict, total=False):
 
 
 class Asking(TypedDict):
-    """How items are put and scored: what a session keeps to until its end."""
+    """How items are asked and scored, fixed for the whole session."""
 
     bank_revision: int
     prompt: JsonObject
@@ -74,7 +74,7 @@ class Asking(TypedDict):
 
 
 class Origin(TypedDict):
-    """The endpoint that was called, or who answers by hand, of whom less is known."""
+    """The called endpoint, or an examinee that answers by hand, with fewer fields."""
 
     id: str
     revision: int
@@ -90,14 +90,14 @@ class Origin(TypedDict):
 
 
 class Conditions(TypedDict):
-    """In which way a session was asked."""
+    """How the items of a session were asked."""
 
     asked: NotRequired[AskedJson]
     asking: Asking
 
 
 class Provenance(Conditions):
-    """What a session is made of and under."""
+    """Origin of a session's result: code, bank version, examinee and settings."""
 
     code_version: str
     bank: str
@@ -256,7 +256,7 @@ ALL_SESSIONS = SessionFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """What a session is created with."""
+    """Values that a session is created with."""
 
     id: str
     mode: str

@@ -46,7 +46,7 @@ def command(
         else {"response_set": responses, "examinees": both}
     )
     for session in both if responses is None else ():
-        request("GET", path_of("sessions", session))  # one that is missing is told by its name
+        request("GET", path_of("sessions", session))  # reports a missing session by its id
     found = request("POST", "/v1/comparisons", {"confidence": confidence, **what}, _OPTIONS)
     if not also_json(found):
         return

@@ -44,7 +44,7 @@ from app.cli.terminal.tables import show_facts
 from app.cli.terminal.watch import announce, further, report, watch
 from app.errors import InvalidInputError, SextantError
 
-#: As in sysexits.h: wrong usage, and a fault of the program itself.
+#: Exit codes of sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
 #: Field of a gate -> the option that sets it.
 _OPTIONS = {

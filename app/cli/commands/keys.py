@@ -1,4 +1,4 @@
-"""`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
+"""`sextant keys`: manage API keys, and rotate the key that encrypts secrets at rest."""
 
 from dataclasses import fields
 from datetime import UTC, datetime

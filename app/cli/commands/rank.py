@@ -218,7 +218,7 @@ class _Board:
 
 
 def _leading(order: Sequence[_Entry]) -> str:
-    """Say who leads whom; an endpoint without an ability yet leads nobody."""
+    """Say which endpoints lead which; an endpoint without an ability yet leads none."""
     return " > ".join(one.model for one in order if one.theta is not None) or "no result yet"
 
 

@@ -47,7 +47,7 @@ class Rule(_Part):
         return self
 
     def require_mark(self, dashes: str = "") -> None:
-        """Refuse a rule without exactly one mark, or with a tolerance given as a share.
+        """Refuse a rule unless it has a threshold, or a baseline and a tolerance in points.
 
         Args:
             dashes: Prefix of the names where they are options.

@@ -108,7 +108,7 @@ async def own_server(
 
 @contextlib.asynccontextmanager
 async def in_process() -> AsyncIterator[AsyncSextant]:
-    """Client of the API in this process: a request is a call, without a socket."""
+    """Client of the API on the configured database, without a server: a request is a call."""
     settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
     configure_logging(settings)
     async with open_database(settings) as database:

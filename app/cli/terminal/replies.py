@@ -218,7 +218,7 @@ def failure_of(document: JsonObject) -> str | None:
 
 
 def who(endpoint: EndpointOf | Examinee | None) -> str:
-    """Name of an endpoint, or of whoever answers by hand."""
+    """Name of an endpoint or an examinee; "by hand" where there is neither."""
     return "by hand" if endpoint is None else endpoint.name or endpoint.model or "-"
 
 

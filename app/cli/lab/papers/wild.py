@@ -5,7 +5,7 @@ items, which are never asked. Each task in turn is the target, of which no item 
 predict the held-out items of the asked tasks (interpolation) and of the target (extrapolation).
 Items that all known models answered alike are predicted with that answer (appendix A.1), not asked.
 
-The costs of items for figure 6 are in `FOLDER/tiny/costs.csv`; `read_costs` tells the format.
+The costs of items for figure 6 are in `FOLDER/tiny/costs.csv`; `read_costs` has the format.
 """
 
 from collections import defaultdict
