@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Request, Response
 
 from app.errors import PreconditionFailedError, PreconditionRequiredError, SextantError
 
-#: Documents the answer to If-None-Match.
+#: OpenAPI entry of the reply to If-None-Match.
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "You have the present state: nothing was sent."}
 }

@@ -29,7 +29,7 @@ class BankSpec:
         shared: Whether other projects may look at the bank and measure on it.
         default_scorer: Scorer of the items that name none.
         prompt: Fields of the prompt style: system, prefix, choice_instruction, free_instruction.
-        unparsed_policy: What an answer that no extractor can read counts as: `missing` or `wrong`.
+        unparsed_policy: What an unparseable answer counts as: `missing` or `wrong`.
         pretest_items: Default number of pretest items in a session.
     """
 

@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 72, WIDTH - 12, 14, HEIGHT - 46
 _TICKS = 5
 #: Layout of interval charts: margin, row height, text and line within a row, height of the axis.
 _EDGE, _ROW, _LABEL, _TRACK, _AXIS = 12, 52, 16, 36, 30
-_NAME = 34  # characters of a name that fit beside its note
+_NAME = 34  # most characters of a name, so that its note fits beside it
 _THETAS = (-6.0, 6.0)  # widest range of theta that a course shows
 #: Most points of a course that show their figures under the cursor; more could hardly be hit.
 _TOLD = 60

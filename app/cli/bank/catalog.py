@@ -1,4 +1,4 @@
-"""`sextant banks catalog` and `sextant banks install`: banks by name."""
+"""`sextant banks catalog` and `install`: list and install banks by name."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`sextant banks`: bring item banks in and look at them."""
+"""`sextant banks`: import item banks and look at them."""
 
 from base64 import b64encode
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`sextant gate`: may this model go out? The answer is the exit code.
+"""`sextant gate`: decide whether a model may be released; the exit code is the decision.
 
 | exit code | meaning |
 |---|---|

@@ -22,7 +22,7 @@ _OPEN = "inconclusive"
 
 
 class Gate(models.Gate):
-    """A session held against a threshold or a baseline."""
+    """A session compared with a threshold or a baseline."""
 
     tag: str | None
     created_at: datetime

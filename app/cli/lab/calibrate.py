@@ -36,7 +36,7 @@ from app.printable import percent
 from app.records.fields import finite
 from app.reports.version.words import shift_words
 
-#: Figures of a report card that the screen shows.
+#: Figures of the report card that the screen shows.
 _CARD = (
     ("items", "items_mean"),
     ("theta MAE", "theta_mae"),

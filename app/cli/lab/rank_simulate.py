@@ -1,4 +1,4 @@
-"""`sextant rank-simulate`: rank models by their recorded answers, before any call is paid."""
+"""`sextant rank-simulate`: rank models by recorded answers before paying for any call."""
 
 import math
 from dataclasses import asdict, dataclass, replace

@@ -79,7 +79,7 @@ def is_url(text: str) -> bool:
 
 
 async def saved_endpoint(client: AsyncSextant, name: str) -> JsonObject:
-    """A saved endpoint by name or id.
+    """Look up a saved endpoint by name or id.
 
     Raises:
         InvalidInputError: There is none; the message suggests similar names.

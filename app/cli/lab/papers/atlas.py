@@ -50,7 +50,7 @@ from app.errors import CalibrationError, InvalidInputError
 from app.exchange.names import align
 
 _STOPS = (0.1, 0.2, 0.3)
-_ITEMS, _LEAST = 100, 4  # items of the baselines, models
+_ITEMS, _LEAST = 100, 4  # items of the baselines; least number of models
 _STRATA, _QUARTERS = 10, 4
 #: Small banks, 12 to 100 items: their published means cannot come from tests of 30 to 500 items.
 _SHORT = {"min_items": 10, "max_items": 100}

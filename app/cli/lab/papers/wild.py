@@ -40,7 +40,7 @@ from app.exchange.item_facts import read_costs
 
 _COUNTS = (4, 16, 64)
 _TOLD = 16  # number of items at which the tables compare tasks, and models
-_HARDEST = 10  # models that are shown
+_HARDEST = 10  # number of models shown
 _LEAST, _KNOWN, _TESTED, _PARTITIONS = 40, 65, 20, 3  # numbers of models; number of partitions
 _HELD_OUT = 0.4
 _TARGET = "target"
@@ -291,7 +291,7 @@ class Assessor:
             told = ProfileMap().expected_scores(self.bank, belief, items)
         else:
             told = belief.weights @ self.bank.expected_score(belief.nodes)
-        every: FloatArray = self.split.known[0].copy()  # as all known models answered
+        every: FloatArray = self.split.known[0].copy()  # for items that they all answered alike
         every[self.split.at] = told
         return every
 
